@@ -50,7 +50,7 @@ TESTS = {
     ],
     ids=["worker", "one process"],
 )
-def test_a_cluster_ends_when_its_worker_goes_on_to_tests_that_need_none(tmp_path: Path, more: list[str], noted: str):
+def test_cluster_ends_when_its_worker_needs_it_no_longer(tmp_path: Path, more: list[str], noted: str):
     """Who asks for one all the same has another; in one process tests have any order, and it stays."""
     place = tmp_path / "tests"
     for path in (ROOT / "tests").glob("*.py"):

@@ -53,7 +53,7 @@ def test_a_run_of_everything_has_a_line_of_its_own():
     assert told.rows == {"every test": Row(2, 1, 210.0)}
 
 
-def test_one_that_fails_as_it_ends_is_a_find_of_what_it_played():
+def test_failure_at_teardown_counts_as_a_finding():
     told = Proof(None, whole=True)
     told.pytest_runtest_logreport(Report(played='{"lives": 3}'))
     told.pytest_runtest_logreport(Report(when="teardown", failed=True))
@@ -71,14 +71,14 @@ class Item:
         return self.of
 
 
-def test_of_a_class_all_that_has_passed_is_left_out_or_none():
+def test_class_is_skipped_only_if_all_its_tests_passed():
     """Its tests may go on where the one before has ended."""
     items = [Item("a"), Item("b"), Item("C::a", "C"), Item("C::b", "C"), Item("D::a", "D"), Item("D::b", "D")]
     config = SimpleNamespace(workerinput={proof.BEFORE: ["a", "C::a", "C::b", "D::a"]})
     assert [each.nodeid for each in proof.proven(items, config)] == ["a", "C::a", "C::b"]
 
 
-def test_what_is_played_again_counts_once(tmp_path: Path):
+def test_repeated_test_counts_once(tmp_path: Path):
     file = tmp_path / "journal"
     Journal(file).add(Played("tests/a.py::D::a", {"lives": 3}, {}, 1.0))
     told = Proof(None, whole=False, journal=Journal(file))
@@ -113,7 +113,7 @@ def test_a_page_without_its_marks_is_refused(page: str):
         written(page, {}, "a")
 
 
-def test_it_is_written_at_the_end_of_a_run(tmp_path: Path):
+def test_page_is_written_at_the_end_of_a_run(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     told = Proof(page, whole=False)
@@ -134,7 +134,7 @@ def test_a_run_that_was_ended_says_that_there_is_more(tmp_path: Path, status: py
     assert f"| lives | 3 so far | nothing | 70 s | `{commit()}` |\n" in page.read_text()
 
 
-def test_it_is_written_as_the_run_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_page_is_updated_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     now = 1000.0
@@ -147,7 +147,7 @@ def test_it_is_written_as_the_run_goes(tmp_path: Path, monkeypatch: pytest.Monke
         assert ("| lives | 9 so far |" in page.read_text()) == (test == "c")
 
 
-def test_what_has_passed_is_summed_up_with_what_the_next_run_plays(tmp_path: Path):
+def test_passed_tests_are_added_to_the_next_run(tmp_path: Path):
     file = tmp_path / "some" / "journal"
     told = Proof(None, whole=True, journal=Journal(file))
     for test, failed in (("tests/a", False), ("tests/b", True), ("tests/c", False)):
@@ -162,7 +162,7 @@ def test_what_has_passed_is_summed_up_with_what_the_next_run_plays(tmp_path: Pat
     assert again.rows["lives"] == Row(7, 0, 140.0, "many")
 
 
-def test_of_what_has_passed_only_the_parts_that_are_played_are_summed_up(tmp_path: Path):
+def test_passed_tests_outside_this_run_are_not_added(tmp_path: Path):
     """Of a kind that no test of this run is of nobody knows whether it is through."""
     file = tmp_path / "journal"
     for test, kind in (
@@ -183,7 +183,7 @@ def test_of_what_has_passed_only_the_parts_that_are_played_are_summed_up(tmp_pat
     assert rows("tests/a/test_x.py::on") == set()
 
 
-def test_a_run_in_which_nothing_was_left_to_play_has_come_to_its_end(tmp_path: Path):
+def test_run_without_remaining_tests_counts_as_complete(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text(written(PAGE, {"lives": Row(3)}, "aaa", through=False))
     Journal(tmp_path / "journal").add(Played("tests/a.py::one", {"lives": 3}, {}, 1.0))
@@ -192,7 +192,7 @@ def test_a_run_in_which_nothing_was_left_to_play_has_come_to_its_end(tmp_path: P
     assert "| lives | 3 | nothing |" in page.read_text()
 
 
-def test_the_journal_is_of_what_was_checked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_journal_belongs_to_one_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A find that is mended may have been in what had passed."""
     said = {"diff": ""}
     monkeypatch.setattr(proof, "git", lambda *words: said[words[0]])
@@ -212,7 +212,7 @@ def test_the_page_has_its_marks():
     assert written(page, {}, "a") == page
 
 
-def test_what_a_test_plays_reaches_its_report(request: pytest.FixtureRequest, played):
+def test_played_count_is_in_the_test_report(request: pytest.FixtureRequest, played):
     played("nothing of the exhaustive", 0, "of none")
     assert (proof.PLAYED, '{"nothing of the exhaustive": 0}') in request.node.user_properties
     assert (proof.SAID, "nothing of the exhaustive\nof none") in request.node.user_properties

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
         ("tests/cluster/test_cli.py::test_a", "tests/cluster/test_cli.py::test_b[x]", True),
     ],
 )
-def test_what_one_worker_plays(one: str, other: str, together: bool):
+def test_related_tests_share_a_scope(one: str, other: str, together: bool):
     assert (scopes.scope(one) == scopes.scope(other)) is together
 
 
@@ -48,7 +48,7 @@ def test_every_file_that_is_named_is_there():
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-def test_what_takes_longest_begins_first():
+def test_longest_scopes_run_first():
     files = ["tests/spec/test_names.py", *reversed(scopes.LONGEST)]
     assert sorted(files, key=scopes.rank) == [*scopes.LONGEST, "tests/spec/test_names.py"]
 
@@ -67,12 +67,12 @@ NOTHING, SERVER, CLUSTER = scopes.Need.NOTHING, scopes.Need.SERVER, scopes.Need.
         (3, False, (NOTHING, SERVER)),
     ],
 )
-def test_who_begins_with_what(place: int, built: bool, needs: tuple[scopes.Need, ...]):
+def test_worker_prefers_its_assigned_needs(place: int, built: bool, needs: tuple[scopes.Need, ...]):
     """Of four workers two have clusters, and one has the API server until nobody has anything else to do."""
     assert scopes.preferred(place, 4, built=built) == needs
 
 
-def test_of_two_workers_each_plays_everything():
+def test_two_workers_accept_every_need():
     assert {scopes.preferred(place, 2, built=True) for place in range(2)} == {(CLUSTER, NOTHING, SERVER)}
 
 
@@ -90,7 +90,9 @@ A, B, C = "tests/spec/a.py", "tests/deploy/test_istio.py", "tests/cluster/c.py"
         ([], (NOTHING, SERVER, CLUSTER), None),
     ],
 )
-def test_what_a_worker_plays_next(waiting: list[str], needs: tuple[scopes.Need, ...], chosen: str | None):
+def test_worker_chooses_the_next_scope_by_its_needs(
+    waiting: list[str], needs: tuple[scopes.Need, ...], chosen: str | None
+):
     assert scopes.choose(waiting, needs) == chosen
 
 
@@ -111,7 +113,7 @@ tools.TOOLS["slowly"] = lambda: built.append(ticks())
 
 
 @pytest.mark.slow
-def test_what_is_built_is_waited_for_before_the_clock_runs(tmp_path: Path):
+def test_built_fixtures_are_ready_before_the_timeout_starts(tmp_path: Path):
     """Its time is its own."""
     probe = tmp_path / "test_probe.py"
     probe.write_text(PROBE)

@@ -167,7 +167,7 @@ def test_one(number, played):
 
 
 @pytest.mark.slow
-def test_proof_resumes_with_what_has_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_proof_resumes_without_passed_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In each of its workers."""
     monkeypatch.setenv("DAYFLY_CACHE", str(tmp_path / "cache"))
     lay_out(tmp_path)

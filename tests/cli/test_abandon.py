@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_a_cleanup_that_fails_is_waited_for_explained_and_given_up(served: Cli, journal: Path):
+def test_stuck_cleanup_is_explained_and_can_be_abandoned(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal, delete="echo no network >&2; exit 6"))
     served.write("s.yaml", wishes.sandbox())
     assert served("apply", "-f", ".").code == 0

@@ -72,7 +72,7 @@ def test_a_published_version_is_never_changed(served: Cli, journal: Path):
     refused(served("plugin", "apply", "-f", "bare.yaml"), 1, "default version (0.0.0) already exists", "notes@0.0.1")
 
 
-def test_the_readme_of_a_plugins_folder_comes_along_and_can_be_corrected(served: Cli, journal: Path):
+def test_readme_next_to_plugin_is_applied_and_can_be_changed(served: Cli, journal: Path):
     folder = served.folder / "notes"
     folder.mkdir()
     served.write("notes/plugin.yaml", wishes.plugin(journal))
@@ -93,7 +93,7 @@ def test_the_readme_of_a_plugins_folder_comes_along_and_can_be_corrected(served:
     assert "Changed the README" in served(*apply).err
 
 
-def test_a_readme_is_that_of_the_one_plugin_of_its_folder_and_lies_in_it(cli: Cli, journal: Path):
+def test_readme_is_read_only_from_folder_of_a_single_plugin(cli: Cli, journal: Path):
     def told(file: str) -> object:
         metadata = json.loads(cli("manifest", "-f", file, "-o", "json").out)["items"][0]["metadata"]
         return metadata.get("annotations", {}).get("dayfly.dev/readme")
@@ -116,7 +116,7 @@ def test_a_readme_is_that_of_the_one_plugin_of_its_folder_and_lies_in_it(cli: Cl
     [(b"x" * 65537, "at most 65536"), (b"\xff", "is not UTF-8 at byte 0"), (b"a\0", "a NUL character")],
     ids=("long", "bytes", "nul"),
 )
-def test_a_readme_that_none_could_read_is_refused_before_anything_is_asked(cli: Cli, journal: Path, content, said):
+def test_unreadable_readme_is_refused_before_any_request(cli: Cli, journal: Path, content, said):
     cli.write("plugin.yaml", wishes.plugin(journal))
     (cli.folder / "README.md").write_bytes(content)
     refused(cli("apply", "-f", "plugin.yaml"), 2, "README.md: ", said)
@@ -141,7 +141,7 @@ def test_a_failed_step_fails_the_wait_and_shows_its_log(served: Cli, journal: Pa
     assert json.loads(served("why", "demo", "-o", "json").out)["reason"] == "ResourceFailed"
 
 
-def test_nobody_is_sent_to_a_log_in_which_nothing_stands(served: Cli):
+def test_step_without_output_is_not_referred_to_its_log(served: Cli):
     step = "{name: make, script: '#!/bin/sh', outputs: [{name: x, valueFromPath: /tmp/missing}]}"
     resource = f"{{name: db, spec: {{create: [{step}]}}}}"
     served.write("s.yaml", f"name: mute\nspec: {{cluster: local, resources: [{resource}]}}\n")
@@ -183,7 +183,7 @@ def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
     until(lambda: served.sandboxes() == [])
 
 
-def test_deleted_by_somebody_else_while_waited_for(served: Cli, journal: Path):
+def test_wait_for_sandbox_deleted_by_another_command_fails(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
     file = served.write("s.yaml", wishes.sandbox())
     assert served("plugin", "apply", "-f", "p.yaml").code == 0
@@ -196,7 +196,7 @@ def test_deleted_by_somebody_else_while_waited_for(served: Cli, journal: Path):
     assert b"is being deleted" in err
 
 
-def test_of_several_to_delete_one_that_is_gone_or_stuck_keeps_no_other(served: Cli, journal: Path):
+def test_delete_of_several_continues_past_missing_and_stuck(served: Cli, journal: Path):
     gate = journal.with_name("gate")
     served.write("p.yaml", wishes.plugin(journal, delete=wishes.waiting(gate)))
     stuck, other = wishes.sandbox("stuck"), "name: other\nspec: {cluster: local}\n"
@@ -248,7 +248,7 @@ def test_the_server_s_refusal_is_placed_in_the_file(served: Cli):
     assert served.sandboxes() == []
 
 
-def test_a_refusal_after_something_was_changed_does_not_say_that_nothing_was(served: Cli):
+def test_refusal_after_a_change_says_earlier_changes_remain(served: Cli):
     served.write("a.yaml", "name: demo\nspec: {cluster: local}\n")
     served.write("b.yaml", "name: other\nspec:\n  cluster: mars\n")
     done = served("apply", "-f", "a.yaml", "-f", "b.yaml")
@@ -274,7 +274,7 @@ BAD = [
 ]
 
 
-def test_the_server_s_doubts_are_told_with_their_places(served: Cli, journal: Path):
+def test_server_warnings_are_printed_with_file_and_line(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal))
     served.write("s.yaml", wishes.sandbox().replace("owner: me", "owner: me, ovner: you"))
     for arguments in (("plan",), ("apply", "--wait=false")):
@@ -288,7 +288,7 @@ def test_the_server_s_doubts_are_told_with_their_places(served: Cli, journal: Pa
 
 
 @pytest.mark.parametrize(("text", "message"), BAD, ids=[message[:24] for _, message in BAD])
-def test_bad_input_is_one_line_with_its_place_and_needs_no_server(cli: Cli, text: str, message: str):
+def test_bad_input_prints_one_located_line_without_server(cli: Cli, text: str, message: str):
     good = cli.write("good.yaml", "name: fine\nspec: {cluster: local}\n")
     refused(cli("apply", "-f", good, "-f", cli.write("w.yaml", text)), 2, message)
 
@@ -323,7 +323,7 @@ def test_embedded_files_come_from_the_folder_of_the_document(served: Cli, journa
     assert journal.read_text() == "embedded\n"
 
 
-def test_a_baseline_is_declared_forked_and_shown_where_it_answers(served: Cli, journal: Path):
+def test_baseline_is_forked_and_its_address_is_shown(served: Cli, journal: Path):
     page = served.folder / "page"
     page.mkdir()
     program = f"cd {page}; echo up with $DB_PATH; exec {sys.executable} -m http.server $PORT"
@@ -370,7 +370,7 @@ def test_a_file_is_embedded_by_its_absolute_path(cli: Cli, tmp_path: Path):
     assert cli(*plan).code == 0
 
 
-def test_all_mistakes_of_all_files_are_told_at_once(cli: Cli):
+def test_errors_of_all_files_are_reported_together(cli: Cli):
     cli.write("a.yaml", "name: p_q\nspec: {create: [{name: a, script: echo}]}\n---\nname: s\nspec: {cluster: 5}\n")
     cli.write("b.yaml", "name: {\n")
     cli.write("c.yaml", "name: t\nspec: {cluster: local, ttl: {duration: '@{none}'}}\n")
@@ -393,7 +393,7 @@ def test_all_mistakes_of_all_files_are_told_at_once(cli: Cli):
     assert (len(lines), lines[-1]) == (21, "dayfly: and 10 more like these")
 
 
-def test_all_that_the_server_refuses_is_told_with_its_place(served: Cli):
+def test_all_server_refusals_are_reported_with_file_and_line(served: Cli):
     served.write(
         "s.yaml",
         "name: s\nspec:\n  cluster: local\n  resources:\n  - {name: a, plugin: none}\n  - {name: b, plugin: neither}\n",
@@ -406,7 +406,7 @@ def test_all_that_the_server_refuses_is_told_with_its_place(served: Cli):
     )
 
 
-def test_one_that_is_ready_but_not_all_that_was_wished_for_is_listed_so(served: Cli):
+def test_ready_sandbox_with_ignored_parts_is_listed_as_unserved(served: Cli):
     served.write("s.yaml", "name: s\nspec: {cluster: local, middleware: [{name: m}]}\n")
     served.write("t.yaml", "name: t\nspec: {cluster: local}\n")
     assert served("apply", "-f", ".").code == 0

@@ -54,7 +54,7 @@ def key(asked: Asked) -> str:
     return asked.cluster.objects("sandboxes")[0]["status"]["routingKey"]
 
 
-def test_it_is_asked_to_end_and_waited_for(stage: Stage, meanwhile):
+def test_delete_waits_until_sandbox_is_gone(stage: Stage, meanwhile):
     asked = stage(LIFE, up)
     world, first = world_of(asked), key(asked)
     meanwhile(lambda: goes(world))
@@ -79,7 +79,7 @@ def test_another_one_of_its_name_is_not_waited_for(stage: Stage, meanwhile):
     assert "deletionTimestamp" not in asked.cluster.objects("sandboxes")[0]["metadata"]
 
 
-def test_one_that_does_not_go_is_said_after_that_time(stage: Stage, meanwhile):
+def test_delete_timeout_reports_why_sandbox_remains(stage: Stage, meanwhile):
     asked = stage(NEVER_GOES, stuck)
     meanwhile()
     done = asked("sandbox", "delete", "box", "--timeout", "30s")
@@ -89,7 +89,7 @@ def test_one_that_does_not_go_is_said_after_that_time(stage: Stage, meanwhile):
     assert "box: db/drop: retrying" in done.err
 
 
-def test_one_whose_cleanup_was_given_up(stage: Stage, meanwhile):
+def test_delete_reports_abandoned_cleanup(stage: Stage, meanwhile):
     asked = stage(NEVER_GOES, stuck)
     asked("abandon", "box", "--reason", "x")
     world = world_of(asked)
@@ -97,7 +97,7 @@ def test_one_whose_cleanup_was_given_up(stage: Stage, meanwhile):
     assert asked("sandbox", "delete", "box").err.endswith('Sandbox "box" is gone, its cleanup was abandoned.\n')
 
 
-def test_nobody_waits_who_does_not_want_to(stage: Stage):
+def test_delete_without_wait_returns_at_once(stage: Stage):
     asked = stage(LIFE, up)
     done = asked("sandbox", "delete", "box", "--wait=false")
     assert (done.code, done.err) == (0, f'Deleting sandbox "box" (routing key: {key(asked)}).\n')
@@ -119,7 +119,7 @@ def test_a_route_group_too(stage: Stage):
     assert not asked.cluster.objects("routegroups")
 
 
-def test_what_is_not_there_or_not_allowed_changes_nothing(stage: Stage):
+def test_delete_of_missing_or_denied_sandbox_changes_nothing(stage: Stage):
     asked = stage(LIFE, up)
     refused(asked("sandbox", "delete", "bix"), 3, 'no sandbox "bix" in namespace shop; did you mean "box"?')
     refused(

@@ -70,7 +70,7 @@ class TestLogs:
         assert asked("logs", "box", "db", "make", "--since-time", make[2]).out == LINE
         assert asked("logs", "box", "db", "make", "--since-time", seed[2], "-f").out == ""
 
-    def test_of_a_log_that_was_cut_the_times_are_those_of_what_is_left(self, stage: Stage):
+    def test_truncated_log_keeps_times_of_its_remaining_lines(self, stage: Stage):
         async def long(world: World) -> None:
             world.kubelet.scripts["db/make"].runs = 200
             await running(world)
@@ -91,7 +91,7 @@ class TestLogs:
         since = asked("logs", "box", "db", "make", "--since-time", last.split(" ")[0], "--timestamps")
         assert (since.out, since.err) == (f"{last}\n{end}\n", "")
 
-    def test_where_an_older_operator_kept_them_they_have_no_times(self, stage: Stage):
+    def test_logs_from_older_operator_have_no_times(self, stage: Stage):
         asked = stage(LIFE, up)
         for bundle in asked.cluster.objects("steplogs"):
             for log in bundle["spec"]["logs"]:
@@ -112,7 +112,7 @@ class TestLogs:
         refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; kept: 1")
         refused(asked("logs", "box", "dbx"), 3, '"box" has no dbx; it has db/make, db/drop')
 
-    def test_what_was_cut_is_said(self, stage: Stage):
+    def test_truncated_log_reports_printed_and_kept_bytes(self, stage: Stage):
         async def long(world: World) -> None:
             world.sandbox(wish())
             await world.until(lambda: world.cloud.starts("db/make"), "the first step")
@@ -125,7 +125,7 @@ class TestLogs:
         assert done.err == f"db/make: attempt 1 printed {100_000 + len(LINE)} bytes, of which the last 65536 are kept\n"
         assert len(done.out) == 65536
 
-    def test_of_a_running_step_as_far_as_it_has_come(self, stage: Stage):
+    def test_running_step_shows_its_log_so_far(self, stage: Stage):
         async def talking(world: World) -> None:
             await running(world)
             [pod] = world.pods("db/make")
@@ -139,7 +139,7 @@ class TestLogs:
         assert 'db/make: its log cannot be shown while it runs: User "ada" cannot get' in done.err
         assert "it can be read here within seconds of its end" in done.err
 
-    def test_following_shows_what_comes_and_ends_with_the_step(self, stage: Stage):
+    def test_follow_streams_new_lines_and_ends_with_the_step(self, stage: Stage):
         """In the cluster's own time: live while it runs, without the runner's own lines, and the next step after it."""
         pieces = []
 
@@ -214,7 +214,7 @@ class TestLogs:
         assert out == whole[7 + missing :]
         assert err == (f"db/make: {missing} bytes are missing here\n" if missing else "")
 
-    def test_of_a_fork_the_command_is_named_that_shows_its_pods(self, stage: Stage):
+    def test_fork_logs_name_the_kubectl_command_for_its_pods(self, stage: Stage):
         asked = stage.at(
             still(
                 status={

@@ -125,7 +125,7 @@ def test_files_and_names_complete_in_a_real_shell(shell_cli: Cli, shell: str, ur
 
 
 @pytest.mark.parametrize("shell", NEEDED)
-def test_where_no_server_runs_nothing_is_offered_and_nothing_is_said(shell_cli: Cli, shell: str):
+def test_completion_is_silent_without_a_server(shell_cli: Cli, shell: str):
     terminal = Terminal(shell_cli, shell)
     assert terminal.typed("dayfly why che\t") == "dayfly why che"
     terminal.close()

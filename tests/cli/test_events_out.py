@@ -29,7 +29,7 @@ TO = event_receiver.receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'
 
 
-def test_each_answer_means_what_it_says():
+def test_poster_reports_which_answers_are_worth_a_retry():
     """Time costs nothing here."""
     world = World((200,), (503,), (429,), "lost", "late", (302, "location: http://elsewhere/"), (410,))
     poster = event_receiver.Poster(TO, world)
@@ -107,7 +107,7 @@ def receiver():
 
 @pytest.mark.slow
 @pytest.mark.long_story
-def test_up_tells_of_its_sandboxes_and_after_a_restart_what_was_not_taken(cli, journal, receiver):
+def test_up_sends_events_and_resends_pending_after_restart(cli, journal, receiver):
     cli.write("p.yaml", wishes.plugin(journal))
     cli.write("good.yaml", "name: good\nspec: {cluster: local, resources: [{name: db, plugin: notes}]}\n")
     cli.write("q.yaml", wishes.plugin(journal, extra="exit 9").replace("name: notes", "name: broken"))
@@ -220,7 +220,7 @@ class Many:
         process.wait()
 
 
-def test_a_server_for_many_tells_of_a_cluster_and_loses_nothing_when_it_is_killed(cli, receiver):
+def test_killed_server_resends_pending_cluster_events(cli, receiver):
     receiver.busy = 10_000
     many = Many(cli, receiver)
     many.ready("demo")
@@ -235,7 +235,7 @@ def test_a_server_for_many_tells_of_a_cluster_and_loses_nothing_when_it_is_kille
 
 
 @pytest.mark.proof
-def test_of_several_servers_on_one_database_another_one_goes_on_when_the_one_that_tells_is_killed(cli, receiver):
+def test_another_replica_sends_events_when_the_sender_is_killed(cli, receiver):
     receiver.busy = 10_000
     with databases.postgres() as postgres:
         many = Many(cli, receiver, postgres.fresh(), count=3)
@@ -261,14 +261,14 @@ def test_of_several_servers_on_one_database_another_one_goes_on_when_the_one_tha
         ("https://hooks.example.com/?x=\u00e4", "write it with %-escapes"),
     ],
 )
-def test_what_no_request_can_be_sent_to_is_refused_at_the_start(url, words):
+def test_unusable_event_address_is_refused_at_start(url, words):
     """Else each event would fail for ever, with a traceback in the log."""
     with pytest.raises(DayflyError, match=words) as refusal:
         event_receiver.receiver(url, frozenset())
     assert refusal.value.code is Exit.USAGE
 
 
-def test_where_events_may_go(cli):
+def test_event_address_needs_tls_or_an_allowed_host(cli):
     for url, words in (
         (
             "http://hooks.example.com/x",

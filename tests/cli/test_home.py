@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home")
 
 
-def test_it_is_drawn_once_for_its_owner_alone(home: Home):
+def test_key_is_created_once_with_mode_0600(home: Home):
     key = home.make_key()
     assert len(key) > 40
     assert home.make_key() == home.read(home.key) == key
@@ -62,7 +62,7 @@ STRANGER = 54321
 
 @pytest.mark.root
 @pytest.mark.parametrize("whose", ["folder", "key", "url", "link"])
-def test_what_belongs_to_somebody_else_is_refused(cli: Cli, whose: str):
+def test_home_of_another_user_is_refused(cli: Cli, whose: str):
     """Else its owner reads the key that a server draws there, or has our wishes and our key sent to himself."""
     home = Home(cli.home)
     home.make_key()
@@ -90,7 +90,7 @@ def test_what_belongs_to_somebody_else_is_refused(cli: Cli, whose: str):
         ("url", 0o666, "could change it"),
     ],
 )
-def test_what_lies_open_to_everybody_is_refused(cli: Cli, file: str, mode: int, said: str):
+def test_world_accessible_home_is_refused(cli: Cli, file: str, mode: int, said: str):
     home = Home(cli.home)
     home.make_key()
     home.url.write_text("http://127.0.0.1:9\n")

@@ -24,7 +24,7 @@ def typed(cli: Cli) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_the_folder_passes_its_test_and_its_readme_can_be_followed(cli: Cli):
+def test_new_plugin_folder_passes_its_test_and_its_readme(cli: Cli):
     done = cli("plugin", "init", "scratch-space")
     assert (done.code, done.err) == (0, "Wrote 8 files to scratch-space. Try it with: scratch-space/test.sh\n")
     folder = cli.folder / "scratch-space"
@@ -84,7 +84,7 @@ def test_each_example_of_the_gallery_can_be_begun_with(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["../postgres-schema", "volume-backup", "s3-buckt", ""])
-def test_what_is_not_in_the_gallery_is_refused(cli: Cli, name: str):
+def test_unknown_gallery_example_is_refused(cli: Cli, name: str):
     done = cli("plugin", "init", "mine", "--from", name)
     assert (done.code, f'the gallery has no example "{name}"' in done.err) == (3, True)
     assert not (cli.folder / "mine").exists()
@@ -109,7 +109,7 @@ def test_the_longest_names_work(tmp_path: Path):
     assert (sandbox["name"], sandbox["spec"]["resources"][0]["plugin"]) == ("a" * 24 + "-demo", f"{name}@1.0.0")
 
 
-def test_the_schema_takes_every_plugin_of_the_gallery_and_refuses_a_typing_error(tmp_path: Path):
+def test_schema_accepts_gallery_plugins_and_rejects_a_typo(tmp_path: Path):
     scaffold.begin(str(tmp_path / "mine"), None)
     schema = json.loads((tmp_path / "mine" / scaffold.SCHEMA).read_text())
     check = jsonschema.Draft7Validator(schema)

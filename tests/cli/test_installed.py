@@ -37,7 +37,7 @@ def _pip(*words: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long_story
-def test_the_runner_is_in_it_for_either_architecture_and_the_page(wheel: Path):
+def test_wheel_contains_runners_for_both_machines_and_the_page(wheel: Path):
     with zipfile.ZipFile(wheel) as found:
         for name, machine in MACHINES.items():
             info = found.getinfo(f"dayfly/runners/{name}")
@@ -75,7 +75,7 @@ def test_a_plugin_can_begin_with_an_example(program: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_it_lives_a_sandbox(program: Path, wheel: Path, tmp_path: Path):
+def test_installed_wheel_runs_a_sandbox(program: Path, wheel: Path, tmp_path: Path):
     """With an empty HOME and nothing of the checkout within reach."""
     journal, home = tmp_path / "journal", tmp_path / "home"
     home.mkdir()

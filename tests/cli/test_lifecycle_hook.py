@@ -95,7 +95,7 @@ removal of the hook: nothing to run
 """
 
 
-def test_it_reads_as_the_story_of_one_object(cli: Cli):
+def test_hook_plan_prints_the_story_of_one_object(cli: Cli):
     cli.write("hook.yaml", HOOK)
     done = cli("plan", "-f", "hook.yaml")
     assert (done.code, done.out) == (0, EXPECTED)
@@ -103,7 +103,7 @@ def test_it_reads_as_the_story_of_one_object(cli: Cli):
     assert not cli.home.exists()
 
 
-def test_what_is_left_out_is_said_too(cli: Cli):
+def test_plan_of_minimal_hook_states_its_defaults(cli: Cli):
     cli.write("hook.yaml", SMALL)
     done = cli("plan", "-f", "hook.yaml")
     assert (done.code, done.out, done.err) == (0, EXPECTED_SMALL, "")

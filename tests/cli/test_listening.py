@@ -9,7 +9,7 @@ from dayfly.client.errors import DayflyError, Exit
 
 
 @pytest.mark.parametrize(("called", "said"), [("", "127.0.0.1:{port}"), ("port x", "port x")])
-def test_an_address_that_is_taken_is_said_with_what_names_another(called, said):
+def test_address_in_use_error_names_the_option_to_change(called, said):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(DayflyError) as refused, listening("127.0.0.1", port, "choose another", called=called):
@@ -18,7 +18,7 @@ def test_an_address_that_is_taken_is_said_with_what_names_another(called, said):
     assert str(refused.value) == f"{said.format(port=port)}: address already in use; choose another"
 
 
-def test_what_goes_wrong_later_is_not_the_address():
+def test_later_error_is_not_reported_as_address_in_use():
     with pytest.raises(OSError, match="disk"), listening("127.0.0.1", 0, "choose another") as sock:
         raise OSError(28, "disk full")
     assert sock.fileno() == -1

@@ -12,7 +12,7 @@ from cli.fake import Fake, serving
 
 
 @pytest.mark.parametrize("by", ["Ctrl-C", "Ctrl-D"])
-def test_whoever_gives_no_key_after_all_is_told_of_no_fault_of_ours(cli: Cli, by: str):
+def test_login_interrupted_at_key_prompt_reports_nothing_done(cli: Cli, by: str):
     ours, theirs = os.openpty()
     # In a session of its own, so that it asks this terminal and not that of whoever runs the test.
     process = cli.start("login", "http://127.0.0.1:1", stdin=theirs, start_new_session=True)
@@ -32,7 +32,7 @@ def test_a_key_that_is_no_text_is_no_key(cli: Cli):
     refused(done, 5, "the key contains characters that no key has")
 
 
-def test_a_file_of_authorities_that_cannot_be_read_is_what_is_wrong(cli: Cli):
+def test_unreadable_ca_file_is_reported_by_name(cli: Cli):
     refused(cli("login", "https://127.0.0.1:1", "--ca", "none.pem"), 2, "none.pem: no such file or directory", "PEM")
 
 

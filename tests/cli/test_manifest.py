@@ -52,7 +52,7 @@ def test_files_become_objects(cli: Cli, journal: Path):
     assert not cli.home.exists()
 
 
-def test_the_objects_mean_what_the_files_do(cli: Cli, journal: Path):
+def test_manifest_objects_plan_the_same_as_their_files(cli: Cli, journal: Path):
     words = write(cli, journal)
     meant = cli("plan", *words)
     made = json.loads(cli("manifest", *words, "-o", "json").out)
@@ -61,6 +61,6 @@ def test_the_objects_mean_what_the_files_do(cli: Cli, journal: Path):
     assert read.out == meant.out != ""
 
 
-def test_what_is_nothing_for_a_cluster_is_refused(cli: Cli):
+def test_file_without_cluster_objects_is_refused(cli: Cli):
     cli.write("b.yaml", BASELINE)
     refused(cli("manifest", "-f", "b.yaml"), 2, "it contains nothing for a cluster")

@@ -112,7 +112,7 @@ def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
     assert done.code == 0, done.err
 
 
-def test_the_head_of_the_audit_is_json_where_that_is_asked_for(cli):
+def test_audit_verify_prints_its_head_as_json(cli):
     key = cli("server", "init", "acme").out.strip()
     with running(cli) as url:
         where = {"DAYFLY_URL": url, "DAYFLY_ORG": "acme", "DAYFLY_API_KEY": key}
@@ -142,7 +142,7 @@ def test_the_head_of_the_audit_is_json_where_that_is_asked_for(cli):
         (("key", "create", "ci", "--expires", "0"), 2, "--expires is at least 1s"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(cli, capfd, monkeypatch, arguments, code, says):
+def test_bad_server_arguments_are_explained_without_secrets(cli, capfd, monkeypatch, arguments, code, says):
     from dayfly.cli.verbs import run
 
     monkeypatch.setenv("DAYFLY_HOME", str(cli.home))

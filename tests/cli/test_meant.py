@@ -61,7 +61,7 @@ def test_a_command_like_none(cli: Cli):
     refused(cli("zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly --help')
 
 
-def test_one_whose_time_was_over_is_told_of(served: Cli, journal: Path):
+def test_sandbox_with_expired_ttl_is_reported_as_ended(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal))
     served.write("s.yaml", wishes.sandbox(more="  ttl: {duration: 1d}\n"))
     assert served("apply", "-f", ".").code == 0

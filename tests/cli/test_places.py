@@ -64,7 +64,7 @@ def _typed(verb: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("verb", "option"), CELLS)
-def test_a_verb_asks_the_place_or_says_what_to_type_there(verb, option, tmp_path, monkeypatch, capfd):
+def test_verb_reaches_the_chosen_host_or_names_an_alternative(verb, option, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     (tmp_path / "index.html").touch()
@@ -88,7 +88,7 @@ def test_no_words_are_of_a_verb_that_is_not_there():
     assert set(unsupported_options.WORDS) <= set(VERBS)
 
 
-def test_what_leads_to_no_place_is_an_unknown_option_as_ever(capfd):
+def test_misspelled_host_option_is_an_unknown_option(capfd):
     assert run(["apply", "--contxt", "x"]) == 2
     assert "No such option" in capfd.readouterr().err
     assert run(["sb", "apply", "-n", "x"]) == 2

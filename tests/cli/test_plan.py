@@ -70,7 +70,7 @@ delete, stage 2: postStop
 """
 
 
-def test_it_reads_as_the_story_of_a_sandbox(cli: Cli, journal: Path):
+def test_plan_prints_the_story_of_a_sandbox(cli: Cli, journal: Path):
     cli.write("p.yaml", wishes.plugin(journal))
     cli.write("s.yaml", SANDBOX)
     done = cli("plan", "-f", ".")
@@ -102,7 +102,7 @@ def test_a_plugin_that_is_in_no_file_comes_from_the_server(served: Cli, journal:
     assert not journal.exists()
 
 
-def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
+def test_plan_errors_name_file_line_and_suggestion(cli: Cli, journal: Path):
     cli.write("s.yaml", wishes.sandbox())
     refused(cli("plan", "-f", "s.yaml"), 3, 'plugin "notes" is in none of these files', "dayfly up")
     cli.write("p.yaml", wishes.plugin(journal))
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_told_with_its_place(cli: Cli, journal: Path):
         ("db@1.0.0", "other", ("resources",)),
     ],
 )
-def test_a_plugin_that_may_be_the_one_that_lives_is_no_difference(lives: str, wished: str, fixed: tuple[str, ...]):
+def test_plugin_reference_to_running_version_is_no_difference(lives: str, wished: str, fixed: tuple[str, ...]):
     """As the server takes it: what is refused here would be refused there."""
     now, new = (
         plan_diff.living({"cluster": "local", "resources": [{"name": "db", "plugin": plugin}]}, "sb1")
@@ -136,7 +136,7 @@ def test_a_plugin_that_may_be_the_one_that_lives_is_no_difference(lives: str, wi
     assert plan_diff.difference(now, new) == ((), fixed)
 
 
-def test_what_differs_from_the_sandbox_that_lives(served: Cli, journal: Path):
+def test_diff_lists_changes_to_a_live_sandbox(served: Cli, journal: Path):
     served.write("p.yaml", wishes.plugin(journal))
     sandbox = "name: living\nspec:\n  cluster: local\n  labels: {team: LABEL}\n  resources: [{name: db, plugin: notes, params: {owner: OWNER}}]\n"
     served.write("s.yaml", sandbox.replace("LABEL", "pay").replace("OWNER", "me"))

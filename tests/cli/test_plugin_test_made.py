@@ -138,7 +138,7 @@ def test_clear_deletes_all_that_the_test_made(host: Cluster):
     )
 
 
-def test_clear_deletes_objects_whose_answer_was_lost(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+def test_clear_deletes_objects_after_a_lost_answer(host: Cluster, monkeypatch: pytest.MonkeyPatch):
     """A version and a sandbox of which nobody knew would stay until somebody finds them."""
     create = Client.create
 

@@ -67,7 +67,7 @@ def test_no_color_leaves_the_words(files: Cli):
     assert "✓ succeeded  db/seed" in screen.text()
 
 
-def test_a_narrow_and_low_terminal_is_neither_wrapped_nor_scrolled(files: Cli, journal: Path):
+def test_small_terminal_is_neither_wrapped_nor_scrolled(files: Cli, journal: Path):
     steps = "".join(
         f"  - name: s{n}\n    script: |\n      #!/bin/sh\n      sleep 0.2; echo s{n} >> {journal}\n" for n in range(12)
     )

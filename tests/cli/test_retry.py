@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_what_waits_is_tried_again_at_once_and_nothing_else(served: Cli, journal: Path):
+def test_retry_starts_waiting_unit_at_once(served: Cli, journal: Path):
     gate = journal.with_name("gate")
     plugin = wishes.plugin(journal, delete=f"[ -e {gate} ] || exit 6")
     served.write("p.yaml", plugin.replace("name: drop\n", "name: drop\n    retry: {backoff: 1h}\n"))

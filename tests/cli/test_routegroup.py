@@ -68,7 +68,7 @@ def test_from_a_folder_to_ready_to_gone_with_all_four_hooks(served: Cli, journal
     assert served("sandbox", "get", "demo").code == 0
 
 
-def test_a_cleanup_that_is_stuck_is_explained_hurried_and_given_up(served: Cli, journal: Path):
+def test_stuck_group_cleanup_can_be_retried_and_abandoned(served: Cli, journal: Path):
     text = (
         group(journal)
         .replace("postStop $", "postStop $X")
@@ -87,7 +87,7 @@ def test_a_cleanup_that_is_stuck_is_explained_hurried_and_given_up(served: Cli, 
     until(lambda: "has ended" in served("rg", "get", "pay").err)
 
 
-def test_what_is_wrong_is_said_with_its_line(served: Cli, journal: Path):
+def test_group_errors_name_file_and_line(served: Cli, journal: Path):
     served.write("g.yaml", group(journal, value="[pay"))
     done = served("rg", "apply", "-f", "g.yaml")
     assert done.code == 2

@@ -189,7 +189,7 @@ def test_two_sandboxes_and_a_group(routed: Shop):
     assert shop.ask(baggage=f"sd-routing-key={keys['one']}")[0] == "one"
 
 
-def test_a_route_server_tells_whoever_asks_and_each_change(routed: Shop):
+def test_route_server_serves_queries_and_streams_changes(routed: Shop):
     shop, cli = routed, routed.cli
     server = cli.start("routeserver", "--port", "0", "--grpc-port", "0")
     line = next(line for line in iter(server.stderr.readline, b"") if b"routing rules" in line).decode()
@@ -218,7 +218,7 @@ def test_a_route_server_tells_whoever_asks_and_each_change(routed: Shop):
 
 
 @pytest.mark.slow
-def test_a_killed_server_leaves_its_routes_and_the_next_one_goes_on_with_them(shop: Shop):
+def test_routes_survive_a_killed_server_and_its_successor(shop: Shop):
     killed = shop.up("--routing")
     shop.cli.write("one.yaml", sandbox("one"))
     assert shop.cli("apply", "-f", "one.yaml").code == 0
@@ -264,7 +264,7 @@ def test_up_routing_without_envoy_names_the_installer(
     assert not (tmp_path / "home" / "url").exists()
 
 
-def test_what_cannot_be_is_refused_before_anything_begins(cli: Cli):
+def test_unusable_routing_option_is_refused_before_start(cli: Cli):
     refused(cli("up", "--routing-header", "host"), 2, "the header", "means something else")
     refused(cli("up", "--routing-query", "a&b"), 2, "cannot be the parameter")
 

@@ -64,7 +64,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_file_that_is_none_is_refused_without_what_is_in_it(tmp_path: Path, what: str):
+def test_unusable_secret_file_is_refused_without_its_content(tmp_path: Path, what: str):
     make, said = HOSTILE[what]
     make(path := tmp_path / ".env")
     with pytest.raises(DayflyError) as fault:
@@ -138,7 +138,7 @@ def test_a_link_to_anothers_file_is_refused(tmp_path: Path):
         secret_files.read(str(link))
 
 
-def test_a_file_is_read_as_such_files_are_and_nothing_in_it_is_expanded(tmp_path: Path):
+def test_dotenv_file_is_parsed_without_expansion(tmp_path: Path):
     path = tmp_path / ".env"
     path.write_text(
         "\ufeff# a remark\nexport A=one two  # said\nB='$HOME ${A}'\nC=\"a\\nb\"\nD='-----BEGIN-----\nx\n-----END-----'\n"
@@ -159,7 +159,7 @@ def test_a_file_is_read_as_such_files_are_and_nothing_in_it_is_expanded(tmp_path
         ("x" * 65_537, "at most 65536"),
     ],
 )
-def test_what_could_not_be_masked_is_no_secret(cli: Cli, value: str, said: str):
+def test_unmaskable_value_is_refused_as_secret(cli: Cli, value: str, said: str):
     body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
     with pytest.raises(DayflyError, match=said):
         secret_files.given(body, str(cli.folder / secrets(cli, f'PIN="{value}"')))
@@ -178,7 +178,7 @@ TAKES_PIN = json.dumps(
 )
 
 
-def test_of_several_names_that_with_the_resource_counts(cli: Cli):
+def test_secret_name_with_resource_takes_precedence(cli: Cli):
     body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
     texts = ("PIN=upper\n", "pin=plain\n", "DB_PIN=both\n", "db.pin=dotted\n")
     found = [
@@ -201,9 +201,7 @@ def _asking(*names: str) -> dict[str, object]:
         ({"a": ("b-c",), "a-b": ("c",)}, "A_B_C=mine and yours\n", "A_B_C may be a.b-c or a-b.c"),
     ],
 )
-def test_one_value_is_given_to_no_two_secrets_whose_names_are_alike_in_upper_case(
-    cli: Cli, wanted, text: str, said: str
-):
+def test_secrets_with_equal_variable_names_need_separate_values(cli: Cli, wanted, text: str, said: str):
     body = {"spec": {"resources": [{"name": name, "spec": _asking(*names)} for name, names in wanted.items()]}}
     with pytest.raises(DayflyError, match=said) as caught:
         secret_files.given(body, str(cli.folder / secrets(cli, text)))

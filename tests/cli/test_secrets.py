@@ -109,7 +109,7 @@ subprocess.run(["env"])
 
 
 @pytest.mark.slow
-def test_it_reaches_the_steps_and_nobody_else(served: Cli, journal: Path):
+def test_secret_reaches_only_the_steps(served: Cli, journal: Path):
     given = ("with", "-f", served.write("p.yaml", plugin(journal)), "--secrets-file", secrets(served))
     done = served(*given, "--", sys.executable, "-c", TOLD, *COMMAND)
     assert done.code == 0, done.err
@@ -133,7 +133,7 @@ def test_the_plan_has_no_value(served: Cli, journal: Path):
     assert "$ADMIN_PASSWORD and /tmp/password = the secrets file (sensitive)" in done.out, done
 
 
-def test_a_published_plugin_is_asked_what_it_takes(served: Cli, journal: Path):
+def test_published_plugin_names_the_secrets_it_takes(served: Cli, journal: Path):
     assert served("apply", "-f", served.write("p.yaml", plugin(journal))).code == 0
     box = "name: demo\nspec:\n  cluster: local\n  resources:\n  - {name: mine, plugin: db}\n"
     file = served.write("s.yaml", box)
@@ -167,7 +167,7 @@ def test_the_next_with_the_same_secret_has_it_at_once(served: Cli, journal: Path
 
 
 @pytest.mark.proof
-def test_a_server_that_is_killed_leaves_nothing_once_the_next_has_cleaned_up(cli: Cli, journal: Path):
+def test_killed_server_leaves_no_secret_after_next_cleanup(cli: Cli, journal: Path):
     """While the resource is made, and while it is removed."""
     gates = {step: journal.with_name(step) for step in ("create", "delete")}
     waits = {step: f"echo waits to {step} >> {journal}; {wishes.waiting(gate)}" for step, gate in gates.items()}
@@ -203,7 +203,7 @@ def test_a_server_that_is_killed_leaves_nothing_once_the_next_has_cleaned_up(cli
     end(signal.SIGTERM)
 
 
-def test_a_with_that_is_killed_leaves_nothing_once_its_lease_has_lapsed(served: Cli, journal: Path):
+def test_killed_with_leaves_no_secret_after_its_lease(served: Cli, journal: Path):
     given = ("-f", served.write("p.yaml", plugin(journal)), "--secrets-file", secrets(served))
     process = served.start("with", *given, "--", "sh", "-c", "touch there; exec sleep 600")
     until((served.folder / "there").exists)
@@ -271,7 +271,7 @@ def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
     assert f"drop {len(CANARY)}" in written
 
 
-def test_it_is_applied_with_a_sandbox_too(served: Cli, journal: Path):
+def test_apply_accepts_a_secrets_file(served: Cli, journal: Path):
     files = ("-f", served.write("p.yaml", plugin(journal)), "-f", served.write("s.yaml", BOX))
     call = ("apply", *files, "--secrets-file")
     refused(served(*call, secrets(served, "OTHER=word\n")), 2, ".env: ADMIN_PASSWORD (of db) is missing")

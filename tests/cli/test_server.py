@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_in_the_foreground_it_is_the_very_process_that_was_started(cli: Cli):
+def test_foreground_server_is_the_started_process(cli: Cli):
     process = cli.start("up", "--port", "0")
     line = process.stderr.readline().decode()
     url = (cli.home / "url").read_text().strip()
@@ -41,7 +41,7 @@ def test_in_the_foreground_it_is_the_very_process_that_was_started(cli: Cli):
     refused(cli("status"), 6, f"no server runs in {cli.home}", "start one with: dayfly up")
 
 
-def test_detached_it_outlives_the_command_and_down_waits_for_its_end(cli: Cli):
+def test_detached_server_survives_until_down_ends_it(cli: Cli):
     done = cli("up", "--detach", "--port", "0")
     assert done.code == 0, done.err
     assert done.err.startswith("dayfly is up at http://127.0.0.1:")
@@ -55,7 +55,7 @@ def test_detached_it_outlives_the_command_and_down_waits_for_its_end(cli: Cli):
     assert "is up at" in (cli.home / "server.log").read_text()
 
 
-def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+def test_second_server_reports_that_the_home_is_in_use(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     second = cli.folder / "second"
     second.write_text(
         "#!/bin/sh\necho 'dayfly: another dayfly uses it; stop it' >&2\necho 'dayfly is up at http://x; Ctrl-C stops it'\nexit 1"
@@ -68,7 +68,7 @@ def test_who_came_second_is_told_so_and_not_what_the_first_wrote(cli: Cli, monke
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_one_that_does_not_answer_in_time_is_ended(cli: Cli, monkeypatch: pytest.MonkeyPatch, *, deaf: bool):
+def test_server_without_timely_answer_is_ended(cli: Cli, monkeypatch: pytest.MonkeyPatch, *, deaf: bool):
     """Nobody would stop it: whoever started it has been told that it failed."""
     mute = cli.folder / "mute"
     mute.write_text(
@@ -83,7 +83,7 @@ def test_one_that_does_not_answer_in_time_is_ended(cli: Cli, monkeypatch: pytest
     assert not _alive(int((cli.folder / "pid").read_text()))
 
 
-def test_a_server_that_somebody_stops_while_it_starts_is_no_success(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+def test_server_stopped_during_start_is_a_failure(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     """`down` beside `up --detach` or `with`, which would have returned 0 and not run its command."""
     stopped = cli.folder / "stopped"
     stopped.write_text("#!/bin/sh\nexit 0")
@@ -139,7 +139,7 @@ def test_a_taken_port_is_said_in_one_line_with_a_way_out(cli: Cli):
     assert not (cli.home / "url").exists()
 
 
-def test_a_server_that_cannot_write_its_address_down_says_so_in_one_line(cli: Cli):
+def test_server_that_cannot_write_its_url_reports_one_line(cli: Cli):
     (cli.home / "url").mkdir(parents=True)
     refused(cli("up", "--port", "0"), 1, f"{cli.home}/url", "Is a directory")
     assert [found.name for found in cli.home.glob("url*")] == ["url"]
@@ -157,7 +157,7 @@ def test_baselines_are_declared_at_the_start(cli: Cli):
 
 
 @pytest.mark.parametrize("name_of_input", ["-", "/dev/stdin"])
-def test_baselines_from_standard_input_are_declared_by_a_server_that_is_detached(cli: Cli, name_of_input: str):
+def test_detached_server_reads_baselines_from_stdin(cli: Cli, name_of_input: str):
     """It has no standard input of its own, and another folder."""
     web, box = (f"kind: Deployment\nname: {name}\ncommand: [sleep, '300']\n" for name in ("web", "box"))
     for name, text in (("web.yaml", web), ("box.yaml", box)):
@@ -171,7 +171,7 @@ def test_baselines_from_standard_input_are_declared_by_a_server_that_is_detached
         assert cli("down").code == 0
 
 
-def test_it_is_the_clusters_that_it_is_called_and_those_of_its_sandboxes(cli: Cli):
+def test_server_serves_named_clusters_and_those_of_its_sandboxes(cli: Cli):
     staging = cli.write(
         "staging.yaml", "apiVersion: signadot.com/v1\nname: a\nspec: {cluster: staging, resources: []}\n"
     )
@@ -194,7 +194,7 @@ def test_it_is_the_clusters_that_it_is_called_and_those_of_its_sandboxes(cli: Cl
 
 
 @pytest.mark.slow
-def test_a_server_that_was_killed_leaves_an_address_that_is_seen_through(cli: Cli):
+def test_stale_url_of_killed_server_is_detected(cli: Cli):
     assert cli("up", "--detach", "--port", "0").code == 0
     process = json.loads(cli("status", "-o", "json").out)["process"]
     os.kill(process, signal.SIGKILL)

@@ -25,7 +25,7 @@ WORDS = "a sentence that says what is the matter"
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(200, WORDS), (30, "a sentence that s..."), (0, WORDS)])
-def test_a_column_is_cut_only_where_the_terminal_is_known_to_be_narrow(
+def test_column_is_cut_only_if_terminal_width_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int, shown: str
 ):
     """A terminal of which nobody has told how wide it is (`docker exec -t`, expect) has no columns."""
@@ -36,7 +36,7 @@ def test_a_column_is_cut_only_where_the_terminal_is_known_to_be_narrow(
     assert capsys.readouterr().out.splitlines()[1] == f"demo      {shown}"
 
 
-def test_columns_stand_below_each_other_whatever_is_written_in_them(
+def test_columns_align_with_wide_and_combining_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     """A character of Chinese and a picture take two cells of a terminal, an accent of its own none."""
@@ -198,7 +198,7 @@ def test_a_file_or_a_pipe_gets_logs_and_values_as_they_are(cli: Cli):
         assert yaml.safe_load(cli("sandbox", "get", "box", "-o", "yaml", **more).out)["routingKey"] == EVIL
 
 
-def test_what_comes_in_pieces_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_bytes_in_pieces_are_decoded_as_a_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     screen = show.Screen()
     data = "grün\r\nno\rway 無\u3000語\tend\x1b[1m".encode() + b"\xff\xe7"
@@ -229,7 +229,7 @@ _WRITERS = {
 }  # fmt: skip
 
 
-def test_what_is_said_stands_below_what_was_printed_before(cli: Cli):
+def test_messages_follow_earlier_output_in_a_shared_log(cli: Cli):
     """Where both lead to one log, as in CI, a summary comes after what it sums up, and an error after what went well."""
     cli.write("plugin.yaml", "name: a\nspec: {runner: {image: a}, create: [{name: b, script: '#!/bin/sh'}]}\n")
     environment = cli.environment()

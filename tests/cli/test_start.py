@@ -62,7 +62,7 @@ def test_help_imports_no_verb(cli: Cli):
     }
 
 
-def test_what_can_ask_a_cluster_imports_nothing_for_it_before_it_does(cli: Cli):
+def test_cluster_verbs_import_no_client_before_use(cli: Cli):
     for verb in ("plan", "get", "why", "logs", "env", "retry", "abandon"):
         found = _imported(cli, [verb, "--help"])
         assert found & {"asyncio", "aiohttp", "kubernetes", "dayfly.kube", "dayfly.operator"} == set(), verb
@@ -78,7 +78,7 @@ def test_every_verb_has_help(cli: Cli):
         assert done.out.startswith(f"Usage: dayfly {verb}")
 
 
-def test_it_starts_in_a_few_times_the_interpreter_s_own_time(cli: Cli):
+def test_command_starts_within_ten_interpreter_starts(cli: Cli):
     """The aim is 6; with a machine that others use too, the fastest of several is compared and 10 is let pass."""
 
     def seconds(*arguments: str) -> float:

@@ -47,7 +47,7 @@ def meddled(*objects: dict, hand: Hand = Hand.EDITS, manifest: dict = MANIFEST, 
 
 
 class TestMeddling:
-    def test_what_the_run_made_loses_its_labels_and_gets_another(self):
+    def test_object_of_the_run_loses_labels_and_gets_a_marker(self):
         found, left = meddled(made())
         assert found
         assert left["c"]["labels"] == {"dayfly-plugin-test-was-here": "edited"}
@@ -67,14 +67,14 @@ class TestMeddling:
             pytest.param({"metadata": {"name": "c"}}, id="of nobody"),
         ],
     )
-    def test_what_is_not_of_this_unit_of_the_run_is_let_be(self, hand, other):
+    def test_object_of_another_run_or_unit_is_not_edited(self, hand, other):
         found, left = meddled(other, hand=hand)
         assert not found
         assert "dayfly-plugin-test-was-here" not in left["c"].get("labels", {})
 
     @pytest.mark.parametrize("hand", Hand)
     @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
-    def test_it_is_found_among_others(self, hand, manifest):
+    def test_object_of_the_run_is_found_among_others(self, hand, manifest):
         real = name(ObjectIdentity(*OF, "default", {}), manifest)
         others = [made("a", owner="another"), made("b", unit="db/seed"), made("z", owner="another")]
         found, left = meddled(*others, made(real), hand=hand, manifest=manifest)
@@ -83,14 +83,14 @@ class TestMeddling:
 
     @pytest.mark.parametrize("hand", Hand)
     @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
-    def test_one_with_all_the_marks_and_another_name_was_planted_and_is_let_be(self, hand, manifest):
+    def test_planted_object_with_another_name_is_not_edited(self, hand, manifest):
         earlier = name(ObjectIdentity(*OF._replace(number=1), "default", {}), NAMELESS)
         found, left = meddled(made("a"), made(earlier), hand=hand, manifest=manifest)
         assert (found, left["a"]["labels"], left[earlier]["labels"]) == (False, {"app": "db"}, {"app": "db"})
 
     @pytest.mark.parametrize(("hand", "verb"), [(Hand.EDITS, "PATCH"), (Hand.DELETES, "DELETE")])
     @pytest.mark.parametrize("status", [404, 409])
-    def test_one_that_is_gone_or_replaced_when_it_is_reached_was_not_there(self, hand, verb, status):
+    def test_object_gone_or_replaced_in_between_counts_as_absent(self, hand, verb, status):
         refusal = Refusal(status, "m", about={"name": "c", "kind": "configmaps"})
 
         def change(cluster: FakeCluster) -> None:
@@ -106,7 +106,7 @@ class TestMeddling:
         assert refused.value.code == Exit.FAILED
 
 
-def test_a_pod_is_deleted_at_once_and_one_that_is_gone_was_not_there():
+def test_pod_is_deleted_at_once_and_missing_pod_is_reported():
     async def story() -> None:
         cluster = FakeCluster()
         client = Client(cluster.transport(), seed=1)
@@ -162,7 +162,7 @@ class TestRights:
     def step(self, name: str, object_: object):
         return SimpleNamespace(name=name, object=object_)
 
-    def test_what_one_may_not_do_is_told_for_pods_and_for_each_step_that_makes_an_object(self):
+    def test_missing_rights_are_listed_for_pods_and_each_object_step(self):
         makes = self.step("make", SimpleNamespace(manifest=MANIFEST))
         plugin = self.plugin(makes, self.step("script", None), self.step("waits", SimpleNamespace(manifest=None)))
         every = [(verb, "", "configmaps", "shop") for verb in ("list", "patch", "delete")]

@@ -31,7 +31,7 @@ def _report(uid: str, version: int, *, ready: bool) -> dict[str, object]:
     return {"uid": uid, "version": version, **said}
 
 
-def test_another_sandbox_of_the_same_name_is_not_ours_that_became_ready():
+def test_wait_rejects_another_sandbox_of_the_same_name():
     fake = Fake()
     ours, another = _report("u-1", 1, ready=False), _report("u-2", 2, ready=True)
     fake.say("GET", "sandboxes/demo/report", ours, another)
@@ -48,7 +48,7 @@ def test_another_sandbox_of_the_same_name_is_not_ours_that_became_ready():
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
 @pytest.mark.parametrize(("what", "shown"), [(b"", ["€" * 10, "it failed"]), (b"\xff", [])])
-def test_the_end_of_a_failed_steps_log_is_shown_wherever_it_cuts_a_character(capsys, size: int, what: bytes, shown):
+def test_log_tail_is_shown_wherever_it_splits_a_character(capsys, size: int, what: bytes, shown):
     log = b"x" * size + ("€" * 2_000 + "\n" + "€" * 10 + "\nit failed\n").encode() + what
     unit = {"id": "db/make", "state": "failed", "attempt": 1, "event": "preStart", "kind": "exec", "name": "make"}
     report = {**_report("u", 1, ready=False), "reason": "ResourceFailed", "units": [unit]}
@@ -67,7 +67,7 @@ def test_the_end_of_a_failed_steps_log_is_shown_wherever_it_cuts_a_character(cap
 
 
 @pytest.mark.parametrize("without", ["attempts", "log"])
-def test_that_a_step_failed_is_said_though_nobody_can_have_its_log(without: str):
+def test_failure_is_reported_without_its_log(without: str):
     """Its host has gone away since, or the log has; neither is what was waited for."""
     unit = {"id": "db/make", "state": "failed", "attempt": 1, "event": "preStart", "kind": "exec", "name": "make"}
     fake = Fake()

@@ -35,7 +35,7 @@ def test_why_explains_a_hook_that_waits(stage: Stage, name: str):
 
 
 @pytest.mark.parametrize("name", ["lifecyclehook/volume-backup", "resourceplugin/pg", "plugin/pg", "sandbox/box"])
-def test_why_of_what_waits_for_nothing_says_so(stage: Stage, name: str):
+def test_why_of_idle_kind_says_it_waits_for_nothing(stage: Stage, name: str):
     said = stage(LIFE, hooks)("why", name)
     assert (said.code, said.err) == (0, "")
     assert said.out.endswith(" is not waiting for anything\n")

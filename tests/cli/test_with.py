@@ -68,7 +68,7 @@ def test_an_output_that_no_variable_can_hold_is_left_out(served: Cli):
     assert f"BIG_MAKE_LARGE has {longest} bytes, which is more than a variable can hold\n" in done.err
 
 
-def test_the_code_comes_back_also_where_our_parent_ignores_how_children_end(served: Cli, plugin: str):
+def test_exit_code_is_returned_if_parent_ignores_sigchld(served: Cli, plugin: str):
     careless = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)}
     process = served.start("with", "-f", plugin, "--", "sh", "-c", "exit 7", **careless)
     _, err = process.communicate(timeout=60)
@@ -227,13 +227,13 @@ def test_ctrl_c_reaches_a_command_that_left_our_process_group(served: Cli, plugi
     assert journal.read_text().split() == WHOLE
 
 
-def test_a_terminal_that_is_gone_is_told_to_the_command(served: Cli, plugin: str, journal: Path):
+def test_hangup_is_forwarded_to_the_command(served: Cli, plugin: str, journal: Path):
     program = ANSWERS.format(signal="SIGHUP", before="")
     assert _in_a_terminal(served, plugin, program, type_=b"") == 41
     assert journal.read_text().split() == WHOLE
 
 
-def test_who_listens_no_more_does_not_end_it(cli: Cli, journal: Path):
+def test_closed_stderr_does_not_end_the_command(cli: Cli, journal: Path):
     """As `2>&1 | tee log` does at Ctrl-C, which ends tee first."""
     gate = journal.with_name("gate")
     plugin = cli.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
@@ -246,7 +246,7 @@ def test_who_listens_no_more_does_not_end_it(cli: Cli, journal: Path):
     refused(cli("status"), 6, "no server runs")
 
 
-def test_a_terminal_that_is_gone_while_provisioning_leaves_no_server(cli: Cli, journal: Path):
+def test_hangup_while_provisioning_leaves_no_server(cli: Cli, journal: Path):
     gate = journal.with_name("gate")
     plugin = cli.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
     ours, theirs = os.openpty()
@@ -312,7 +312,7 @@ def test_when_it_is_killed_its_command_goes_with_it(served: Cli, plugin: str):
     assert _runs(other.pid)
 
 
-def test_what_does_not_obey_is_killed_and_who_only_has_its_number_is_not(tmp_path: Path):
+def test_stubborn_command_is_killed_but_not_a_reused_pid(tmp_path: Path):
     stubborn = "trap '' TERM; touch ready; while :; do sleep 0.05; done"
     child = subprocess.Popen(["sh", "-c", stubborn], env={**os.environ, "DAYFLY_WITH": "with-x"}, cwd=tmp_path)
     stranger = subprocess.Popen(["sleep", "305"])
@@ -396,7 +396,7 @@ def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: s
     assert journal.read_text().split() == WHOLE
 
 
-def test_what_is_wrong_is_found_before_anything_is_provisioned(cli: Cli, plugin: str, journal: Path):
+def test_with_finds_errors_before_provisioning(cli: Cli, plugin: str, journal: Path):
     refused(cli("with", "-f", plugin, "-p", "ownr=me", "--", "true"), 2, 'takes "ownr"', 'did you mean "owner"?')
     needy = cli.write("n.yaml", wishes.plugin(journal).replace("name: owner, ", "name: owner, required: true, "))
     refused(
@@ -452,7 +452,7 @@ def test_a_sandbox_of_a_file_with_its_plugin_in_place(served: Cli, plugin: str, 
     refused(served("with", "-f", plugin, "-f", group, "--", "true"), 2, "g.yaml", "is a route group")
 
 
-def test_what_failed_is_kept_and_what_did_not_is_not(served: Cli, plugin: str, journal: Path):
+def test_keep_keeps_only_a_failed_sandbox(served: Cli, plugin: str, journal: Path):
     refused(served("with", "-f", plugin, "--keep", "--reuse", "--", "true"), 2, "give one of them")
     assert served("with", "-f", plugin, "--keep", "--", "true").code == 0
     assert served.sandboxes() == []
@@ -463,7 +463,7 @@ def test_what_failed_is_kept_and_what_did_not_is_not(served: Cli, plugin: str, j
     assert served.sandboxes() == [name], "who ends it does not want to look"
 
 
-def test_what_is_used_again_is_made_once(served: Cli, plugin: str, journal: Path):
+def test_reuse_makes_a_resource_once(served: Cli, plugin: str, journal: Path):
     show = ("--", "sh", "-c", 'echo "$NOTES_PROVISION_PATH"; exit 5')
     first, second = (served("with", "-f", plugin, "--reuse", *show) for _ in range(2))
     assert (first.code, second.code, first.out) == (5, 5, second.out)

@@ -58,7 +58,7 @@ def test_a_life_from_the_wish_to_the_end(dayfly, host):
     assert dayfly.sandboxes.report("sb1").is_over
 
 
-def test_what_steps_have_handed_over(dayfly, host):
+def test_outputs_are_decoded_by_name_and_not_printed(dayfly, host):
     dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
     values = (("mydb/provision", "url", b"db://h"), ("mydb/seed", "rows", b"2"), ("mydb/seed", "raw", b"\xff"))
     host.outputs[uid_of(host)] = tuple(
@@ -74,7 +74,7 @@ def test_what_steps_have_handed_over(dayfly, host):
         found["port"]
 
 
-def test_what_never_leaves_its_cluster_is_nowhere_an_empty_value():
+def test_withheld_output_raises_instead_of_being_empty():
     place = {"resource": "mydb", "step": "make"}
     found = Outputs(
         (
@@ -108,7 +108,7 @@ def test_logs_and_history(dayfly, host):
         dayfly.sandboxes.log("sb1", "mydb/nothing")
 
 
-def test_of_a_log_that_comes_faster_than_it_is_read_what_is_there_is_given(dayfly, host, monkeypatch):
+def test_log_that_grows_while_read_returns_a_bounded_part(dayfly, host, monkeypatch):
     dayfly.sandboxes.apply({"name": "sb1", **wishes.empty()})
     key = uid_of(host), "mydb/provision", 1
     host.log_data[key] = (b"x" * 300_000, False)
@@ -182,7 +182,7 @@ def test_a_failure_comes_with_the_end_of_the_log(dayfly, host):
         dayfly.sandboxes.wait_ready("sb1", timeout=30)
 
 
-def test_what_is_wrong_has_its_place(dayfly, tmp_path, server):
+def test_invalid_spec_reports_its_field(dayfly, tmp_path, server):
     with pytest.raises(InvalidError) as wrong:
         dayfly.sandboxes.apply({"name": "sb1", "spec": {"cluster": "local", "nonsense": 1, "ttl": {"duration": "x"}}})
     (first, *_) = wrong.value.problems
@@ -271,7 +271,7 @@ def test_plugins_and_their_versions(dayfly, server):
     assert [each.name for each in dayfly.plugins.list(all_versions=True)] == ["db@1.1.0"]
 
 
-def test_what_may_be_done_to_one_that_lives(dayfly, host):
+def test_actions_on_a_live_sandbox_succeed_or_conflict(dayfly, host):
     dayfly.sandboxes.apply({"name": "sb1", **wishes.empty(ttl={"duration": "1h"})}, lease=60)
     dayfly.sandboxes.lease("sb1", 3600)
     with pytest.raises(ConflictError, match="nothing in it is waiting"):
@@ -287,7 +287,7 @@ def test_what_may_be_done_to_one_that_lives(dayfly, host):
     assert dayfly.sandboxes.wait_gone("sb1", timeout=30) == "abandoned"
 
 
-def test_who_may_not(dayfly, server, connect):
+def test_viewer_or_unknown_key_is_denied(dayfly, server, connect):
     made = server.call("POST", "keys", {"name": "ci", "role": "viewer"}).json
     viewer = connect(dayfly.url, made["key"])
     assert viewer.sandboxes.list() == ()
@@ -299,7 +299,7 @@ def test_who_may_not(dayfly, server, connect):
         connect(dayfly.url, "wrong").sandboxes.list()
 
 
-def test_where_the_server_is(dayfly, server, connect, tmp_path, monkeypatch):
+def test_server_address_is_taken_from_home_login_or_argument(dayfly, server, connect, tmp_path, monkeypatch):
     for name in ("DAYFLY_URL", "DAYFLY_API_KEY", "DAYFLY_ORG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DAYFLY_HOME", str(tmp_path / "home"))

@@ -95,7 +95,7 @@ def exchanging(*connections):
     return lambda: run(connection.exchange(Request("POST", "/x", {}))).body
 
 
-def test_a_certificate_is_trusted_where_somebody_says_so_and_else_nothing_is_sent(connect, tmp_path):
+def test_untrusted_certificate_sends_nothing(connect, tmp_path):
     chain, key = certificate(tmp_path)
     of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     of_server.load_cert_chain(chain, key)
@@ -109,7 +109,7 @@ def test_a_certificate_is_trusted_where_somebody_says_so_and_else_nothing_is_sen
         assert f"Bearer {KEY}".encode() in asked[0]
 
 
-def test_after_another_login_a_client_trusts_the_authority_of_that(connect, tmp_path):
+def test_client_trusts_the_authority_of_a_later_login(connect, tmp_path):
     (tmp_path / "old").mkdir()
     chain, key = certificate(tmp_path)
     old, _ = certificate(tmp_path / "old")
@@ -134,7 +134,7 @@ def test_after_another_login_a_client_trusts_the_authority_of_that(connect, tmp_
         (b"HTTP/1.1 200 OK\r\nx: " + b"x" * 100_000, "does not speak HTTP|broke off"),
     ],
 )
-def test_what_is_no_answer_is_said_and_kept_apart_from_what_never_arrived(connect, answer, message):
+def test_unusable_answer_is_reported_as_sent(connect, answer, message):
     with answering(answer) as (url, _), pytest.raises(UnreachableError, match=message) as refused:
         connect(url, KEY, retries=NEVER).sandboxes.list()
     assert refused.value.sent
@@ -144,7 +144,7 @@ DEEP = b'{"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 
 
 @pytest.mark.parametrize("body", [b'{"name": "\xe9"}', b'{"name": 1}', b"<html>", DEEP])
-def test_what_no_dayfly_says_is_said_whatever_it_is(connect, body):
+def test_unreadable_answer_fails_at_once(connect, body):
     """As of another program at that address, or of a newer server: at once, for it says the same the next time."""
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
     patient = Retry(patience=60)
@@ -166,7 +166,7 @@ def test_error_without_json_is_no_answer_of_dayfly(connect, status):
         connect(url, KEY, retries=Retry(patience=60)).sandboxes.get("sb1")
 
 
-def test_the_key_goes_to_nobody_else(connect):
+def test_redirect_does_not_receive_the_key(connect):
     with answering(LIST) as (other, asked):
         moved = f"HTTP/1.1 302 Found\r\nlocation: {other}/x\r\ncontent-length: 2\r\n\r\n{{}}".encode()
         with answering(moved) as (url, _), pytest.raises(UnreachableError, match="answers 302"):
@@ -210,14 +210,14 @@ def test_names_cannot_lead_out_of_their_place(dayfly, server):
     assert server.get("sandboxes") == []
 
 
-def test_what_stands_behind_an_answer_is_not_that_of_the_next_request():
+def test_surplus_bytes_are_not_read_as_the_next_answer():
     """As of a server that counts the bytes of its answer wrongly, or gives up on a request that it has answered."""
     late = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n"
     ask = exchanging([LIST + late], [LIST])
     assert (ask(), ask()) == (b"[]", b"[]")
 
 
-def test_on_an_event_loop_what_nobody_asked_for_is_noticed_before_the_next_request(monkeypatch):
+def test_unrequested_answer_on_idle_connection_is_detected(monkeypatch):
     """As of a proxy that says 408 over an idle connection and closes it: with something unread it is at no end."""
     feed = asyncio.StreamReader.feed_data
 
@@ -251,7 +251,7 @@ def test_on_an_event_loop_what_nobody_asked_for_is_noticed_before_the_next_reque
     assert quiet == [False, True, False], "what was taken is not counted, and an end is one"
 
 
-def test_on_an_event_loop_a_refusal_is_heard_that_comes_before_the_whole_body_is_sent():
+def test_early_refusal_of_a_long_body_is_read():
     """As of a server with a body that is too long: it closes with the rest unread, which breaks our sending."""
     reason = b'{"error": "the body is longer than 7 bytes"}'
 
@@ -271,7 +271,7 @@ def test_on_an_event_loop_a_refusal_is_heard_that_comes_before_the_whole_body_is
 
 
 @pytest.mark.parametrize("begun", [LIST[:9], LIST[:-1]])
-def test_an_answer_that_is_reset_in_its_middle_is_none_of_an_idle_connection_that_has_ended(begun):
+def test_reset_within_an_answer_is_not_a_stale_connection(begun):
     """The command line sends again what came over one of those, and this was carried out."""
     ask = exchanging([LIST, begun, ConnectionResetError()], [LIST])
     ask()

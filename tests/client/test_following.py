@@ -32,7 +32,7 @@ def labels(change):
     return change.name, (change.now.spec.get("labels") or {}).get("n")
 
 
-def test_all_as_it_stands_and_then_what_changes(dayfly, host, server):
+def test_follow_lists_the_current_state_then_changes(dayfly, host, server):
     for name in ("sb1", "sb2"):
         server.put(f"sandboxes/{name}", wishes.empty())
     stream = dayfly.sandboxes.follow()
@@ -75,7 +75,7 @@ def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
     stream.close()
 
 
-def test_what_went_while_a_server_was_started_again_is_told_as_gone():
+def test_follow_reports_deletions_during_a_server_restart():
     """Its events have new numbers, so it says everything again."""
     book: Book[str] = Book()
     said = [*book.changed("a", "1"), *book.changed("b", "1"), *book.synced()]
@@ -139,7 +139,7 @@ class Quiet:
         return self.hours * 3600.0
 
 
-def test_a_stream_that_is_cut_now_and_then_is_no_server_that_stays_away():
+def test_follow_reconnects_after_repeated_cuts():
     """As by a proxy that ends what lasts too long. Where nothing changes a server only says that it is still there."""
     still, news = [b": still here\n\n"], [b'event: changed\nid: a-2\ndata: {"name": "sb1"}\n\n']
     io = Quiet([b"event: synced\nid: a-1\ndata: {}\n\n"], still, still, still, news)

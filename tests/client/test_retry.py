@@ -45,7 +45,7 @@ def put_off(status, seconds=None):
         (put_off(404), None, None),
     ],
 )
-def test_what_may_come_again(fault, idempotent, otherwise):
+def test_pause_depends_on_fault_and_idempotence(fault, idempotent, otherwise):
     retry = Retry()
     assert retry.pause(fault, idempotent=True, before=0, chance=0) == idempotent
     assert retry.pause(fault, idempotent=False, before=0, chance=0) == otherwise
@@ -60,7 +60,7 @@ def test_pauses_grow_to_a_bound_and_differ_by_chance():
 @pytest.mark.parametrize(
     ("header", "seconds"), [("3", 3.0), (None, None), ("", None), ("soon", None), ("-1", None), ("9" * 400, None)]
 )
-def test_what_the_server_asks_for(header, seconds):
+def test_retry_after_header_is_parsed(header, seconds):
     assert after(header) == seconds
 
 
@@ -116,7 +116,7 @@ def test_reads_come_again_after_every_fault_of_the_way():
     assert [each for each in world.pauses if each >= 3] == [3.0, 7.0]
 
 
-def test_what_is_no_repeat_comes_again_only_if_it_never_arrived():
+def test_unrepeatable_request_is_retried_only_if_unsent():
     world = World("refused", (429,), (200,))
     assert asked(world, "POST", body={}) == {}
     for fault in ("lost", "late", (503, "retry-after: 1")):
@@ -144,7 +144,7 @@ def test_closed_idle_connection_repeats_all_but_post(method, repeated):
     assert (len(world.sent), world.pauses) == (3 if repeated else 2, [])
 
 
-def test_what_is_not_there_when_its_delete_comes_again_was_deleted():
+def test_missing_object_on_repeated_delete_counts_as_deleted():
     assert asked(World("lost", (404,)), "DELETE") == {}
     for world in (World((404,)), World("refused", (404,))):
         with pytest.raises(NotFoundError):
@@ -172,7 +172,7 @@ def test_patience_has_an_end():
         asked(World((429, "retry-after: 0"), (200,)), patience=0)
 
 
-def test_whoever_waits_does_not_ask_again_when_the_time_is_over():
+def test_waiter_does_not_retry_after_its_time():
     """A server that is silent for longer than that has used it up, before the first failure is known."""
 
     class Silent(World):
@@ -192,7 +192,7 @@ def test_whoever_waits_does_not_ask_again_when_the_time_is_over():
         assert len(world.sent) == times, patience
 
 
-def test_a_wish_whose_answer_was_lost_is_there_once(server, connect):
+def test_request_with_a_lost_answer_is_applied_once(server, connect):
     with relayed(server.port) as relay:
         dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(first=0.01))
         relay.lost = 1

@@ -44,7 +44,7 @@ def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, stor
     assert "canary" not in str(other.value)
 
 
-def test_one_that_is_missing_is_named_with_the_way_to_give_it(dayfly: Any, store: Kept):
+def test_missing_secret_is_named_with_how_to_give_it(dayfly: Any, store: Kept):
     with pytest.raises(InvalidError, match=r"key is a secret that was not given; .*, or in Python secrets="):
         dayfly.sandboxes.apply(WISH)
     assert store.ever == 0

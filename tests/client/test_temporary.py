@@ -35,7 +35,7 @@ def made(folder: Path, reference: str) -> dict:
         ("db@10.0.0-rc.1", "10.0.0-rc.1"),
     ],
 )
-def test_of_several_versions_the_one_that_a_server_would_take_stands_in_place(tmp_path, reference: str, meant: str):
+def test_newest_matching_version_is_inlined(tmp_path, reference: str, meant: str):
     """Whichever file comes last."""
     resource = made(tmp_path, reference)
     assert resource["spec"]["create"][0]["script"] == f"#!/bin/sh\n# {meant}"
@@ -43,5 +43,5 @@ def test_of_several_versions_the_one_that_a_server_would_take_stands_in_place(tm
 
 
 @pytest.mark.parametrize("reference", ["db@3.0.0", "other", "other@2.0.0"])
-def test_what_is_not_in_the_files_is_asked_of_the_server(tmp_path, reference: str):
+def test_plugin_outside_the_files_is_left_to_the_server(tmp_path, reference: str):
     assert made(tmp_path, reference) == {"name": "mydb", "plugin": reference}

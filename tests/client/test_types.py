@@ -36,7 +36,7 @@ def test_the_synchronous_client_is_the_asynchronous_one(theirs, ours):
         assert inspect.getdoc(one) == inspect.getdoc(other), name
 
 
-def test_all_that_is_public_is_there_and_costs_nothing_before_it_is_used():
+def test_public_names_exist_and_import_lazily():
     for name in dayfly.client.__all__:
         assert getattr(dayfly.client, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'Cleint'"):

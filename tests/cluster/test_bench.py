@@ -93,7 +93,7 @@ def test_writes_are_counted_as_etcd_counts_them(real):
 @pytest.mark.proof
 @pytest.mark.builds("kwok")
 @pytest.mark.timeout(400, func_only=True)  # two clusters
-def test_a_bare_loop_asks_for_what_the_operator_asked_for(machine):
+def test_bare_loop_makes_the_same_requests_as_the_operator(machine):
     """(d): what is compared has done the same work."""
     sandboxes = 4
     ours, bare = bulk.compare(waves=2, of=sandboxes // 2)

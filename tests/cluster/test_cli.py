@@ -51,9 +51,7 @@ def talkative(name: str, journal, *, drop: str = "echo gone") -> dict:
     return published(name, [make_step, show_step], [drop_step])
 
 
-def test_a_developer_sees_it_come_and_reads_logs_when_the_pods_are_gone(
-    operator, wishes, journal, admin, ada, bob, tmp_path
-):
+def test_developer_follows_a_run_and_reads_logs_after_it(operator, wishes, journal, admin, ada, bob, tmp_path):
     """Nothing more than the role `edit`, or `view`, in the sandbox's namespace is needed, but for live logs."""
     journal.hold("create make")
     operator.apply(talkative(wishes.name, journal), wishes.sandbox())
@@ -156,7 +154,7 @@ def leaky(name: str, journal) -> dict:
     return published(name, [make_step, break_step], [drop_step])
 
 
-def test_a_failed_sandbox_from_its_steps_folders_to_the_retry_of_its_cleanup(operator, wishes, journal, ada, admin):
+def test_failed_sandbox_masks_logs_and_retries_only_cleanup(operator, wishes, journal, ada, admin):
     """Each attempt begins in an empty folder; what is sensitive is masked, also where it is kept; only cleanup is retried."""
     operator.apply(leaky(wishes.name, journal), wishes.sandbox())
     operator.wait_status(wishes.name, TEAM, lambda status: status["reason"] == "ResourceFailed", "the failure")

@@ -195,7 +195,7 @@ def baseline(operator: Installed) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("title", SELECTION.sample(PLAYED, PARTS, "conformance"))
-def test_a_real_cluster_tells_it_so(operator, wishes, journal, baseline, played, title):
+def test_real_cluster_matches_the_conformance_golden(operator, wishes, journal, baseline, played, title):
     played("stories told by a real cluster as by the other hosts", 1)
     wishes.name = f"tale-{PLAYED.index(title)}"
     stage = _Stage(operator, wishes, journal, TALES[title])

@@ -102,7 +102,7 @@ def test_webhooks(operator, beside):
     operator.check_nothing_left()
 
 
-def test_steps_of_all_kinds_hand_on_what_they_made(operator, beside):
+def test_steps_of_all_kinds_pass_on_their_outputs(operator, beside):
     """Script, object, webhook, script: and back in the order that their author wrote."""
     _, tenants = beside
     operator.own.load(stand_ins.python())

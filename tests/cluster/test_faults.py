@@ -48,7 +48,7 @@ class TestOperator:
         operator.wait_gone(wishes.name, wishes.namespace)
         assert said(journal) == ["create first", "create second", "delete gone"]
 
-    def test_sandbox_made_anew_at_once(self, operator, wishes, journal):
+    def test_sandbox_recreated_at_once_is_another_resource(self, operator, wishes, journal):
         """A name is free when its cleanup has ended, not before; whoever comes next is somebody else."""
         operator.apply(wishes.plugin(), wishes.sandbox())
         operator.wait_ready(wishes.name, wishes.namespace)
@@ -134,7 +134,7 @@ class TestPod:
         assert said(journal) == ["create first", "delete gone"]
 
     @pytest.mark.parametrize("asked", ["deadline", "deletion"])
-    def test_deaf_to_being_asked(self, operator, wishes, journal, asked):
+    def test_script_ignoring_sigterm_is_killed_after_grace(self, operator, wishes, journal, asked):
         """A script that ignores SIGTERM is ended all the same, one second after it was asked."""
         deaf = f"#!/bin/sh\ntrap '' TERM\n{journal.tell('create first')}\nwhile :; do sleep 1; done\n"
         timeouts = {"run": "5s" if asked == "deadline" else "1h", "grace": "1s"}

@@ -224,7 +224,7 @@ class TestForks:
         operator.delete(wishes.name, wishes.namespace)
         operator.check_nothing_left()
 
-    def test_a_fork_that_another_is_told_of_needs_leave_too(self, operator, wishes, shop, namespace):
+    def test_fork_named_by_another_needs_permission(self, operator, wishes, shop, namespace):
         """For its address a Service was made in a namespace that had allowed nothing."""
         operator.apply(*shop.baseline("info"), *shop.baseline("info", namespace), wishes.plugin())
         made = shop.sandbox("forked")

@@ -51,7 +51,7 @@ def test_has_all_that_the_operator_needs(ran):
     assert said == "65532 ['aarch64', 'x86_64'] True\n"
 
 
-def test_finds_its_modules_whoever_built_the_python(ran):
+def test_image_finds_its_modules_under_any_python(ran):
     """Debian's looks for them in a folder of its own: without its habits (`-S`) both are the same."""
     assert ran(command=[PYTHON, "-S", "-c", "import dayfly, aiohttp; print(1)"], args=[]) == "1\n"
 

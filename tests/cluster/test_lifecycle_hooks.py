@@ -177,7 +177,7 @@ def units(operator: Installed, item: dict[str, Any]) -> dict[str, Any]:
     return run["ledger"].get("units", {})
 
 
-def test_a_machine_is_archived_before_its_controller_destroys_its_volume(operator, folders, granted, tmp_path):
+def test_machine_is_archived_before_its_volume_is_destroyed(operator, folders, granted, tmp_path):
     """A witness of the test's own holds the machine as the last: until it goes, nothing has stopped."""
     hook_up(operator)
     with controller(operator, folders):
@@ -216,7 +216,7 @@ def test_a_machine_is_archived_before_its_controller_destroys_its_volume(operato
         folders.check(item, tmp_path / "kept", tmp_path)
 
 
-def test_the_end_of_the_hook_waits_for_what_it_owes_and_frees_what_lives_on(operator, folders, granted, tmp_path):
+def test_deleted_hook_finishes_backups_and_releases_machines(operator, folders, granted, tmp_path):
     """Nothing was made for a living machine that would have to be undone; its hold and finalizer go with the hook."""
     hook_up(operator)
     folders.fill("leaving", 3, 1000)

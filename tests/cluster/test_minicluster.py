@@ -93,7 +93,7 @@ def test_a_batch_cluster_works_and_is_scaled_and_goes(operator: Installed, ready
         ("--command=echo 1", 'the param command is "echo 1": write a JSON list like'),
     ],
 )
-def test_a_wrong_param_is_told_before_anything_is_made(machine: None, tmp_path: Path, wrong: str, said: str):
+def test_wrong_param_is_refused_before_anything_is_made(machine: None, tmp_path: Path, wrong: str, said: str):
     right = [minicluster.program(), "new", "--size=1", "--most=8", '--command=["true"]', f"--into={tmp_path}"]
     ended = subprocess.run([*right, wrong], capture_output=True, text=True, check=False)
     assert ended.returncode == 1

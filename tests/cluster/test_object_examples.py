@@ -69,7 +69,7 @@ PARTS = 6
 
 
 @pytest.mark.parametrize("name", SELECTION.sample(EXAMPLES, PARTS, "examples of objects that others carry out"))
-def test_what_somebody_else_carries_out_is_waited_for_and_read(operator: Installed, played, name: str):
+def test_object_of_another_controller_is_awaited_and_read(operator: Installed, played, name: str):
     played("examples of objects that others carry out", 1)
     example = EXAMPLES[name]
     kind = example.kind
@@ -126,7 +126,7 @@ def test_a_database_of_plain_objects(operator: Installed, disk: Path):
     operator.check_nothing_left()
 
 
-def test_what_is_served_no_more_is_not_gone(operator: Installed):
+def test_object_of_unserved_kind_does_not_count_as_gone(operator: Installed):
     """Its kind is served no more while it is waited for to go; once it is again, the object goes, and only then all."""
     kind, name = carriers.INSTANCES, "claim-demo"
     rights = granted(operator, TEAM, f"{kind.plural}.{kind.group}", "secrets")

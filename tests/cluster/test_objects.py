@@ -13,7 +13,7 @@ def unit(status, name):
     return next((each for each in status.get("units", ()) if each["id"] == name), {})
 
 
-def test_a_job_is_granted_by_the_line_that_its_step_says_and_its_result_is_read(operator):
+def test_job_is_granted_by_the_printed_line_and_read(operator):
     """Example object-job: nobody has granted anything when it begins."""
     operator.apply(*wishes_of("object-job", image=images.SHELL))
     lacking = operator.wait_status(

@@ -34,7 +34,7 @@ def page_of(person: Person) -> Iterator[tuple[str, str]]:
     assert f"The page of here, namespace {TEAM}, as system:serviceaccount:{TEAM}:ada" in said
 
 
-def test_who_may_view_looks_and_who_may_edit_ends_it(operator: Installed, wishes, journal, tmp_path: Path):
+def test_viewer_sees_and_editor_ends_a_sandbox(operator: Installed, wishes, journal, tmp_path: Path):
     journal.hold("create make")
     operator.apply(talkative(wishes.name, journal), wishes.sandbox())
     journal.wait_for("create make")

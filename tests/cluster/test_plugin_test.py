@@ -136,7 +136,7 @@ def test_a_developer_needs_no_more_than_to_edit_the_namespace(operator, tmp_path
 
 
 @pytest.mark.proof
-def test_what_somebody_else_has_is_not_touched(operator, admin, world, wishes):
+def test_plugin_test_leaves_other_sandboxes_untouched(operator, admin, world, wishes):
     """Their sandbox has the label too; and a version that is in use stays, and is said."""
     operator.apply(wishes.plugin(), wishes.sandbox())
     operator.wait_ready(wishes.name, wishes.namespace)
@@ -155,7 +155,7 @@ THING = {
 
 @pytest.mark.proof
 @pytest.mark.timeout(900, func_only=True)
-def test_an_object_that_somebody_edits_or_deletes_goes_all_the_same(operator, admin):
+def test_edited_or_deleted_object_is_still_removed(operator, admin):
     """What the person may not lay hand on is not played."""
     spec = {"create": [THING]}
     (admin.home / "plugin.json").write_text(json.dumps({"name": "things@1.0.0", "spec": spec}))

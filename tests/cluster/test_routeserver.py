@@ -75,7 +75,7 @@ def led(status: dict[str, Any]) -> bool:
     return status["ready"] and any(unit["kind"] == "route" for unit in status.get("units", ()))
 
 
-def test_both_replicas_tell_the_rule_of_a_fork_while_it_is_led_to(operator: Installed, servers: list[str]):
+def test_both_replicas_serve_the_rule_while_a_fork_is_routed(operator: Installed, servers: list[str]):
     assert len(servers) == 2
     operator.apply(*baseline())
     try:

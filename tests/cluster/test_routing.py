@@ -218,7 +218,7 @@ def edge(operator: Installed) -> Iterator[Edge]:
 
 
 @pytest.mark.timeout(4500, func_only=True)
-def test_none_is_lost_and_none_goes_astray_while_sandboxes_come_and_go(edge, played):
+def test_requests_are_routed_correctly_while_sandboxes_change(edge, played):
     """From Ready to its deletion each request with a sandbox's key is its fork's; all others are the baseline's."""
     edge.operator.apply(edge.sandbox("first"))
     edge.routed("first")  # an operator that was there before the Gateway API asks each minute

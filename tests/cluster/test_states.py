@@ -101,14 +101,14 @@ def life(operator: Installed, victim: str, phase: str, count: int) -> None:
 
 
 @pytest.mark.builds("terraform")
-def test_an_operator_that_is_killed_in_the_middle_leaves_nothing_for_a_hand(terraform):
+def test_killed_operator_leaves_nothing_behind(terraform):
     life(terraform, "operator", "apply", 1)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600, func_only=True)
 @pytest.mark.builds("terraform")
-def test_twenty_lives_in_which_somebody_is_killed(terraform):
+def test_twenty_terraform_runs_survive_random_kills(terraform):
     chance = random.Random(9)
     for _ in range(20):
         victim, phase = chance.choice(["terraform", "pod", "operator"]), chance.choice(["apply", "destroy"])
@@ -117,7 +117,7 @@ def test_twenty_lives_in_which_somebody_is_killed(terraform):
 
 @pytest.mark.proof
 @pytest.mark.builds("terraform")
-def test_who_abandons_the_cleanup_still_has_the_state(terraform):
+def test_abandoned_cleanup_keeps_the_terraform_state(terraform):
     plugin, sandbox = stack()
     terraform.apply(plugin, sandbox)
     with terraform.ending(NAME, TEAM):

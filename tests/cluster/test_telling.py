@@ -31,7 +31,7 @@ def collector(operator):
 
 @pytest.mark.proof
 @pytest.mark.timeout(600, func_only=True)
-def test_a_sandbox_is_told_of_by_events_and_by_traces(operator, collector, wishes, journal):
+def test_sandbox_produces_events_and_traces(operator, collector, wishes, journal):
     told = 'echo "$TRACEPARENT" | cut -c4-52'
     made = wishes.plugin(script=wishes.script(f"create first of $({told})", "printf hello >/tmp/word"))
     operator.apply(made, wishes.sandbox())

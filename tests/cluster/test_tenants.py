@@ -89,7 +89,7 @@ class TestSecrets:
         assert said["reason"] == "Refused"
         assert operator.pods() == journal.entries == []
 
-    def test_published_plugin_reads_what_names_it(self, operator, secret, wishes, journal):
+    def test_published_plugin_reads_a_secret_that_names_it(self, operator, secret, wishes, journal):
         """Its owner lets one plugin read a Secret; that is believed at once, and an output proves that it is so."""
         plugin = wishes.plugin(overlay=reading(secret))
         plugin["spec"]["create"][0]["script"] = wishes.script("create first", 'printf %s "$FOUND" >/tmp/word')
@@ -141,7 +141,7 @@ class TestNamespaces:
         says(operator, wishes, f"its pod would become an endpoint of Service {granted}/database")
         assert operator.pods() == journal.entries == []
 
-    def test_steps_in_a_teams_namespace_are_nobodys(self, operator, granted, wishes, journal):
+    def test_steps_in_a_team_namespace_are_protected_from_it(self, operator, granted, wishes, journal):
         """Neither another image for a step that is let go later, nor a look into one that runs, for its own team."""
         operator.own.kubectl("annotate", "namespace", granted, f"dayfly.dev/runners-from={TEAM}")
         owner = tenant(operator, granted)

@@ -102,7 +102,7 @@ class TestPods:
         host.MEMINFO.write_text(f"MemTotal: 99999999 kB\nMemAvailable: {free >> 10} kB\n")
         assert host.spares_memory() == there
 
-    def test_where_images_lie(self, cluster):
+    def test_images_are_in_memory_if_there_is_enough(self, cluster):
         """Images are seen by the cluster alone: its folder has none on a machine with memory enough."""
         said = cluster.own.run_inside(["stat", "--file-system", "--format=%T", components.CONTAINERD_ROOT])
         seen = list((cluster.own.folder / "containerd").iterdir())

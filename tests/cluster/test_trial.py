@@ -136,7 +136,7 @@ class TestTrial:
         )
         assert "and takes it away" in own.kubectl(*PSQL, f"psql -XAtc 'SELECT text FROM notes' '{url}'")
 
-    def test_what_is_said_can_be_typed(self, tried):
+    def test_printed_commands_work_as_described(self, tried):
         """The commands that `make cluster` ends with do what it says beside them."""
         typed = "set -e\n" + "\n".join(re.findall(r"^    (\S.*)$", tried.said, re.MULTILINE))
         before = databases(tried.own)
@@ -150,7 +150,7 @@ class TestTrial:
             lambda: len(databases(tried.own)) == 2 and not set(databases(tried.own)) & set(before), "another database"
         )
 
-    def test_the_page_shows_what_one_gets(self, tried):
+    def test_cluster_page_shows_the_real_output(self, tried):
         """docs/cluster.md, typed as it stands, with nothing done before but what `make cluster` says."""
         ada = tried.newcomer
         page = ada.home / "page.md"
@@ -175,7 +175,7 @@ class TestTrial:
         assert kubectl("logs", "pulled", *here) == "here\n"
 
     @pytest.mark.proof
-    def test_it_can_have_a_server_too(self, tried):
+    def test_trial_cluster_can_have_a_server(self, tried):
         """`make cluster SERVER=1`, once more at the same cluster; what is said can be typed, and `with` works there."""
         ada = tried.newcomer
         said = ada.make("cluster", "SERVER=1").rpartition("It also has a server")[2]

@@ -47,7 +47,7 @@ def test_the_kind_is_the_one_that_clusters_know(kind):
     assert fork("", kind=kind).fork.baseline.kind == "Rollout"
 
 
-def test_values_of_resources_are_inputs_asked_for_once():
+def test_fork_values_from_one_resource_share_an_input():
     unit = fork(
         "env:\n"
         "- {name: A, valueFrom: {resource: {name: db, outputKey: provision.host}}}\n"

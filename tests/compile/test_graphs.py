@@ -96,7 +96,7 @@ def _compile(wish):
 
 
 @given(orderly(by_resource=True), st.data())
-def test_what_has_an_order_compiles_seals_and_keeps_it(found, data):
+def test_acyclic_sandbox_compiles_and_keeps_its_order(found, data):
     units, edges = found
     cleanups = data.draw(st.sets(st.sampled_from(RESOURCES)))
     wish = Wish(data.draw(st.permutations(units)), edges, cleanups)
@@ -173,7 +173,7 @@ def test_a_back_edge_is_always_reported_as_a_cycle_that_is_there(found, data):
 
 
 @given(orderly(), st.sets(st.sampled_from(RESOURCES)))
-def test_cleanups_that_would_wait_for_each_other_are_refused_and_no_others(found, cleanups):
+def test_only_cleanups_in_a_cycle_are_refused(found, cleanups):
     units, edges = found
     readers = {name: set() for name in cleanups}
     for (reader, _), (producer, _), _ in edges:

@@ -64,7 +64,7 @@ def refusal(source: str) -> str:
     return f"{caught.value.path}: {caught.value.problem}"
 
 
-def test_the_document_is_the_targets_own_and_grants_name_the_hook():
+def test_hook_document_has_target_and_named_origin():
     made = compile_hook(hook(HOOK), MACHINE)
     assert made.target == MACHINE
     assert made.resource == ""
@@ -89,7 +89,7 @@ def test_inputs_come_from_fields_of_the_target():
     assert unregister.inputs == (UnitInput(name="phase", target="$.status.phase", as_=As(env="DAYFLY_INPUT_PHASE")),)
 
 
-def test_what_undoes_and_what_does_not():
+def test_undo_is_as_written_or_from_removed_objects():
     """As written, and by nature what removes an object; also where the author has written the removal."""
     made = compile_hook(hook(HOOK), MACHINE)
     assert {unit.name: unit.undoes for unit in made.post_stop} == {
@@ -117,7 +117,7 @@ def test_how_often_each_is_tried():
     assert made.pre_start[0].retry == UnitRetry()
 
 
-def test_steps_are_told_whose_life_it_is():
+def test_steps_receive_the_identity_of_their_target():
     made = compile_hook(hook(HOOK), MACHINE)
     told = {
         "DAYFLY_HOOK_NAME": "volume-backup",
@@ -207,7 +207,7 @@ def test_refused(source: str, said: str):
     assert refusal(source).startswith(said)
 
 
-def test_what_can_be_refused_is_refused_before_any_object_is_there():
+def test_hook_is_checked_without_an_object():
     made = check_hook(hook(HOOK))
     assert made.target == Target(api_version="cluster.example.org/v1", kind="Machine", name="", uid="")
     assert [unit.name for unit in made.pre_stop] == ["backup"]
@@ -223,7 +223,7 @@ def test_that_nothing_waits_for_preStart_is_said():  # noqa: N802 - the event's 
     assert hook_doubts(without) == ()
 
 
-def test_the_preview_goes_there_and_back_and_tells_what_a_removal_runs():
+def test_hook_preview_lists_events_and_removal():
     found = preview_hook(check_hook(hook(HOOK)), ("a warning",))
     assert [(line.event, [step.id for wave in line.waves for step in wave]) for line in found.events] == [
         ("preStart", ["register"]),

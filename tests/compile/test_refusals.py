@@ -355,7 +355,7 @@ MUTUAL = box(
 )
 
 
-def test_resources_that_read_each_other_would_wait_for_each_others_cleanup():
+def test_resources_that_read_each_other_are_refused():
     assert refusal(MUTUAL, PAIR) == (
         "spec.resources[0].params.seed.valueFrom.resource: resources that read each other can never be "
         "cleaned up, each waits for the other: b.make.url -> a.make.url -> b.make.url"
@@ -372,7 +372,7 @@ SIGNED = steps(second=at("first", "nothing"))
 OF_BROKEN = box("resources:\n- {name: db, plugin: p}\n")
 
 
-def test_a_fault_inside_a_plugin_is_told_in_the_plugins_file():
+def test_fault_in_a_plugin_names_the_line_in_its_file():
     assert refusal(OF_BROKEN, SIGNED) == (
         'spec.create[1].inputs[0].valueFromStep: the step "first" has no output "nothing"; there are "host", "port"'
     )
@@ -437,7 +437,7 @@ NEEDY = PG.replace("name: db-owner, ", "name: db-owner, required: true, ").repla
 )
 
 
-def test_a_param_that_is_required_and_not_given_is_refused_with_its_place():
+def test_missing_required_param_is_refused_with_its_line():
     said = 'the plugin pg@1.2.0 needs the param "db-owner" (its step "provision"); give it a value'
     assert (
         refusal(box("resources:\n- {§name: db, plugin: pg}\n").replace("{§", "§{"), NEEDY)

@@ -39,7 +39,7 @@ def test_all_four_events():
     }
 
 
-def test_a_webhook_tells_whose_it_is_by_what_the_group_gives_its_steps():
+def test_webhook_reads_only_variables_of_its_route_group():
     def tells(name):
         webhook = {"method": "POST", "url": "https://a.example/", "body": {"of": {"$env": name}}}
         return {"name": "tell", "webhook": webhook}

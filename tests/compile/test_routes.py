@@ -29,7 +29,7 @@ def kept(routed, yaml=FORKS, key="k3v9"):
     return compiled(wishes.sandbox(yaml), {}, uid="u", routing_key=key, routed=routed).forks
 
 
-def test_a_host_that_does_not_route_is_asked_for_nothing():
+def test_host_without_routing_gets_no_route_units():
     assert [unit.kind for unit in kept(None)] == ["fork", "fork"]
 
 
@@ -61,7 +61,7 @@ def test_keys_of_groups_stand_behind_its_own_in_a_stable_order():
 
 
 @pytest.mark.parametrize("key", ["", "a.*b", "a|b", "A", "a\r\nb", "a,b", "a" * 33, "-a", "a-", "ä", "%61"])
-def test_what_is_no_key_reaches_no_pattern(key):
+def test_invalid_routing_key_is_refused(key):
     with pytest.raises(SpecError, match="is not a routing key"):
         kept({}, key=key)
     with pytest.raises(SpecError, match="is not a routing key"):
@@ -124,7 +124,7 @@ def test_a_local_workload_has_a_route_to_its_port():
     assert local().warnings == ()
 
 
-def test_where_the_host_is_no_developers_machine_it_is_said_to_be_idle():
+def test_local_workload_is_idle_in_a_cluster():
     found = local(here=False)
     assert [kept_id(unit) for unit in found.forks] == ["fork:shop/web", "route:shop/web"]
     assert [warning for warning in found.warnings if "local" in warning]
@@ -153,7 +153,7 @@ def test_a_local_workload_that_cannot_be(before, after, said):
         local(LOCAL.replace(before, after))
 
 
-def test_the_plan_tells_forks_from_what_leads_to_them():
+def test_plan_separates_forks_and_routes_and_ends_routes_first():
     """And ends the one before the other."""
     plan = preview(compiled(wishes.sandbox(FORKS), {}, uid="u", routing_key="k3v9", routed={"pay/web": ("zz",)}))
     assert [fork.id for fork in plan.forks] == ["fork:shop/web", "fork:pay/web"]

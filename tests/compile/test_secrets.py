@@ -33,7 +33,7 @@ def inputs(compiled, resource, event=LifecycleEvent.PRE_START):
     return document.units(event)[0].inputs
 
 
-def test_what_one_step_calls_a_secret_is_one_for_all_and_has_no_value():
+def test_param_secret_in_one_step_is_secret_without_value_in_all():
     compiled = run(BOX, DB)
     key = UnitInput(name="key", secret=True, as_=As(env="KEY"))
     assert inputs(compiled, "db") == (key, UnitInput(name="size", value="3", as_=As(env="SIZE")))
@@ -41,7 +41,7 @@ def test_what_one_step_calls_a_secret_is_one_for_all_and_has_no_value():
     assert [document.secrets() for document in compiled.documents] == [("key",), ()]
 
 
-def test_one_that_another_resource_makes_is_masked_and_comes_with_no_run():
+def test_secret_from_another_resource_is_masked_and_not_given():
     compiled = run(WIRED, DB, OTHER)
     made = UnitInput(name="key", from_=Ref(resource="db", unit="make", output="url"), secret=True, as_=As(env="KEY"))
     assert inputs(compiled, "o")[0] == made

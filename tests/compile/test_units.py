@@ -50,7 +50,7 @@ def test_an_empty_param_is_a_value():
     assert units(run(empty, PG), "db")["provision"].inputs[0].value == ""
 
 
-def test_a_param_that_is_not_given_has_its_default_in_every_step_that_takes_it():
+def test_missing_param_has_its_default_in_every_step():
     one = PG.replace("name: size, ", "name: size, default: '3', ")
     both = one.replace(
         "name: drop\n    inputs:\n", "name: drop\n    inputs:\n    - {name: size, valueFromSandbox: true}\n"
@@ -146,7 +146,7 @@ hooks:
 """
 
 
-def test_an_output_by_its_name_alone_is_that_of_the_one_step_that_makes_it():
+def test_output_name_alone_means_the_only_step_with_it():
     """As sandboxes of the first framework name it."""
     assert run(box(BY_NAME.replace("§", "host")), PG, QUEUE) == run(
         box(BY_NAME.replace("§", "provision.host")), PG, QUEUE
@@ -203,7 +203,7 @@ def test_timeouts(given, expected):
     assert _one("create", given, LifecycleEvent.PRE_START).timeouts == expected
 
 
-def test_documents_stand_in_the_sandboxs_order_and_its_own_is_last():
+def test_documents_keep_sandbox_order_with_its_own_last():
     compiled = run(box("resources:\n- {name: q, plugin: queue}\n- {name: db, plugin: pg}\n"), PG, QUEUE)
     assert [document.resource for document in compiled.documents] == ["q", "db", ""]
     assert not any(compiled.documents[-1].units(event) for event in LifecycleEvent)
@@ -217,7 +217,7 @@ def test_the_namespace_of_the_sandbox_object():
     assert compiled.documents[0].target.namespace == "team"
 
 
-def test_hooks_go_to_their_events_and_read_resources_and_each_other():
+def test_hooks_compile_to_their_events_and_read_others():
     compiled = run(
         box(
             "resources:\n- {name: db, plugin: pg}\n"
@@ -236,7 +236,7 @@ def test_hooks_go_to_their_events_and_read_resources_and_each_other():
     assert own.post_stop[0].inputs[0].from_ == Ref(resource="db", unit="provision", output="host")
 
 
-def test_hooks_read_what_forks_tell():
+def test_hooks_read_fork_expressions():
     source = (
         "{name: i, valueFrom: {fork: {forkOf: {kind: ArgoRollout, namespace: s, name: w}, expression: '{{.Name}}'}}}"
     )
@@ -284,7 +284,7 @@ def test_a_plugin_in_place_needs_no_published_one():
     assert dayfly.compile.missing(sandbox(place)) == {}
 
 
-def test_what_is_missing():
+def test_missing_plugins_are_listed_by_name_and_version():
     names = ["pg", "pg@1.2", "pg@v1.2.0", "queue@latest", "queue", "other@2.0.0-rc.1", "pg@0.0.0"]
     lines = "".join(f"- {{name: r{n}, plugin: {name}}}\n" for n, name in enumerate(names))
     assert list(dayfly.compile.missing(sandbox(box("resources:\n" + lines))).items()) == [
@@ -317,7 +317,7 @@ def test_the_latest_is_the_highest_version(wanted, version):
 
 
 @pytest.mark.parametrize("versions", [("1.0.0+a", "1.0.0+b"), ("1.0.0+b", "1.0.0+a")])
-def test_of_versions_that_differ_in_build_metadata_alone_the_latest_is_one_whatever_came_first(versions):
+def test_latest_version_among_build_metadata_ignores_order(versions):
     known = plugin(PG)
     plugins = {
         ("pg", version): msgspec.structs.replace(
@@ -344,7 +344,7 @@ def test_a_param_that_no_step_takes_is_a_warning():
     )
 
 
-def test_what_no_host_does_anything_with_is_a_warning():
+def test_fields_without_effect_are_warned_about():
     wish = box("virtual: [{name: v}]\nmiddleware: [{name: override}]\nrouting: {forwards: []}\nlocal: []\n")
     assert run(wish).warnings == (
         "box.yaml:4:3: spec.virtual: has no effect here: there are no virtual workloads",
@@ -364,7 +364,7 @@ def test_what_no_host_does_anything_with_is_a_warning():
         (ToLocal.YES, ""),
     ],
 )
-def test_local_workload_warns_of_what_its_host_needs(host, said):
+def test_local_workload_warns_of_missing_host_support(host, said):
     wish = sandbox(box("local: [{name: x}]\n"))
     found = dayfly.compile.compile(wish, {}, uid="u", routing_key="k", local=host).warnings
     assert found == ((f"spec.local: {said}",) if said else ())

@@ -49,7 +49,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize("title", TALES)
-def test_the_operator_tells_it_so(title):
+def test_operator_matches_the_conformance_golden(title):
     moves, looks, toys = cluster.tell(TALES[title])
     held(title, moves, looks, "cluster")
     if title == NEW:
@@ -58,14 +58,14 @@ def test_the_operator_tells_it_so(title):
 
 
 @pytest.mark.parametrize("title", TALES)
-async def test_the_embedded_host_tells_it_so(machine, title):
+async def test_embedded_host_matches_the_conformance_golden(machine, title):
     moves, looks, toys = await embedded.tell(machine, TALES[title])
     held(title, moves, looks, "machine")
     if title == NEW:
         assert sorted(toys) == sorted(ASKED)
 
 
-async def test_what_a_new_kind_cannot_do_is_refused_as_it_says(machine):
+async def test_unsupported_unit_is_refused_by_its_kind(machine):
     """Whoever registers a kind says with it what is admitted."""
     unit = msgspec.structs.replace(toy("make"), timeouts=UnitTimeouts(run_ms=1))
     documents = (doc.resource("db", (unit,), ()),)
@@ -79,7 +79,7 @@ async def test_what_a_new_kind_cannot_do_is_refused_as_it_says(machine):
         machine.host.admit(documents, ())
 
 
-def test_every_story_that_was_told_is_told_still():
+def test_every_story_has_a_golden_file():
     told = {title for title in TALES if title not in APART} | {
         f"{t}.{on}" for t in APART for on in ("cluster", "machine")
     }
@@ -87,7 +87,7 @@ def test_every_story_that_was_told_is_told_still():
 
 
 @pytest.mark.parametrize("title", APART)
-def test_what_is_told_apart_differs(title):
+def test_host_specific_goldens_differ_only_in_moves(title):
     """And is said in the same words whenever somebody looks."""
     told = [(GOLDEN / f"{title.replace(' ', '_')}.{host}.golden").read_text() for host in ("cluster", "machine")]
     assert told[0] != told[1]

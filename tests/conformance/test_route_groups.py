@@ -131,7 +131,7 @@ def on_cluster(fails):
 
 
 @pytest.mark.parametrize("title", STORIES)
-async def test_its_hooks_are_told_alike(machine, title):
+async def test_group_hooks_run_alike_on_both_hosts(machine, title):
     moves, look = await on_machine(machine, STORIES[title])
     told, seen = on_cluster_beside(STORIES[title])
     assert moves == told
@@ -149,7 +149,7 @@ def on_cluster_beside(fails):
 SANDBOXES = ({"team": "payments"}, {"team": "shipping"}, {"team": "pay"})
 
 
-def test_whom_it_has_is_told_alike(tmp_path):
+def test_group_members_are_reported_alike_on_both_hosts(tmp_path):
     """The server of a home and a cluster's operator, of the same sandboxes: not one word differs."""
     path, host = tmp_path / "control.db", FakeHost()
     Store.open(path).close()

@@ -276,13 +276,13 @@ class TestTenant:
         refused(installed.ask("PATCH", one, {"metadata": {"labels": {"a": "b"}}}, user=TENANT, kind=MERGE), words)
         assert installed.ask("DELETE", one, user=TENANT).status == 200
 
-    def test_nobody_else_starts_pods_among_the_runners(self, installed):
+    def test_runner_namespace_accepts_pods_only_from_the_operator(self, installed):
         words = "dayfly-runners is only for the steps of Dayfly's sandboxes"
         for user in (TENANT, "system:serviceaccount:kube-system:replicaset-controller"):
             refused(installed.ask("POST", "/api/v1/namespaces/dayfly-runners/pods", POD, user=user), words)
 
     @pytest.mark.parametrize("namespace", ["dayfly-runners", "team"])
-    def test_nobody_else_changes_or_enters_steps(self, installed, namespace):
+    def test_only_the_operator_changes_or_enters_step_pods(self, installed, namespace):
         """Another image would be let go with the step's Secrets; in a team's own namespace the pod's label tells."""
         words = "pods of Dayfly's steps belong to the operator: nobody else may change or enter them"
         path = f"/api/v1/namespaces/{namespace}/pods"
@@ -317,7 +317,7 @@ class TestTenant:
             assert change.status == 200, change.message
 
     @pytest.mark.parametrize("plural", MAKERS)
-    def test_nobody_smuggles_our_labels_in_by_a_template(self, installed, plural):
+    def test_reserved_labels_in_a_pod_template_are_refused(self, installed, plural):
         """The cluster's controllers copy labels into pods, so whoever writes a template would write them."""
         path, plain, where = MAKERS[plural]
         assert installed.ask("POST", f"{path}?dryRun=All", plain, user=TENANT).status == 201
@@ -371,7 +371,7 @@ class TestTenant:
             assert installed.ask("PATCH", f"{path}/default", plain, user="ada", kind=MERGE).status == 200
             assert installed.ask("PATCH", f"{path}/default", taken, user=TENANT, kind=MERGE).status == 200
 
-    def test_what_is_in_use_stays(self, installed):
+    def test_namespace_and_plugin_in_use_cannot_be_deleted(self, installed):
         mark, unmark = ({"metadata": {"labels": {"dayfly.dev/in-use": value}}} for value in ("true", None))
         path = "/api/v1/namespaces/team"
         refused(installed.ask("PATCH", path, mark, user=TENANT, kind=MERGE), "dayfly.dev/in-use is set and removed by")
@@ -391,7 +391,7 @@ class TestTenant:
         assert installed.ask("PATCH", one, unmark, user=OPERATOR, kind=MERGE).status == 200
         assert installed.ask("DELETE", one, user=TENANT).status == 200
 
-    def test_what_a_tenant_does_every_day(self, installed):
+    def test_ordinary_tenant_actions_are_allowed(self, installed):
         """Sandboxes come, change, are abandoned and go; other people's pods, labels and namespaces are untouched."""
         path = f"{DAYFLY}/namespaces/team/sandboxes"
         body = thing("dayfly.dev/v1alpha1", "Sandbox", "daily", spec={"cluster": "c"})
@@ -444,7 +444,7 @@ class TestControlPlanes:
             ({"metadata": {"finalizers": None}}, "set and removed by the Dayfly operator alone"),
         ],
     )
-    def test_whoever_may_write_sandboxes_changes_nothing_of_it(self, installed, served, change, words):
+    def test_tenant_cannot_change_a_sandbox_from_the_server(self, installed, served, change, words):
         refused(installed.ask("PATCH", f"{served}/s-1", change, user=TENANT, kind=MERGE), words)
 
     def test_and_marks_none_of_their_own_as_one(self, installed, served):

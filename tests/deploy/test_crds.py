@@ -321,7 +321,7 @@ def test_files_are_current():
     assert subprocess.run([sys.executable, ROOT / "scripts" / "crds.py", "--check"], check=False).returncode == 0
 
 
-def test_operator_reads_what_the_schema_says():
+def test_operator_types_have_the_fields_of_the_crds():
     """The operator's own types have the fields of the generated ones."""
     # Of a status only what a new process must know, so that ten thousand of them are small.
     for ours, theirs, absent in (
@@ -470,7 +470,7 @@ class TestServer:
             ({"runner": {"image": "y"}}, "runner cannot change while the sandbox lives"),
         ],
     )
-    def test_what_a_live_sandbox_may_not_change(self, served, change, message):
+    def test_immutable_fields_of_a_live_sandbox_are_refused(self, served, change, message):
         self.make(served)
         answer = self.patch(served, change)
         assert answer.status == 422
@@ -485,7 +485,7 @@ class TestServer:
             {"description": "another"},
         ],
     )
-    def test_what_it_may_change(self, served, change):
+    def test_mutable_fields_of_a_live_sandbox_are_accepted(self, served, change):
         self.make(served)
         answer = self.patch(served, change)
         assert answer.status == 200, answer.message
@@ -505,7 +505,7 @@ class TestServer:
         return served.ask("PATCH", path, {"spec": spec}, kind="application/merge-patch+json")
 
     @pytest.mark.parametrize("event", ["postStart", "preStop"])
-    def test_a_hook_beside_forks_may_be_told_by_one(self, served, event):
+    def test_hook_reading_a_fork_is_accepted_after_start(self, served, event):
         body = sandbox("told", forks=[fork()], hooks={event: [of_fork({"fork": TOLD})]})
         answer = served.ask("POST", f"{place(body)}&dryRun=All", body)
         assert answer.status == 201, answer.message

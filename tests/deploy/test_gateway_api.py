@@ -102,7 +102,7 @@ def stored(api, kind, name, rules):
     [*((HTTP_ROUTES, name) for name in HTTP), *((GRPC_ROUTES, name) for name in GRPC)],
     ids=lambda each: each if isinstance(each, str) else each.kind,
 )
-def test_what_is_written_is_taken_and_kept_as_it_is(installed, fork, kind, case):
+def test_written_routes_are_stored_unchanged(installed, fork, kind, case):
     """Nothing is added to it, so what somebody has changed is told by comparing."""
     rules, count = (HTTP if kind is HTTP_ROUTES else GRPC)[case]
     found = stored(installed, kind, case.replace(" ", "-"), rules)
@@ -124,7 +124,7 @@ def test_what_is_written_is_taken_and_kept_as_it_is(installed, fork, kind, case)
         assert installed.ask("DELETE", kind.path(TEAM, kept.metadata.name), options, user=OPERATOR).status == 200
 
 
-def test_nobody_else_writes_our_labels(installed):
+def test_operator_labels_on_routes_are_refused_for_others(installed):
     """By them the operator would take somebody's route for its own."""
     for key in (RUN_LABEL, ROUTE_LABEL):
         body = thing(HTTP_ROUTES.api_version, "HTTPRoute", "forged", spec={"rules": [EVERYTHING]})
@@ -134,7 +134,7 @@ def test_nobody_else_writes_our_labels(installed):
         assert "dayfly.dev/" in answer.message
 
 
-def test_the_operator_writes_routes_only_where_forks_were_granted(installed):
+def test_operator_writes_routes_only_in_granted_namespaces(installed):
     body = thing(HTTP_ROUTES.api_version, "HTTPRoute", "ours", spec={"rules": [EVERYTHING]})
     assert installed.ask("POST", HTTP_ROUTES.path(OTHERS), body, user=OPERATOR).status == 403
     for kind in ("gateways", "referencegrants", "gatewayclasses"):

@@ -119,7 +119,7 @@ def test_rights_are_the_ones_we_know():
     assert "\n".join(sorted(bindings)) + "\n" == BINDINGS
 
 
-def test_each_kind_of_target_has_the_rights_that_follow_from_its_adapter():
+def test_operator_role_covers_the_rights_of_each_target():
     """A kind that is added is missed here first."""
     [role] = [each for each in of("ClusterRole") if each["metadata"]["name"] == "dayfly-operator"]
     client = Client(FakeTransport(FakeCluster(), "operator"))
@@ -129,7 +129,7 @@ def test_each_kind_of_target_has_the_rights_that_follow_from_its_adapter():
     assert [rule for rule in needed if rule not in role["rules"]] == []
 
 
-def test_a_kind_that_hooks_go_with_is_granted_by_one_labelled_role():
+def test_target_grant_is_aggregated_into_the_operator_role():
     """The line that a hook's condition says to type makes a role which is aggregated into the operator's own."""
     [role] = [each for each in of("ClusterRole") if "aggregationRule" in each]
     assert role["rules"] == []
@@ -144,7 +144,7 @@ def test_a_kind_that_hooks_go_with_is_granted_by_one_labelled_role():
     )
 
 
-def test_nobody_is_impersonated_but_the_accounts_for_it():
+def test_operator_impersonates_only_its_own_accounts():
     every = [rule for role in of("Role", "ClusterRole") for rule in role["rules"] if "impersonate" in rule["verbs"]]
     assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in every] == [
         (["serviceaccounts"], [ACCOUNT], ["impersonate"]),
@@ -361,7 +361,7 @@ class TestUninstall:
             assert [name for name in names if "dayfly" in name] == []
 
     @pytest.mark.long_story
-    def test_keeps_the_kinds_if_asked(self, own):
+    def test_uninstall_keeps_the_crds_if_requested(self, own):
         self.install(own, finalizers=False)
         plugin = thing(
             "dayfly.dev/v1alpha1",
@@ -383,7 +383,7 @@ class TestUninstall:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(120, func_only=True)  # the server's start is not its own
-def test_the_route_servers_pod_is_admitted_and_reads_no_more_than_it_tells(api):
+def test_route_server_pod_is_admitted_with_minimal_rights(api):
     api.apply((ROOT / "deploy" / "base" / "namespaces.yaml").read_text())
     api.apply((ROOT / "deploy" / "routeserver.yaml").read_text())
     (deployment,) = (each for each in ROUTE_SERVER if each["kind"] == "Deployment")

@@ -98,7 +98,7 @@ def patched(api, name, body, user=OPERATOR):
 
 
 @pytest.mark.parametrize("case", RULES)
-def test_what_is_woven_in_is_taken_and_kept_as_it_is(installed, case):
+def test_rules_woven_into_a_route_are_stored_unchanged(installed, case):
     """Nothing is added to it, so what somebody has changed is told by comparing; and it comes out without a trace."""
     name = case.replace(" ", "-")
     made = installed.ask("POST", KIND.path(TEAM), theirs(name, RULES[case]))
@@ -147,7 +147,7 @@ SPOILT = {
 }
 
 
-def test_the_operator_changes_nothing_else_of_somebodys(installed):
+def test_operator_changes_nothing_but_its_own_istio_rules(installed):
     """Whatever fault it may have: the server holds it to its own rules."""
     assert installed.ask("POST", KIND.path(TEAM), theirs("held", [WEB])).status == 201
     assert patched(installed, "held", {"spec": {"http": [{"name": THREAD.mark.name(0), **WEB}, WEB]}}).status == 200
@@ -160,7 +160,7 @@ def test_the_operator_changes_nothing_else_of_somebodys(installed):
     assert patched(installed, "held", {"spec": {"http": [WEB]}}).status == 200
 
 
-def test_nobody_else_writes_rules_or_marks_of_ours(installed):
+def test_tenant_cannot_forge_operator_rules_or_labels(installed):
     """By them the operator would take somebody's rules for its own; whoever leaves ours out does no harm."""
     mine = {"name": THREAD.mark.name(0), **WEB}
     assert installed.ask("POST", KIND.path(TEAM), theirs("taken", [WEB])).status == 201

@@ -132,7 +132,7 @@ def ways(key):
     yield from ({name: key} for name in (*PLAIN, "x-team-key"))
 
 
-def test_one_of_ours_leads_by_every_form_of_a_key_and_nobody_else(api, mesh):
+def test_rule_routes_every_form_of_its_key_and_no_other(api, mesh):
     manifest = shared(Key(TEAM, shared_name("web")), "web")
     for each in (thread("f-new", OTHER, 2), thread("f-old", KEY, 1, number=40)):
         manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], each, TEAM).rules)
@@ -152,7 +152,7 @@ def test_one_of_ours_leads_by_every_form_of_a_key_and_nobody_else(api, mesh):
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "web")
 
 
-def test_in_somebodys_the_copy_of_a_rule_has_just_its_calls(api, mesh):
+def test_copied_rule_matches_only_requests_with_its_key(api, mesh):
     """Its rules are tried in their order, with a copy before each that leads to the baseline; taken out, all is as before."""
 
     def led(to, *matches):

@@ -61,7 +61,7 @@ def test_alerts_count_all_turns_but_done_ones():
     assert re.findall(r'result!="(\w+)"', (FOLDER / "alerts.yaml").read_text()) == ["done"]
 
 
-def test_every_alert_says_what_is_so_and_what_to_do():
+def test_alerts_have_summary_severity_and_a_table_row():
     for rule in RULES:
         assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
         assert rule["labels"]["severity"] in ("warning", "critical")

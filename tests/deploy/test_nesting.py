@@ -18,7 +18,7 @@ def raw(api, method, path, body=None):
     return answer.status, answer.read()
 
 
-def test_what_it_takes_our_client_reads(served):
+def test_deeply_nested_object_is_readable_by_the_client(served):
     nested = b"[" * 9_000 + b"]" * 9_000
     head = b'{"apiVersion":"dayfly.dev/v1alpha1","kind":"Sandbox","metadata":{"name":"deep"},'
     status, said = raw(served, "POST", PATH, head + b'"spec":{"cluster":"c","routing":{"x":' + nested + b"}}}")

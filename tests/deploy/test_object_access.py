@@ -166,7 +166,7 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
         assert "system:serviceaccounts" in whom["groups"]
 
 
-def test_a_finalizer_of_ours_is_set_and_removed_by_the_account_and_by_nobody_else(installed, play):
+def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
     async def story(objects: ObjectClient, _client: Client) -> None:
         kind = await objects.kind("v1", "ConfigMap")
         manifest = sent(installed, MAP, "db/map")
@@ -206,7 +206,7 @@ def test_no_label_of_ours_comes_in_by_that_way(installed, play):
     play(story)
 
 
-def test_what_is_not_served_in_namespaces_is_told(play):
+def test_unserved_and_cluster_scoped_kinds_are_distinguished(play):
     async def story(objects: ObjectClient, _client: Client) -> None:
         for version, kind, scope in (("v1", "Node", True), ("v1", "Nothing", False), ("no.example.org/v1", "X", False)):
             with pytest.raises(NotServedError) as caught:
@@ -229,7 +229,7 @@ def test_what_is_not_served_in_namespaces_is_told(play):
         ({"resource": "userextras", "subresource": "scopes", "group": "authentication.k8s.io"}, "true", False),
     ],
 )
-def test_the_operator_impersonates_those_accounts_and_nobody_else(installed, resource, name, allowed):
+def test_operator_may_impersonate_exactly_the_object_accounts(installed, resource, name, allowed):
     who = {"user": "system:serviceaccount:dayfly-system:dayfly-operator", "groups": ["system:serviceaccounts"]}
     asked = {"spec": {**who, "resourceAttributes": {"verb": "impersonate", "name": name, **resource}}}
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -105,7 +105,7 @@ def test_no_grant_along_with_a_namespaces(installed, ada, part):
 
 
 @pytest.mark.parametrize("value", ["true", ""])
-def test_nobody_else_keeps_a_namespace_from_deletion(installed, ada, value):
+def test_tenant_cannot_set_the_in_use_label(installed, ada, value):
     """The label alone does, whatever its value."""
     body = installed.ask("GET", TEAM).body
     body["metadata"].setdefault("labels", {})["dayfly.dev/in-use"] = value

@@ -77,7 +77,7 @@ def uninstall(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["--for=delete", "crds/sandboxes.yaml", "base/policies.yaml", "base/operator.yaml"])
-def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, moment):
+def test_sandbox_made_during_uninstall_is_cleaned_up_or_refused(uninstall, moment):
     """Once the operator is gone nobody would."""
     _, started, cleaned = uninstall(["shop:old"], [f"{moment} shop:late"])
     assert started == cleaned
@@ -87,7 +87,7 @@ def test_whatever_is_made_meanwhile_is_cleaned_up_or_never_made(uninstall, momen
 @pytest.mark.parametrize(
     "moment", ["apply", "--dry-run=server", "resourceplugins", "base/policies.yaml", "base/operator.yaml"]
 )
-def test_where_the_kinds_stay_the_last_one_is_cleaned_up_or_refused(uninstall, tmp_path, moment):
+def test_sandbox_made_during_uninstall_with_kept_crds_is_safe(uninstall, tmp_path, moment):
     """With the kinds a sandbox could be made as long as there is an operator, and after it."""
     calls, started, cleaned = uninstall(["shop:old"], [f"{moment} shop:late"], "--keep-definitions")
     assert started == cleaned
@@ -97,7 +97,7 @@ def test_where_the_kinds_stay_the_last_one_is_cleaned_up_or_refused(uninstall, t
     assert not [call for call in calls if "crds/" in call]
 
 
-def test_one_that_goes_by_itself_meanwhile_stops_nothing(uninstall):
+def test_sandbox_that_expires_during_uninstall_is_ignored(uninstall):
     """Its time to live is over between the list and its deletion."""
     calls, _, cleaned = uninstall(["shop:old", "shop:other"], [])
     assert cleaned == ["shop:old", "shop:other"]

@@ -78,7 +78,7 @@ def asked(address: tuple[str, int], place: str, say: bytes = b"hello") -> tuple[
         return first, heard
 
 
-def test_what_is_said_goes_both_ways_to_its_end(echo):
+def test_tunnel_carries_data_in_both_directions(echo):
     with serving(way_out.Server(listening())) as node:
         long = b"x" * 1_000_000
         first, heard = asked(node, echo, long)
@@ -86,7 +86,7 @@ def test_what_is_said_goes_both_ways_to_its_end(echo):
     assert heard == long + b", and no more"
 
 
-def test_what_cannot_be_reached_is_said_in_the_first_line():
+def test_unreachable_address_is_reported_in_the_status_line():
     with listening() as gone:
         place = "{}:{}".format(*gone.getsockname())
     with serving(way_out.Server(listening())) as node:
@@ -96,7 +96,7 @@ def test_what_cannot_be_reached_is_said_in_the_first_line():
     assert nowhere == "HTTP/1.0 502 this machine does not reach registry.example: no host and port"
 
 
-def test_it_goes_by_the_proxy_of_this_machine(echo, monkeypatch):
+def test_tunnel_uses_the_proxy_of_the_machine(echo, monkeypatch):
     """With its credentials, for names that only the proxy knows; past it where NO_PROXY says so."""
     seen = []
 

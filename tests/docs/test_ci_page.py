@@ -43,7 +43,7 @@ def steps(of: Any) -> list[str]:
     return [step["run"] for step in of["steps"] if "run" in step]
 
 
-def test_they_are_what_their_systems_take():
+def test_ci_files_have_valid_keys_and_no_injection():
     assert (len(FILES), len(GITHUB), len(GITLAB)) == (5, 2, 2)
     for file in GITHUB:
         assert set(file) <= {"name", True, "env", "jobs"}, "`on` is a boolean to YAML 1.1, and a word to GitHub"
@@ -57,7 +57,7 @@ def test_they_are_what_their_systems_take():
 
 
 @pytest.mark.slow
-def test_their_lines_do_what_the_page_says(person: Person):
+def test_ci_file_commands_work_as_described(person: Person):
     """With a `pip` that has nothing to do, and a server of this machine in place of one for many."""
     here = person.home / "build"
     (here / "bin").mkdir(parents=True)
@@ -131,5 +131,5 @@ def test_their_lines_do_what_the_page_says(person: Person):
     typed(["dayfly down"])
 
 
-def test_every_exit_code_is_told():
+def test_every_exit_code_is_documented():
     assert {int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)} == set(Exit)

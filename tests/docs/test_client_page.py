@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "client.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_its_programs_print_what_it_shows(person: Person, tmp_path: Path):
+def test_client_programs_print_the_output_on_the_page(person: Person, tmp_path: Path):
     notes = tmp_path / "notes"
     notes.mkdir()
     assert len(PROGRAMS) == 3
@@ -55,7 +55,7 @@ def test_its_programs_pass_strict_types(tmp_path: Path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_public_name_and_verb_is_told():
+def test_every_public_client_name_is_documented():
     page = re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     told = set(re.findall(r"\b(\w+)\b", " ".join(re.findall(r"`[^`]+`", page))))
     verbs = {

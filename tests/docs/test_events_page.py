@@ -18,5 +18,5 @@ def test_its_event_has_the_form_of_those_that_are_sent():
     assert json.loads(shown)["data"].keys() == sent["data"].keys()
 
 
-def test_it_has_every_type():
+def test_every_event_type_is_documented():
     assert set(re.findall(r"^\| `dev\.dayfly\.sandbox\.(\w+)`", PAGE, re.MULTILINE)) == set(cloud_events.KINDS)

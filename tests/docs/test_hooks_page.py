@@ -10,12 +10,12 @@ from docs.conftest import ROOT, Person
 PAGE = ROOT / "docs" / "hooks.md"
 
 
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_hooks_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_event_and_source_is_told():
+def test_every_hook_event_and_source_is_documented():
     page = PAGE.read_text()
     assert all(f"| `{event}` |" in page for event in LifecycleEvent)
     assert all(f"| `valueFrom.{field.encode_name}:" in page for field in msgspec.structs.fields(value_from.HookSource))

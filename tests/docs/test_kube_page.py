@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "kube.md"
 CODE = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
 
 
-def test_its_controller_does_what_the_page_says(tmp_path: Path, monkeypatch):
+def test_kube_page_controller_works_as_described(tmp_path: Path, monkeypatch):
     """On a fake server, over the lives of some Websites."""
     (tmp_path / "page_on_controllers.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -51,7 +51,7 @@ def test_its_controller_does_what_the_page_says(tmp_path: Path, monkeypatch):
     run(main())
 
 
-def test_it_is_twenty_lines():
+def test_example_controller_has_at_most_twenty_lines():
     """The controller itself, without what both kinds are and without how it is run."""
     [controller] = [node for node in ast.parse(CODE).body if isinstance(node, ast.ClassDef) and node.name == "Websites"]
     main = next(node for node in ast.parse(CODE).body if isinstance(node, ast.AsyncFunctionDef))
@@ -67,7 +67,7 @@ def test_its_code_passes_strict_types(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_public_name_is_told():
+def test_every_public_kube_name_is_documented():
     table = PAGE.read_text().partition("## What there is")[2].partition("\n## ")[0]
     told = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)", row)}
     assert told == set(dayfly.kube.__all__)

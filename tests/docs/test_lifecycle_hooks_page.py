@@ -20,7 +20,7 @@ OF_HOOKS = {
 }
 
 
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_lifecycle_hooks_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
@@ -35,7 +35,7 @@ def fields(struct: type[msgspec.Struct]) -> set[str]:
     return {field.encode_name for field in msgspec.structs.fields(struct)}
 
 
-def test_every_field_is_told():
+def test_every_hook_field_is_documented():
     assert told_in("field of `spec`") == fields(lifecycle_hook.LifecycleHookSpec)
     assert told_in("field of `selector`") == fields(lifecycle_hook.Selector)
     assert told_in("field of `started`, `stopped`") == fields(kube_object.ReadyRule)
@@ -45,7 +45,7 @@ def test_every_field_is_told():
     assert {f"inputs[].{name}" for name in fields(lifecycle_hook.HookInput) - fields(plugin.Input)} <= steps
 
 
-def test_every_variable_is_told():
+def test_every_hook_variable_is_documented():
     [shown] = re.findall(r"<<'END'\n(.*?)END\n", PAGE.read_text(), re.DOTALL)
     hook = documents.load(text.parse_one(shown, file="page"))
     assert isinstance(hook, lifecycle_hook.LifecycleHook)
@@ -55,17 +55,17 @@ def test_every_variable_is_told():
     assert f"{lifecycle_hook.FINALIZER_PREFIX}NAME" in PAGE.read_text()
 
 
-def test_every_field_of_the_status_is_told():
+def test_every_hook_status_field_is_documented():
     told = told_in("field of `status`")
     assert fields(kinds.LifecycleHookStatus) - told == {"observedGeneration", "conditions"}
     assert told <= fields(kinds.LifecycleHookStatus)
 
 
-def test_every_reason_of_a_hook_is_told():
+def test_every_hook_reason_is_documented():
     assert OF_HOOKS <= told_in("reason") <= set(Reason)
 
 
-def test_the_grant_that_it_shows_is_what_the_line_would_make():
+def test_shown_target_grant_equals_the_printed_command():
     [shown] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     role = yaml.safe_load(shown)
     line = target_grants.line("machines.cluster.example.org")
@@ -77,7 +77,7 @@ def test_the_grant_that_it_shows_is_what_the_line_would_make():
     assert rule["verbs"] == target_grants.VERBS.split(",")
 
 
-def test_the_kinds_that_are_refused_are_told():
+def test_every_refused_target_kind_is_documented():
     [last] = re.findall(r"## What no hook may go with\n(.*)\Z", PAGE.read_text(), re.DOTALL)
     alone = {name for group, name in object_kinds.no_targets() if name in last.replace("Leases", "Lease")}
     assert {"Secret", "Pod", "Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision"} <= alone

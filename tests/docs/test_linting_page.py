@@ -6,7 +6,7 @@ from docs.conftest import ROOT, Person
 PAGE = ROOT / "docs" / "linting.md"
 
 
-def test_the_page_shows_what_lint_prints(person: Person):
+def test_linting_page_shows_the_output_of_lint(person: Person):
     person.environment["PATH"] += f":{ROOT}"
     found = person.follow(PAGE)
     assert not found, "\n".join(found)

@@ -31,7 +31,7 @@ def waited() -> float:
 @pytest.mark.builds("kubernetes")
 @pytest.mark.timeout(1800, func_only=True)
 @pytest.mark.parametrize("name", WAYS)
-def test_it_takes_no_longer_than_promised(name, played):
+def test_newcomer_path_takes_no_longer_than_promised(name, played):
     """On a quiet machine: beside other work, nobody knows how long it would have taken."""
     before, way = waited(), WAYS[name]
     took = SCRIPT["took"](name)

@@ -17,12 +17,12 @@ from docs.conftest import ROOT, Person
 PAGE = ROOT / "docs" / "objects.md"
 
 
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_objects_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_field_is_told():
+def test_every_object_field_is_documented():
     page = PAGE.read_text()
     told = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([\w.]+)", row)}
     told |= set(re.findall(r"(\w+)[,}]", " ".join(re.findall(r"^\| `valueFromSecret: \{(.*?\})", page, re.MULTILINE))))
@@ -34,7 +34,7 @@ def test_every_field_is_told():
     assert all(f"`{form}`" in page for form in kube_object.FORMS)
 
 
-def test_every_reason_of_an_object_is_told():
+def test_every_object_reason_is_documented():
     page = PAGE.read_text()
     ours = [reason for reason in Reason if reason.startswith(("Object", "Kind", "Field"))] + [
         Reason.FOREIGN,
@@ -50,7 +50,7 @@ def test_the_removal_that_it_shows_can_be_read():
     documents.load(text.parse_one("name: p\nspec:\n" + shown, file="page"))
 
 
-def test_the_grant_that_it_shows_is_what_the_line_would_make():
+def test_shown_object_grant_equals_the_printed_command():
     [shown] = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(), re.DOTALL)
     role, binding = yaml.safe_load_all(shown)
     line = grants.line("shop", "jobs.batch")

@@ -37,7 +37,7 @@ def test_its_examples_pass(tmp_path: Path):
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_every_fixture_and_option_is_told():
+def test_every_fixture_and_option_is_documented():
     fixtures = [name for name in vars(pytest_plugin) if name.startswith("dayfly_")]
     assert len(fixtures) == 6
     group = mock.Mock()

@@ -33,13 +33,13 @@ def comparable(text: str) -> str:
     return re.sub(r" {2,}", " ", text)
 
 
-def test_it_is_of_the_commands_that_the_readme_says():
+def test_recording_types_the_commands_of_the_readme():
     typed = SCRIPT["commands"]((ROOT / "README.md").read_text())
     assert len(typed) == 7
     assert re.findall(r"^\$ (.*)$", told(), re.MULTILINE) == typed, AGAIN
 
 
-def test_what_is_drawn_at_the_end_is_what_is_told():
+def test_final_picture_of_recording_equals_its_text():
     rows: dict[float, str] = {}
     for group in ET.parse(FILM).iter(f"{SVG}g"):
         if "end" in group.get("class", ""):
@@ -50,7 +50,7 @@ def test_what_is_drawn_at_the_end_is_what_is_told():
     assert [rows[high] for high in sorted(rows)] == told().split("\n")
 
 
-def test_it_is_small_and_says_nothing_of_where_it_was_made():
+def test_recording_is_small_and_reveals_no_local_paths():
     film = FILM.read_text()
     assert len(film) < 100_000
     assert set(re.findall(r"/(?:home|root|tmp|work)[/\w.-]*", film)) == {"/home/ada/.local/state/dayfly/server.log"}

@@ -17,12 +17,12 @@ PAGE = ROOT / "docs" / "routegroups.md"
 
 
 @pytest.mark.slow
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_route_groups_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_form_offset_and_bound_is_told():
+def test_every_match_form_offset_and_limit_is_documented():
     page = " ".join(PAGE.read_text().split())
     with pytest.raises(SpecError, match="known here: label, any, all"):
         label_match.parse({"none": []})

@@ -11,12 +11,12 @@ from docs.conftest import ROOT, Person
 PAGE = ROOT / "docs" / "routing.md"
 
 
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_routing_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_form_and_bound_is_told():
+def test_every_key_form_and_limit_is_documented():
     page = " ".join(PAGE.read_text().split())
     assert all(f"`{name}`" in page for name in (*KEY_NAMES, *PREVIEWED, ROUTED_PORT))
     assert {name.rpartition("sd-")[0] for name in PLAIN} == {"ot-baggage-", "uberctx-"}

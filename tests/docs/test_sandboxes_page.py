@@ -12,12 +12,12 @@ KEPT = {"endpoints", "virtual", "middleware", "routing", "connection", "localMac
 
 
 @pytest.mark.slow
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_sandboxes_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_part_is_told():
+def test_every_sandbox_field_is_documented():
     page = PAGE.read_text()
     fields = {field.encode_name for field in msgspec.structs.fields(SandboxSpec)} - KEPT - {"description"}
     assert {name for name in fields if f"| `{name}` |" not in page} == set()

@@ -14,13 +14,13 @@ PAGE = ROOT / "docs" / "terraform.md"
 
 @pytest.mark.slow
 @pytest.mark.builds("terraform")
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_terraform_page_shows_the_real_output(person: Person):
     person.environment["PATH"] = f"{outside.terraform().parent}:{os.environ['PATH']}"
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_variable_is_told():
+def test_every_terraform_variable_is_documented():
     page = PAGE.read_text()
     told = access.variables(access.Door("https://x", "PEM"), access.caller("u", "r", "r/a", 1))
     assert [name for name in (*told, access.PASSWORD) if f"`{name}`" not in page] == []

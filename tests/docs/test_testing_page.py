@@ -8,7 +8,7 @@ from docs.conftest import ROOT, Person
 PAGE = ROOT / "docs" / "testing-plugins.md"
 
 
-def test_the_page_shows_what_is_found(person: Person):
+def test_testing_page_shows_the_real_output(person: Person):
     person.environment["PATH"] += f":{ROOT}"
     found = person.follow(PAGE)
     assert not found, "\n".join(found)

@@ -13,12 +13,12 @@ from webhook.sending import unit
 PAGE = ROOT / "docs" / "webhooks.md"
 
 
-def test_what_the_page_shows_is_what_one_gets(person: Person):
+def test_webhooks_page_shows_the_real_output(person: Person):
     found = person.follow(PAGE)
     assert not found, "\n".join(found)
 
 
-def test_every_field_is_told():
+def test_every_webhook_field_is_documented():
     page = PAGE.read_text()
     told = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([\w.]+)`", row)}
     below = {
@@ -35,7 +35,7 @@ def test_every_field_is_told():
     assert all(f"`{name}`" in page for name in webhook.BUILT_IN_VARIABLES)
 
 
-def test_every_reason_is_told():
+def test_every_webhook_reason_is_documented():
     page = PAGE.read_text()
     some = unit("https://api.example/")
     given = {meaning(code, some)[0] for code in ExitCode} | {meaning(60, some)[0]}

@@ -38,7 +38,7 @@ def bench(monkeypatch):
 
 
 @pytest.mark.parametrize(("at", "delay"), [(NOW + 250, 0.251), (NOW, 0.001), (NOW - 5, 0.001)])
-def test_it_rings_a_hair_after_its_moment(bench, at, delay):
+def test_alarm_fires_just_after_its_time(bench, at, delay):
     """So that the moment has come for certain when whoever is woken looks."""
     bench.alarms.set("u", at)
     [timer] = bench.loop.timers
@@ -50,7 +50,7 @@ def test_it_rings_a_hair_after_its_moment(bench, at, delay):
 
 
 @pytest.mark.parametrize("then", [NOW + 3, 0])
-def test_of_each_run_the_last_moment_holds(bench, then):
+def test_last_alarm_of_a_run_replaces_earlier_ones(bench, then):
     bench.alarms.set("v", NOW + 5)
     bench.alarms.set("u", NOW + 5)
     bench.alarms.set("u", then)
@@ -58,7 +58,7 @@ def test_of_each_run_the_last_moment_holds(bench, then):
     assert len(bench.loop.timers) == (3 if then else 2)
 
 
-def test_one_that_is_put_off_rings_at_its_last_moment_alone(bench):
+def test_postponed_alarm_fires_only_at_its_last_time(bench):
     for at in (NOW + 5, NOW + 2_005, NOW + 1_005):
         bench.alarms.set("u", at)
     [early] = bench.loop.timers
@@ -73,7 +73,7 @@ def test_one_that_is_put_off_rings_at_its_last_moment_alone(bench):
     assert bench.rung == ["u"]
 
 
-def test_one_that_is_put_off_can_still_be_called_off_and_brought_forward(bench):
+def test_postponed_alarm_can_be_cancelled_and_moved_forward(bench):
     for at in (NOW + 5, NOW + 2_005, NOW + 3):
         bench.alarms.set("u", at)
     late, forward = bench.loop.timers
@@ -86,7 +86,7 @@ def test_one_that_is_put_off_can_still_be_called_off_and_brought_forward(bench):
     assert len(bench.loop.timers) == 2
 
 
-def test_when_the_clocks_have_parted_they_are_set_anew(bench):
+def test_alarms_are_rescheduled_after_a_clock_jump(bench):
     bench.alarms.set("u", NOW + 3_000)
     bench.now += 2_000
     bench.alarms.set_anew()
@@ -125,7 +125,7 @@ class TestGaps:
             (JUMP_MS, SILENCE_MS, JUMP_MS),
         ],
     )
-    def test_a_jump_and_a_silence_are_told_until_they_are_heeded(self, time, lead, now, ms):
+    def test_clock_jump_or_silence_is_reported_until_acknowledged(self, time, lead, now, ms):
         gaps = Gaps()
         time.lead += lead
         time.now += now
@@ -136,13 +136,13 @@ class TestGaps:
             gaps.heed(gap)
             assert gaps.seen() is None
 
-    def test_whoever_looks_often_enough_was_never_silent(self, time):
+    def test_regular_checks_report_no_silence(self, time):
         gaps = Gaps()
         for _ in range(3):
             time.now += SILENCE_MS - 1
             assert gaps.seen() is None
 
-    def test_a_clock_that_is_steered_has_jumped_once_it_is_far_enough(self, time):
+    def test_slewed_clock_counts_as_jump_at_the_threshold(self, time):
         gaps = Gaps()
         time.lead += JUMP_MS - 1
         assert gaps.seen() is None

@@ -22,7 +22,7 @@ async def left_nothing(machine):
 
 
 @pytest.mark.parametrize("isolation", ["none", "granted"])
-async def test_it_is_empty_and_goes_with_the_attempt(machine, isolation):
+async def test_start_folder_is_empty_and_removed_after_the_attempt(machine, isolation):
     await machine.down()
     await machine.up(isolation="none" if isolation == "none" else None)
     create = [doc.step(name, f'ls -A | wc -l >> "$JOURNAL"; {FETCH}') for name in ("a", "b")]
@@ -43,7 +43,7 @@ async def test_relative_paths_lie_there(machine):
     assert machine.lines() == [f"{machine.home}/steps/u.r.a.1"]
 
 
-async def test_folders_that_the_step_locked_are_removed_and_nothing_behind_its_links(machine, tmp_path):
+async def test_locked_folders_are_removed_without_following_links(machine, tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o755)
     (kept / "file").touch()
@@ -55,7 +55,7 @@ async def test_folders_that_the_step_locked_are_removed_and_nothing_behind_its_l
     assert kept.stat().st_mode & 0o777 == 0o755
 
 
-async def test_what_a_killed_server_had_not_removed_the_next_one_removes(machine):
+async def test_next_server_removes_folders_a_killed_server_left(machine):
     """It ended between the attempt's folder and the one in which the step began."""
     await machine.down()
     left = machine.home / "steps/u.r.a.1"
@@ -66,7 +66,7 @@ async def test_what_a_killed_server_had_not_removed_the_next_one_removes(machine
     assert [entry.name for entry in begins(machine)] == ["mine"], "what is nobody's attempt stays"
 
 
-async def test_the_folder_of_a_step_that_runs_on_is_kept_by_the_next_server(machine):
+async def test_next_server_keeps_the_folder_of_a_running_step(machine):
     script = 'echo begun >> "$JOURNAL"; echo kept > file; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; cat file'
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script)])))
     await machine.wrote("begun")
@@ -77,7 +77,7 @@ async def test_the_folder_of_a_step_that_runs_on_is_kept_by_the_next_server(mach
     assert machine.log("r/a") == b"kept\n"
 
 
-async def test_one_that_a_step_left_as_it_was_serves_the_next_and_goes_with_the_server(machine):
+async def test_untouched_folder_is_reused_and_removed_with_the_server(machine):
     """A disk that has forgotten many folders just now is slow to make new ones."""
     script = 'stat -c %i . >> "$JOURNAL"'
     told = {"script": f"{script}; echo x > /tmp/x", "outputs": [("x", "/tmp/x")]}
@@ -92,7 +92,7 @@ async def test_one_that_a_step_left_as_it_was_serves_the_next_and_goes_with_the_
     assert list((machine.home / "steps").iterdir()) == []
 
 
-async def test_it_is_closed_to_others(machine):
+async def test_start_folder_has_mode_0700(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'stat -c "%a %u" . >> "$JOURNAL"')])))
     await machine.ready()
     assert machine.lines() == [f"700 {os.geteuid()}"]

@@ -46,7 +46,7 @@ def recorded(bench):
     return folder
 
 
-async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
+async def test_refused_clearing_is_retried_and_keeps_the_folder(bench):
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
     await until(lambda: clear.asked == 2)
@@ -57,7 +57,7 @@ async def test_it_is_looked_for_again_and_the_folder_stays_until_then(bench):
     assert clear.asked == 3, "at its end the server has nothing more to look for"
 
 
-async def test_one_that_cannot_be_looked_at_now_is_looked_at_again(bench, monkeypatch, caplog):
+async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
     """This process has too many files open, for a moment."""
     monkeypatch.setattr(attempt_sweeper, "REFUSED_AGAIN_S", 0.01)
     clear, looks = Refusing(bench.starter, 0), []
@@ -75,7 +75,7 @@ async def test_one_that_cannot_be_looked_at_now_is_looked_at_again(bench, monkey
     assert [text.split(": ", 1)[1] for text in caplog.messages] == ["[Errno 24] Too many open files"]
 
 
-async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatch):
+async def test_closing_server_retries_clearing_once(bench, monkeypatch):
     monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
@@ -86,7 +86,7 @@ async def test_it_is_looked_for_once_more_when_the_server_ends(bench, monkeypatc
     assert (clear.asked, folder.exists()) == (3, False)
 
 
-async def test_it_is_looked_for_once_more_where_that_fails_while_the_server_ends(bench, monkeypatch):
+async def test_clearing_that_fails_while_closing_is_retried_once(bench, monkeypatch):
     monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
@@ -94,7 +94,7 @@ async def test_it_is_looked_for_once_more_where_that_fails_while_the_server_ends
     assert (clear.asked, folder.exists()) == (2, False), "its first answer came when the server was ending"
 
 
-async def test_it_is_looked_for_where_the_engine_ended_before_the_runner_began(bench, monkeypatch):
+async def test_container_is_cleared_if_the_engine_ended_too_early(bench, monkeypatch):
     clear = Refusing(bench.starter, 0)
     child = os.posix_spawnp("sleep", ["sleep", "600"], os.environ)  # noqa: ASYNC221 -- begun, not waited for
 
@@ -118,7 +118,7 @@ async def test_it_is_looked_for_where_the_engine_ended_before_the_runner_began(b
         ("echo its disk is full >&2; exit 125", "its disk is full"),
     ],
 )
-def test_an_engine_that_removes_nothing_is_said_with_what_became_of_it(bench, tmp_path, does, says):
+def test_failed_engine_removal_names_the_cause(bench, tmp_path, does, says):
     engine = tmp_path / "docker"
     engine.write_text(f"#!/bin/sh\n{does}\n")
     engine.chmod(stat.S_IRWXU)
@@ -127,7 +127,7 @@ def test_an_engine_that_removes_nothing_is_said_with_what_became_of_it(bench, tm
         starter.clear(bench.attempts.at(KEY))
 
 
-async def test_folders_that_a_step_has_made_beside_its_script_go_with_its_own(machine, caplog):
+async def test_folders_made_beside_the_script_are_removed_with_it(machine, caplog):
     """A script that goes to where it lies, as many do."""
     step = doc.step("a", 'cd "$(dirname "$0")" && mkdir made && touch made/file && pwd >> "$JOURNAL"')
     await machine.host.offer(doc.offer(doc.resource("r", [step])))

@@ -233,7 +233,7 @@ async def test_delete_ends_a_container(machine):
     assert ("Record", "r/a", 1, "Cancelled") in machine.history()
 
 
-async def test_a_container_whose_runner_was_killed_ends_with_it(machine):
+async def test_container_ends_with_its_killed_runner(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
     await machine.said("r/a", "Running")
     [marker] = machine.work.glob("*/marker")
@@ -256,7 +256,7 @@ async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
 
 
 @pytest.mark.parametrize("later", ["the same server", "the next server"])
-async def test_what_an_engine_leaves_is_removed_as_soon_as_it_can(machine, tmp_path, monkeypatch, later):
+async def test_container_left_by_an_engine_is_removed_when_possible(machine, tmp_path, monkeypatch, later):
     """It dies between the making of a container and its start, and refuses to remove it as long as nobody says `now`."""
     monkeypatch.setattr("dayfly.embedded.attempt_sweeper.UNCLEARED_AGAIN_S", 0.05)
     broken = tmp_path / "broken" / "podman"
@@ -280,7 +280,7 @@ async def test_what_an_engine_leaves_is_removed_as_soon_as_it_can(machine, tmp_p
     await machine.finish()
 
 
-async def test_what_an_engine_has_begun_ends_though_it_was_killed_meanwhile(machine, tmp_path, store):
+async def test_container_of_a_killed_engine_is_ended(machine, tmp_path, store):
     """Its monitor and the container's first process would wait for ever for a word from it."""
     broken = tmp_path / "broken" / "podman"
     broken.parent.mkdir()
@@ -312,7 +312,7 @@ async def test_the_lock_holds_between_container_and_machine(machine):
     await machine.ready()
 
 
-async def test_an_attempt_fenced_while_its_image_is_fetched_never_starts(machine, tmp_path, store):
+async def test_attempt_fenced_during_image_pull_never_starts(machine, tmp_path, store):
     """A podman that takes its time: the delete comes before the container."""
     late = tmp_path / "late" / "podman"
     late.parent.mkdir()
@@ -336,7 +336,7 @@ async def test_a_step_without_an_image_is_refused(machine):
     machine.host.admit((doc.resource("r", [step("a")]),), ())
 
 
-async def test_what_a_step_reads_and_writes_is_private_to_who_runs_the_server(machine):
+async def test_files_of_a_step_are_private_to_the_server_user(machine):
     make = step(
         "a",
         f"ls -ln /in/file | cut -c 1-10 > /mode; echo + > {file_of(machine)}",

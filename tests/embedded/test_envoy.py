@@ -60,7 +60,7 @@ async def talk(who):
     return server, port
 
 
-async def test_grpc_in_both_directions_and_a_route_that_goes_meanwhile(proxy):
+async def test_grpc_streams_both_ways_and_survives_a_removed_route(proxy):
     (base, to_base), (fork, to_fork) = await talk(b"base"), await talk(b"fork")
     ports = await before(proxy, to_base, to_fork)
 
@@ -117,7 +117,7 @@ async def test_websockets(proxy):
     await fork.cleanup()
 
 
-async def test_one_of_another_form_is_replaced_and_there_is_never_a_second(proxy, tmp_path):
+async def test_proxy_of_another_form_is_replaced_without_a_second(proxy, tmp_path):
     port = free_port()
     way = [EnvoyEntry("baseline/a/b", port, 1)]
     assert await proxy.apply(way) == {}
@@ -185,7 +185,7 @@ async def test_port_of_two_ways_goes_to_the_first(proxy):
         assert not is_closed(other)
 
 
-async def test_apply_after_a_full_disk_closes_what_is_not_wished_for(proxy, monkeypatch):
+async def test_apply_after_a_full_disk_closes_undesired_listeners(proxy, monkeypatch):
     """The first of two tables was written before the disk refused the second."""
     kept, new = EnvoyEntry("baseline/a/b", free_port(), 1), EnvoyEntry("preview/u/x", free_port(), 2)
     assert await proxy.apply([kept]) == {}

@@ -18,7 +18,7 @@ from embedded.machine import until
 
 
 class TestHolder:
-    def test_it_is_the_process_that_has_the_file_open(self, tmp_path):
+    def test_lock_holder_is_the_process_with_the_open_file(self, tmp_path):
         lock = tmp_path / "lock"
         held = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -28,7 +28,7 @@ class TestHolder:
             child.kill()
         assert holder(str(lock)) == 0, "it is there, and nobody holds it"
 
-    def test_it_is_never_our_own(self, tmp_path):
+    def test_lock_holder_is_never_this_process(self, tmp_path):
         """Who looks for it at this moment has the file open as well."""
         lock = tmp_path / "lock"
         ours = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -38,11 +38,11 @@ class TestHolder:
             child.kill()
         os.close(ours)
 
-    def test_of_one_that_is_not_there_nobody_is(self, tmp_path):
+    def test_missing_lock_has_no_holder(self, tmp_path):
         assert holder(str(tmp_path / "lock")) == 0
 
 
-def test_a_port_that_somebody_listens_at_is_not_to_be_had():
+def test_port_in_use_cannot_be_bound():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -51,7 +51,7 @@ def test_a_port_that_somebody_listens_at_is_not_to_be_had():
     assert unbindable(port) == ""
 
 
-def test_a_port_is_closed_once_nobody_takes_anything_in(monkeypatch):
+def test_port_without_listener_is_closed(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert not is_closed(port)
@@ -96,7 +96,7 @@ class TestProcess:
     def is_gone(self) -> bool:
         return reaped(self.child)
 
-    async def test_its_end_is_told_once_and_it_is_reaped(self, begun, opened):
+    async def test_end_of_process_is_reported_once_and_reaped(self, begun, opened):
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)
         assert is_nobody(self.child)
@@ -106,9 +106,7 @@ class TestProcess:
         assert self.told == [self.child]
 
     @pytest.mark.parametrize("heeds", [True, False])
-    async def test_one_that_does_not_end_when_it_is_asked_to_is_killed_and_neither_is_news(
-        self, begun, monkeypatch, heeds
-    ):
+    async def test_process_ignoring_sigterm_is_killed_without_a_report(self, begun, monkeypatch, heeds):
         sent, send = [], signal.pidfd_send_signal
 
         def noted(descriptor, number):
@@ -123,7 +121,7 @@ class TestProcess:
         await until(self.is_gone)
         assert self.told == []
 
-    async def test_one_that_is_left_goes_on_and_is_not_heard_of(self, begun, opened):
+    async def test_released_process_continues_without_reports(self, begun, opened):
         begun.leave()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(opened[0])
@@ -133,7 +131,7 @@ class TestProcess:
         assert self.told == []
 
     @pytest.mark.parametrize("begun", [False], indirect=True)
-    async def test_one_that_is_no_child_of_ours_is_not_waited_for(self, begun, monkeypatch):
+    async def test_process_of_another_parent_is_not_waited_for(self, begun, monkeypatch):
         monkeypatch.setattr(envoy_process.os, "waitpid", lambda *_: pytest.fail("it may be anybody's by now"))
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)

@@ -37,7 +37,7 @@ class TestForks:
         return bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), unit)
 
     @pytest.mark.parametrize(("port", "told"), [(8080, "7"), (0, None)])
-    def test_it_is_told_its_port_if_its_baseline_has_one(self, bench, port, told):
+    def test_fork_receives_the_port_of_its_baseline(self, bench, port, told):
         order = self.order(bench, port=port)
         assert bench.variables(order).get("PORT") == told
         records = bench.records(order)
@@ -46,7 +46,7 @@ class TestForks:
         assert bench.attempts.begun == [], "it begins where its baseline does"
         assert not bench.attempts.at(UnitAttempt("u", FORK, 1)).log_size()
 
-    def test_it_has_its_baselines_environment_with_the_changes_in_their_order(self, bench):
+    def test_fork_has_baseline_environment_with_ordered_changes(self, bench):
         changes = [
             doc.set_env("A", "1"),
             doc.set_env("A", delete=True),
@@ -63,7 +63,7 @@ class TestForks:
         assert {name: variables.get(name) for name in "ABC"} == {"A": None, "B": "2", "C": "0"}
         assert (bench.records(order)["cwd"], bench.records(order)["grace-ms"]) == (b"/srv", b"77")
 
-    def test_without_its_baseline_it_cannot_be_started_and_is_objected_to(self, bench):
+    def test_fork_without_baseline_is_not_started(self, bench):
         bench.of(doc.resource("r", [doc.step("a")]), wished=[doc.fork()])
         with pytest.raises(CannotRenderError, match="its baseline app is not declared"):
             bench.forks.order(bench.live, UnitAttempt("u", FORK, 1), doc.fork())
@@ -73,7 +73,7 @@ class TestForks:
         bench.baselines.take(Workload(name="app", command=("/bin/app",)))
         assert bench.forks.known(bench.live).objections == {}
 
-    def test_one_that_asks_for_the_address_of_one_without_a_port_is_objected_to(self, bench):
+    def test_fork_reading_an_address_without_port_is_objected_to(self, bench):
         source = {"fork": {"forkOf": {"kind": "Deployment", "namespace": "default", "name": "api"}, "expression": "x"}}
         asks = doc.fork(env=[doc.set_env("API", source=source)])
         for name in ("app", "api"):
@@ -83,12 +83,12 @@ class TestForks:
             FORK: Reason.FORK_WITHOUT_PORT
         }
 
-    def test_nor_is_one_started_that_nobody_objected_to(self, bench):
+    def test_fork_reading_an_address_without_port_is_not_started(self, bench):
         source = {"fork": {"forkOf": {"kind": "Deployment", "namespace": "default", "name": "api"}, "expression": "x"}}
         with pytest.raises(CannotRenderError, match="has no port where its fork could answer"):
             self.order(bench, doc.fork(env=[doc.set_env("API", source=source)]))
 
-    def test_one_that_reads_what_no_variable_can_hold_is_objected_to(self, bench):
+    def test_fork_reading_a_value_no_variable_can_hold_is_refused(self, bench):
         told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1, text=False)}
         made = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told)
         reads = doc.fork(inputs=["url=r:make.url"], env=[doc.set_env("URL", input="url")])
@@ -138,7 +138,7 @@ class TestProbing:
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
     @pytest.mark.parametrize(("port", "answers", "ready"), [(7, True, 1), (7, False, 0), (0, False, 1)])
-    async def test_it_is_told_once_it_answers(self, bench, monkeypatch, port, answers, ready):
+    async def test_fork_is_ready_once_its_port_answers(self, bench, monkeypatch, port, answers, ready):
         asked = self.running(bench, monkeypatch, answers)
         bench.port = port
         bench.forks.adopt(bench.live, FORK)
@@ -148,7 +148,7 @@ class TestProbing:
         assert told == [("tell", self.KEY, Running(since=3, ready=True))] * ready
         assert asked == ([port] if port else []), "by one alone"
 
-    async def test_one_that_has_begun_before_it_could_be_fenced_is_asked_as_well(self, bench, monkeypatch):
+    async def test_unfenced_running_fork_is_probed(self, bench, monkeypatch):
         """A server was killed as its launcher began, and the next one has seen no marker yet."""
         asked = self.running(bench, monkeypatch)
         [(key, begun)] = bench.attempts.now.items()
@@ -158,7 +158,7 @@ class TestProbing:
         await self.asked_all()
         assert (asked, bench.attempts.done) == ([7], [("tell", self.KEY, Running(since=3, ready=True))])
 
-    async def test_one_that_has_ended_meanwhile_is_not_ready(self, bench, monkeypatch):
+    async def test_fork_that_ended_during_the_probe_is_not_ready(self, bench, monkeypatch):
         self.running(bench, monkeypatch)
 
         async def answered(_port, is_there):
@@ -171,7 +171,7 @@ class TestProbing:
         await self.asked_all()
         assert [word for word, *_ in bench.attempts.done] == ["adopt"]
 
-    async def test_once_the_kind_is_closed_nobody_asks_any_more(self, bench, monkeypatch):
+    async def test_closing_the_kind_ends_its_probes(self, bench, monkeypatch):
         self.running(bench, monkeypatch)
         ended = asyncio.Event()
 

@@ -47,17 +47,17 @@ class TestTelling:
         run = Run(uid="u", target=doc.TARGET, plan="", units={NAME: UnitRecord(attempt=1, state=state)})
         return teller(run, plan, baselines, SimpleNamespace(known=lambda *_: 40001), lambda _: True)
 
-    def test_where_it_answers(self):
+    def test_fork_values_include_address_name_and_readiness(self):
         assert [self.told()(item.fork) for item in READS] == ["http://127.0.0.1:40001/", "app", "true"]
 
     @pytest.mark.parametrize("lack", [{"kept": False}, {"state": State.DONE}, {"state": State.VOID}])
-    def test_one_that_is_not_there_tells_nothing(self, lack):
+    def test_missing_fork_has_no_values(self, lack):
         for item in READS:
             with pytest.raises(UntoldError) as refused:
                 self.told(**lack)(item.fork)
             assert refused.value.reason == Reason.WAITING_FOR_FORKS
 
-    def test_what_its_baseline_has_no_port_for_any_more_is_no_address(self):
+    def test_baseline_without_port_gives_no_address(self):
         where, who, answers = READS
         told = self.told(port=0)
         assert (told(who.fork), told(answers.fork)) == ("app", "true")
@@ -66,7 +66,7 @@ class TestTelling:
         assert refused.value.reason == Reason.FORK_WITHOUT_PORT
 
 
-async def test_hooks_are_told_where_a_fork_answers_and_whether_it_does(machine):
+async def test_hooks_receive_address_and_readiness_of_a_fork(machine):
     await declare(machine)
     await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
     await machine.ready()
@@ -76,7 +76,7 @@ async def test_hooks_are_told_where_a_fork_answers_and_whether_it_does(machine):
     assert said(machine, "drain") == expected
 
 
-async def test_without_a_port_what_creates_waits_until_its_baseline_has_one(machine):
+async def test_create_hook_waits_until_the_baseline_has_a_port(machine):
     await machine.baseline(command=("/bin/sh", "-c", "exec sleep 7200"), port=0)
     await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
     await machine.said("warm", "ForkWithoutPort")
@@ -88,7 +88,7 @@ async def test_without_a_port_what_creates_waits_until_its_baseline_has_one(mach
     await machine.finish()
 
 
-async def test_without_a_port_what_stops_runs_all_the_same_and_is_told_what_is_absent(machine):
+async def test_delete_hook_runs_without_a_port_with_absent_values(machine):
     await machine.baseline(command=("/bin/sh", "-c", "exec sleep 7200"), port=0)
     await machine.host.offer(doc.offer(HOOKS, forks=[doc.fork()]))
     await machine.said("warm", "ForkWithoutPort")

@@ -70,7 +70,7 @@ async def test_a_fork_answers_with_its_changed_environment_and_goes(machine):
     assert machine.host.endpoints("u") == ()
 
 
-async def test_it_is_ready_when_its_port_answers_and_not_before(machine):
+async def test_fork_is_ready_only_when_its_port_answers(machine):
     await machine.baseline(
         command=("/bin/sh", "-c", 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; exec python3 -S -c "$CODE"'),
         env={"CODE": SAY},
@@ -82,7 +82,7 @@ async def test_it_is_ready_when_its_port_answers_and_not_before(machine):
     await machine.ready()
 
 
-async def test_one_that_keeps_ending_is_given_more_and_more_time(machine):
+async def test_failing_fork_is_restarted_with_growing_pauses(machine):
     await machine.baseline(command=("/bin/sh", "-c", 'echo x >> "$JOURNAL"; echo oops; exit 3'))
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     waits = {}
@@ -105,7 +105,7 @@ async def test_one_that_keeps_ending_is_given_more_and_more_time(machine):
     await machine.finish()
 
 
-async def test_it_is_adopted_after_a_server_was_killed(machine):
+async def test_fork_is_adopted_after_a_server_kill(machine):
     await declare(machine)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()
@@ -135,7 +135,7 @@ async def test_down_ends_it_and_the_next_server_starts_it_again(machine):
     assert (port(machine), len(machine.lines())) == (number, 2)
 
 
-async def test_it_follows_its_baseline(machine):
+async def test_fork_restarts_when_its_baseline_changes(machine):
     await declare(machine, WORD="old")
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()
@@ -169,7 +169,7 @@ async def test_forks_of_a_live_run_can_be_edited_added_and_taken_away(machine):
     assert not listens(other)
 
 
-async def test_one_taken_away_while_there_was_no_server_is_ended_by_the_next(machine):
+async def test_fork_removed_while_no_server_ran_is_ended(machine):
     await declare(machine)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()
@@ -182,7 +182,7 @@ async def test_one_taken_away_while_there_was_no_server_is_ended_by_the_next(mac
     await machine.ready()
 
 
-async def test_without_its_baseline_it_waits_and_says_what_to_do(machine):
+async def test_fork_waits_for_its_baseline_and_names_the_remedy(machine):
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     message = await machine.said(NAME, "BaselineMissing")
     assert message == "its baseline default/app is not declared; apply a file of kind Deployment"
@@ -210,7 +210,7 @@ async def test_forks_know_where_each_other_answers(machine):
     assert (await environment(machine, peer))["PEER"] == f"http://127.0.0.1:{port(machine)}/x"
 
 
-async def test_who_was_told_an_address_that_changes_starts_anew_with_the_new_one(machine):
+async def test_fork_restarts_when_an_address_it_reads_changes(machine):
     await declare(machine)
     await declare(machine, "peer")
     source = {
@@ -244,7 +244,7 @@ async def test_who_was_told_an_address_that_changes_starts_anew_with_the_new_one
     assert machine.unit(peer).attempt == 2, "the next server knows the same address"
 
 
-async def test_the_address_of_one_without_a_port_cannot_be_told(machine):
+async def test_fork_reading_an_address_without_port_waits(machine):
     await declare(machine)
     await machine.baseline("mute", ("/bin/sleep", "60"), port=None)
     source = {
@@ -259,7 +259,7 @@ async def test_the_address_of_one_without_a_port_cannot_be_told(machine):
     assert machine.unit(NAME).attempt == 0  # it is a wish that holds: nothing was tried in vain
 
 
-async def test_a_port_that_somebody_took_is_exchanged(machine):
+async def test_occupied_port_is_replaced_after_a_restart(machine):
     await declare(machine)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     await machine.ready()
@@ -273,7 +273,7 @@ async def test_a_port_that_somebody_took_is_exchanged(machine):
         assert port(machine) != number
 
 
-async def test_what_only_a_cluster_knows_is_refused(machine):
+async def test_cluster_only_values_and_kinds_are_refused(machine):
     for kind in ("configMap", "secret"):
         env = [doc.set_env("TOKEN", source={kind: {"name": "n", "key": "k"}})]
         with pytest.raises(RefusedError, match=rf"fork of app: TOKEN comes from a {kind}.*write it as value"):

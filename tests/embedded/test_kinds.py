@@ -40,7 +40,7 @@ class TestLaunching:
         ("fault", "reason"),
         [(CannotRenderError(Reason.INPUT_UNFIT, "m"), Reason.INPUT_UNFIT), (OSError("m"), Reason.CANNOT_START)],
     )
-    async def test_what_cannot_be_ordered_never_ran_and_has_no_place(self, bench, monkeypatch, fault, reason):
+    async def test_launch_that_cannot_be_rendered_never_ran(self, bench, monkeypatch, fault, reason):
         def order(*_):
             raise fault
 
@@ -55,7 +55,7 @@ class TestOrders:
     READS = doc.step("a", inputs=["url=make.url"], schedule_ms=20, pull_ms=3)
     MAKE = doc.step("make", outputs=[("url", "/u")])
 
-    def test_it_says_where_and_until_when_it_may_begin_and_with_what(self, bench):
+    def test_order_has_folder_deadline_and_inputs(self, bench):
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=MADE)
         order = bench.steps.order(live, KEY, self.READS)
         records = bench.records(order)
@@ -68,13 +68,13 @@ class TestOrders:
         assert bench.asked == ["u"]
 
     @pytest.mark.parametrize(("attempt", "read"), [(1, "at hand"), (2, "db://1")])
-    def test_a_value_at_hand_is_taken_for_the_attempt_that_told_it_and_for_no_other(self, bench, attempt, read):
+    def test_cached_value_is_used_only_for_its_attempt(self, bench, attempt, read):
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=MADE)
         bench.attempts.values[KEY._replace(unit="r/make", attempt=attempt)] = {"url": b"at hand"}
         assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == read
         assert bench.asked == ([] if read == "at hand" else ["u"])
 
-    def test_what_a_later_attempt_has_at_hand_is_not_what_the_ledger_holds(self, bench):
+    def test_cached_value_of_an_unrecorded_attempt_is_ignored(self, bench):
         """It failed, or is not recorded yet: what an earlier one told still holds."""
         later = msgspec.structs.replace(MADE, attempt=2, outcome="failed")
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=later)
@@ -85,7 +85,7 @@ class TestOrders:
         bench.starter.isolation = "none"
         assert "private" not in bench.records(bench.steps.order(bench.live, KEY, doc.step("a")))
 
-    def test_a_delete_step_is_given_nothing_for_what_no_variable_can_hold_and_its_log_says_so(self, bench):
+    def test_delete_step_gets_unusable_input_as_absent_and_logs_it(self, bench):
         told = {"url": OutputRecord(digest="sha256:0", size=1, attempt=1, text=False)}
         made = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=told)
         drop = doc.step("a", inputs=["url=make.url"])
@@ -104,7 +104,7 @@ class TestOrders:
         with pytest.raises(CannotRenderError):
             bench.steps.order(live, KEY, self.READS)
 
-    def test_it_has_the_secrets_of_its_resource_and_of_no_other(self, bench):
+    def test_step_gets_only_the_secrets_of_its_resource(self, bench):
         unit = doc.step("a", inputs=[UnitInput(name="key", secret=True, as_=As(env="KEY"))])
         live = bench.of(doc.resource("r", [unit]))
         bench.secrets = {("r", "key"): b"ours", ("s", "key"): b"theirs"}
@@ -114,7 +114,7 @@ class TestOrders:
         assert bench.asked == ["secrets of u"], "whoever reads none is given none"
 
     @pytest.mark.parametrize("traced", [True, False])
-    def test_its_programs_hang_their_spans_below_it_where_runs_are_told(self, bench, traced):
+    def test_step_gets_a_trace_parent_only_if_traced(self, bench, traced):
         told = {"traced": True} if traced else {}
         steps = ProcessStepExecutor(
             bench.reader,
@@ -128,7 +128,7 @@ class TestOrders:
         found = bench.variables(steps.order(bench.live, KEY, doc.step("a"))).get("TRACEPARENT")
         assert found == (bench.live.traceparent("r/a", 1) if traced else None)
 
-    def test_a_webhook_is_sent_by_a_process_of_ours_whatever_scripts_run_in(self, bench):
+    def test_webhook_runs_as_our_process_under_any_isolation(self, bench):
         request = {"method": "POST", "url": "https://dns.example/"}
         unit = Unit(name="a", kind="webhook", webhook=WebhookUnit(request=request))
         records = bench.records(bench.hooks.order(bench.of(doc.resource("r", [unit])), KEY, unit))
@@ -159,7 +159,7 @@ class TestStates:
         assert {name: value for name, value in found.items() if name.startswith("TF_")} == seen
 
     @pytest.mark.parametrize("state", [True, False])
-    async def test_it_is_told_where_as_who_it_is(self, bench, state):
+    async def test_stateful_step_gets_state_variables_and_clears_them(self, bench, state):
         asked, cleared = [], []
         door = SimpleNamespace(variables=lambda who: asked.append(who) or {"TF_HTTP": "x"}, clear=cleared.append)
         steps, unit = self.steps(bench, door), self.unit(state=state)
@@ -170,7 +170,7 @@ class TestStates:
         await steps.clear(live)
         assert (cleared, bench.attempts.done) == ([live.run], [("drop", "u")])
 
-    async def test_where_none_are_served_it_is_refused(self, bench):
+    async def test_stateful_step_is_refused_without_a_state_server(self, bench):
         steps = self.steps(bench, None)
         steps.admit("r/a", self.unit(state=False))
         with pytest.raises(RefusedError, match="started without the server that keeps states"):
@@ -197,7 +197,7 @@ class TestSteps:
             ({"name": "OTHER", "value": "x"}, True),
         ],
     )
-    def test_what_a_template_takes_from_a_cluster_is_to_be_in_the_environment(self, bench, entry, fits):
+    def test_template_value_from_a_cluster_must_be_in_environment(self, bench, entry, fits):
         unit = doc.step("a", template={"spec": {"containers": [{"name": "main", "env": [entry]}]}})
         if fits:
             bench.steps.admit("r/a", unit)
@@ -205,13 +205,13 @@ class TestSteps:
             with pytest.raises(RefusedError, match="takes OTHER from a cluster"):
                 bench.steps.admit("r/a", unit)
 
-    def test_all_that_a_template_takes_is_told_with_how_to_give_it(self, bench):
+    def test_refusal_lists_all_missing_template_values(self, bench):
         taken = [{"name": name, "valueFrom": {}} for name in ("ONE", "SECRET", "TWO", "ONE")]
         unit = doc.step("a", template={"spec": {"containers": [{"name": "main", "env": taken}]}})
         with pytest.raises(RefusedError, match=r"takes ONE, TWO from a cluster.*: ONE=\.\.\. TWO=\.\.\. dayfly up$"):
             bench.steps.admit("r/a", unit)
 
-    def test_who_reads_what_a_fork_cannot_tell_yet_waits_unless_it_cleans_up(self, bench):
+    def test_only_create_steps_wait_for_untold_fork_values(self, bench):
         def untold(_value):
             raise UntoldError(Reason.WAITING_FOR_FORKS, "it is not there")
 
@@ -237,7 +237,7 @@ class TestSteps:
         bench.attempts.busy |= set(busy)
         return {name: (each.reason, each.message) for name, each in bench.steps.objections(bench.live).items()}
 
-    def test_who_shares_a_path_with_one_that_runs_waits_and_nobody_else(self, bench):
+    def test_step_sharing_a_path_with_a_running_one_waits(self, bench):
         bench.starter.apart = False
         [(name, (reason, message))] = self.objections(bench, KEY).items()
         assert (name, reason) == ("r/b", Reason.PATH_BUSY)
@@ -254,7 +254,7 @@ class TestSteps:
         bench.starter.apart = False
         assert self.objections(bench, UnitAttempt("gone", "r/a", 1)) == {}
 
-    def test_where_each_has_its_own_they_share_nothing(self, bench):
+    def test_steps_with_private_paths_do_not_wait(self, bench):
         assert self.objections(bench, KEY) == {}
 
 
@@ -268,7 +268,7 @@ def test_a_header_takes_its_secret_from_the_environment(bench):
         bench.hooks.admit("r/a", hook("other"))
 
 
-def test_those_alone_are_asked_about_forks_that_read_of_one(bench):
+def test_only_steps_with_fork_inputs_read_forks(bench):
     of = Baseline(kind="Deployment", namespace="default", name="app")
     asks = UnitInput(name="at", fork=ForkValue(fork_of=of, expression="{{.Host}}"), as_=As(env="AT"))
     reads = msgspec.structs.replace(doc.step("a"), inputs=(asks,))

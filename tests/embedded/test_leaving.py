@@ -13,7 +13,7 @@ from embedded.alone import ended, nobody, sleeper
 from embedded.machine import until
 
 
-def test_a_child_that_somebody_else_has_waited_for_is_over():
+def test_child_reaped_elsewhere_counts_as_ended():
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
     assert not reaper.reaped(child)
     os.kill(child, signal.SIGKILL)
@@ -29,7 +29,7 @@ def test_a_child_that_has_ended_is_waited_for():
         os.waitpid(child, 0)
 
 
-async def test_an_end_is_heard_of_until_it_is_forgotten():
+async def test_end_is_reported_until_it_is_forgotten():
     ends, heard = reaper.ProcessExits(), []
     lives, ended = await sleeper(), await sleeper()
     pidfds = {"lives": os.pidfd_open(lives.pid), "ended": os.pidfd_open(ended.pid)}
@@ -50,7 +50,7 @@ async def test_an_end_is_heard_of_until_it_is_forgotten():
         os.close(pidfd)
 
 
-async def test_who_hears_of_an_end_may_forget_another_one():
+async def test_end_handler_may_forget_another_process():
     """Both have ended when the first is heard of, and the second is somebody else's business by then."""
     ends, heard = reaper.ProcessExits(), []
     both = [ended() for _ in range(2)]

@@ -22,7 +22,7 @@ STEP_MS = 10  # runner/times.h: what is printed within so many counts as printed
 @pytest.mark.parametrize(
     "name", [".r.a.1.log.swp", ".r.a.1.log", "r.a.1.log~", "notes", "notes.txt", "r.a.x.log", "r.a.0.log"]
 )
-async def test_what_people_leave_beside_logs_is_no_log(machine, name):
+async def test_foreign_files_beside_logs_are_ignored(machine, name):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo said")])))
     await machine.ready()
     (machine.home / "logs/u" / name).write_text("a copy, or what an editor keeps")
@@ -44,7 +44,7 @@ async def test_a_step_that_says_nothing_has_an_empty_log_and_no_file(machine):
     await until(lambda: [entry.name for entry in (logs / ".begun").iterdir()] == ["none"], "marks of attempts removed")
 
 
-async def test_what_people_leave_in_the_work_folder_keeps_no_server_from_starting(machine):
+async def test_foreign_folders_in_the_work_folder_are_ignored(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo said")])))
     await machine.ready()
     await machine.down()
@@ -66,7 +66,7 @@ AGAIN = 'echo x >> "$JOURNAL"; echo said; [ "$(wc -l < "$JOURNAL")" -ge 6 ]'
 GONE = b"[dayfly: the last 3 logs are kept; those before attempt 4 are gone]\n"
 
 
-async def test_a_fork_that_keeps_ending_does_not_fill_the_disk_with_its_logs(few, machine):
+async def test_restarting_fork_keeps_only_its_last_logs(few, machine):
     await machine.baseline(command=("/bin/sh", "-c", f"{AGAIN} && exec sleep 600; exit 3"), port=None)
     await machine.host.offer(doc.offer(forks=[doc.fork()]))
     name = "fork:default/app"
@@ -87,7 +87,7 @@ async def test_neither_does_a_step_that_keeps_failing(few, machine):
     assert machine.log("r/b", 6) == GONE + b"said\n"
 
 
-async def test_a_log_that_cannot_be_removed_keeps_no_step_from_starting(few, machine):
+async def test_unremovable_log_does_not_block_a_step(few, machine):
     (machine.home / "logs/u/r.a.1.log").mkdir(parents=True)
     step = doc.step("a", AGAIN, idempotent=True, limit=9, backoff_ms=1)
     await machine.host.offer(doc.offer(doc.resource("r", [step])))
@@ -102,7 +102,7 @@ def told(machine, unit, attempt=1):
     return [*lines.feed(0, log, within(entries, 0, len(log))), *lines.end()]
 
 
-async def test_each_line_of_a_step_and_of_a_fork_has_its_time_also_after_the_end(machine):
+async def test_log_lines_have_times_during_and_after_a_run(machine):
     began = now_ms()
     await machine.baseline(command=("/bin/sh", "-c", "echo serving; exec sleep 600"), port=None)
     gate = machine.home / "gate"
@@ -122,7 +122,7 @@ async def test_each_line_of_a_step_and_of_a_fork_has_its_time_also_after_the_end
     assert second <= fork <= now_ms()
 
 
-async def test_what_dayfly_says_in_a_log_has_its_time_too(few, machine):
+async def test_notices_in_a_log_have_times_too(few, machine):
     """And with a log its times go."""
     step = doc.step("b", AGAIN, idempotent=True, limit=9, backoff_ms=1)
     await machine.host.offer(doc.offer(doc.resource("r", [step])))
@@ -134,7 +134,7 @@ async def test_what_dayfly_says_in_a_log_has_its_time_too(few, machine):
     assert kept == {f"r.b.{number}.{kind}" for number in (4, 5, 6) for kind in ("log", "times")}
 
 
-async def test_of_a_log_of_an_older_release_nobody_knows_when_it_was_printed(machine):
+async def test_log_without_a_times_file_has_no_times(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo one; echo two")])))
     await machine.ready()
     times = machine.home / "logs/u/r.a.1.times"
@@ -148,7 +148,7 @@ def uid(number: int) -> str:
     return f"{number:08}-0000-4000-8000-000000000000"
 
 
-async def test_logs_of_a_run_that_a_killed_server_had_forgotten_go_with_the_next_one(machine, monkeypatch):
+async def test_logs_of_a_forgotten_run_are_removed_at_the_next_start(machine, monkeypatch):
     """It was killed after it had forgotten the rows, and before it came to the logs."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "echo said")]), uid=uid(1)))
     await machine.ready(uid(1))
@@ -195,27 +195,27 @@ def left(place: AttemptStorage) -> set[str]:
 
 
 @pytest.mark.parametrize(("before", "gone"), [(100_000, set()), (100_001, {uid(3)})])
-def test_of_logs_of_runs_that_nobody_knows_the_old_ones_go(place, before, gone):
+def test_old_logs_of_unknown_runs_are_removed(place, before, gone):
     """What is young may be of a run that a ledger which was put back does not know; other names people have given."""
     there = left(place)
     StepLogFiles(place, Known(place, uid(1))).forget([uid(2)], before)
     assert left(place) == there - {uid(2)} - gone | {uid(9)}
 
 
-def test_of_a_run_that_is_born_meanwhile_no_log_goes(place):
+def test_logs_of_a_run_born_during_cleanup_are_kept(place):
     reader = Known(place, uid(1))
     reader.known = lambda: (Known.known(reader), {uid(1)})[1]  # as it was before the birth
     StepLogFiles(place, reader).forget([], now_ms() + 60_000)
     assert left(place) == {uid(1), uid(9), "saved", "of-" + uid(4), ".begun"}
 
 
-def test_while_the_ledger_cannot_be_read_only_what_was_forgotten_goes(place, caplog):
+def test_unreadable_ledger_keeps_all_but_forgotten_logs(place, caplog):
     there = left(place)
     StepLogFiles(place, Known(place)).forget([uid(2)], now_ms() + 60_000)
     assert left(place) == there - {uid(2)} | {uid(9)}
     assert "kept until the next look: it cannot be read" in caplog.text
 
 
-def test_where_all_logs_were_removed_there_is_nothing_to_forget(place):
+def test_missing_logs_folder_has_nothing_to_forget(place):
     shutil.rmtree(place.logs)
     assert runs_logged(place, now_ms()) == set()

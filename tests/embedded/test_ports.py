@@ -25,7 +25,7 @@ def place(tmp_path):
     return AttemptStorage(str(tmp_path / "work"), str(tmp_path), "boot", "boot here", str(tmp_path))
 
 
-def test_it_stays_the_same(place):
+def test_port_of_a_fork_stays_the_same(place):
     ports = Ports(place)
     assert ports.known("u", FORK) == 0
     port = ports.of("u", FORK)
@@ -58,7 +58,7 @@ def test_with_its_run_it_is_forgotten_and_no_other(place):
     assert [note.name.split(".")[0] for note in Path(place.work).glob("*.port")] == ["other"]
 
 
-def test_what_others_were_promised_outlives_its_notes(place):
+def test_promised_port_survives_removal_of_its_file(place):
     """They lie where somebody may clear up under a fork that runs."""
     ports = Ports(place)
     kept = ports.of("other", FORK)
@@ -70,11 +70,11 @@ def test_what_others_were_promised_outlives_its_notes(place):
     assert ports.known("u", FORK) == 0
 
 
-def test_it_is_one_that_anybody_may_listen_at(place):
+def test_port_is_unprivileged(place):
     assert Ports(place).of("u", FORK) > 1023
 
 
-def test_one_at_which_somebody_else_listens_is_replaced(place):
+def test_port_in_use_is_replaced(place):
     ports = Ports(place)
     port = ports.of("u", FORK)
     with socket.socket() as other:
@@ -84,7 +84,7 @@ def test_one_at_which_somebody_else_listens_is_replaced(place):
     assert Ports(place).known("u", FORK) == ports.known("u", FORK) != port
 
 
-def test_one_that_another_was_promised_is_not_chosen_though_nobody_listens_there(place):
+def test_promised_port_is_not_chosen_again(place):
     ports = Ports(place, iter([7, 7, 8]).__next__)
     assert [ports.of("u", FORK), ports.of("u", PEER)] == [7, 8]
     later = Ports(place, iter([7, 9]).__next__)
@@ -116,7 +116,7 @@ def asks(name, *peers):
     return doc.fork(name, env=[doc.set_env(f"AT_{peer}", source=source(peer)) for peer in peers])
 
 
-def test_a_fork_has_another_generation_with_another_address_of_one_that_it_names(place):
+def test_fork_generation_changes_with_addresses_it_reads(place):
     ports, wished = Ports(place), plan(asks("app", "api", "mute"), doc.fork("api"), doc.fork("mute"))
     there = {FORK, PEER}
 
@@ -148,7 +148,7 @@ class TestBaselines:
     def test_a_fork_has_a_port_if_its_baseline_has_one(self, baselines):
         assert baselines.with_ports(self.WISHED) == {FORK}
 
-    def test_a_fork_has_another_generation_with_another_form_of_its_baseline(self, baselines):
+    def test_fork_generation_changes_with_its_baseline(self, baselines):
         def generations():
             return {name: fork.generation for name, fork in baselines.follow(self.WISHED).kept.items()}
 

@@ -138,7 +138,7 @@ def test_all_that_holds_of_containers_holds_without_root(user: User, runner: str
 
 @pytest.mark.proof
 @pytest.mark.timeout(3000)
-def test_whatever_is_killed_nothing_is_done_twice_or_left_without_root(user: User, runner: str) -> None:
+def test_kills_repeat_and_leave_nothing_without_root(user: User, runner: str) -> None:
     play(user, SELECTION.variables(), test_container_crash)
 
 

@@ -64,13 +64,13 @@ def bench():
 class TestAdmission:
     @pytest.mark.parametrize("key", ["Capital", "", "a" * 33])
     @pytest.mark.parametrize("make", [lambda key: route("good", key), preview])
-    def test_what_is_no_key_is_refused(self, bench, key, make):
+    def test_invalid_routing_key_is_refused(self, bench, key, make):
         with pytest.raises(RefusedError, match=r"the route: .* is not a routing key"):
             bench.routes.admit("the route", make(key))
 
 
 class TestWishes:
-    def test_a_route_leads_to_its_fork_or_to_where_somebody_works_on_it(self, bench):
+    def test_route_leads_to_its_fork_or_local_port(self, bench):
         live = bench.live()
         assert bench.routes.wished(live, KEY, route("k")) == LED
         unit = route("k")
@@ -81,7 +81,7 @@ class TestWishes:
         ("host", "of"),
         [("web.shop.svc", ("shop", "web")), ("web.shop.deploy", ("shop", "web")), ("web", ("default", "web"))],
     )
-    def test_a_preview_listens_before_the_workload_that_its_host_names(self, bench, host, of):
+    def test_preview_listens_for_the_workload_its_host_names(self, bench, host, of):
         unit = preview("k")
         unit = msgspec.structs.replace(unit, preview=msgspec.structs.replace(unit.preview, host=host))
         wished = bench.previews.wished(bench.live(), FRONT, unit)
@@ -90,7 +90,7 @@ class TestWishes:
 
 
 class TestTakingOver:
-    def test_what_is_there_is_put_as_it_is_wished_for_now(self, bench):
+    def test_existing_routes_are_put_in_their_current_form(self, bench):
         live = bench.live(route("k"), preview("k"), route=ALIVE, preview=SHOWN)
         for executor in (bench.routes, bench.previews):
             executor.take_over(live)
@@ -104,12 +104,12 @@ class TestTakingOver:
         assert bench.done[2:] == bench.done[:1], "its form may be another one"
 
     @pytest.mark.parametrize("state", [State.NONE, State.DONE])
-    def test_what_is_not_there_is_not_put(self, bench, state):
+    def test_absent_route_is_not_put(self, bench, state):
         bench.routes.take_over(bench.live(route("k"), route=msgspec.structs.replace(ALIVE, state=state)))
         assert bench.done == []
 
     @pytest.mark.parametrize(("wished", "closed"), [((), False), ((route("k"),), True)])
-    def test_what_goes_is_put_so_once(self, bench, wished, closed):
+    def test_ending_route_is_put_as_going_only_once(self, bench, wished, closed):
         live = bench.live(*wished, route=ALIVE, closed=closed)
         bench.routes.take_over(live)
         assert [(word, key, going) for word, key, _, going in bench.done] == [("put", KEY, True)]
@@ -117,7 +117,7 @@ class TestTakingOver:
         bench.routes.take_over(live)
         assert len(bench.done) == 1
 
-    async def test_of_what_begins_the_ports_are_expected(self, bench):
+    async def test_ports_of_starting_routes_are_expected(self, bench):
         unit = route("k", of="api")
         local = msgspec.structs.replace(unit, route=msgspec.structs.replace(unit.route, local_port=99))
         for wished, closed, ports in (
@@ -136,7 +136,7 @@ class TestTakingOver:
 
 
 class TestKnown:
-    def test_where_nothing_routes_each_is_objected_to(self, bench):
+    def test_every_route_is_objected_to_without_routing(self, bench):
         bench.routing.works = False
         live = bench.live(route("k"), preview("k"), doc.fork())
         for executor, name in ((bench.routes, ROUTE), (bench.previews, PREVIEW)):

@@ -39,7 +39,7 @@ def key(value):
     return ("baggage", f"sd-routing-key={value}")
 
 
-async def test_where_a_baseline_that_is_gone_took_requests_in_the_next_one_does(ways):
+async def test_next_baseline_takes_over_the_routed_port(ways):
     """It was declared anew by another name, say."""
     await ways.host.forget_baseline(Workload(name="app", command=()))
     await until(lambda: is_closed(ways.port), "nobody to listen there")
@@ -47,7 +47,7 @@ async def test_where_a_baseline_that_is_gone_took_requests_in_the_next_one_does(
     assert await ways.who() == "web"
 
 
-async def test_a_key_in_each_of_its_forms_leads_to_the_fork_and_no_other_does(ways):
+async def test_every_key_form_reaches_the_fork_and_no_other_does(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
     forms = [
@@ -68,7 +68,7 @@ async def test_a_key_in_each_of_its_forms_leads_to_the_fork_and_no_other_does(wa
     assert await ways.who(key(KEY)) == "app"
 
 
-async def test_a_preview_gives_its_key_and_an_endpoint_of_a_baseline_has_one_too(ways):
+async def test_preview_adds_its_key_and_works_without_a_fork(ways):
     await ways.declare("front")
     also = (preview(KEY), preview(KEY, "other", "front"), preview(KEY, "nowhere", "missing"))
     await ways.offer("u", KEY, also=also)
@@ -87,7 +87,7 @@ async def test_a_preview_gives_its_key_and_an_endpoint_of_a_baseline_has_one_too
         await ways.ask(port=where["preview:front"])
 
 
-async def test_keys_come_and_go_where_the_route_is_and_the_older_sandbox_goes_first(ways):
+async def test_route_keys_change_and_the_older_sandbox_wins(ways):
     await ways.offer("u", KEY, GROUP)
     await ways.machine.ready("u")
     await ways.offer("v", OTHER, GROUP)
@@ -114,7 +114,7 @@ async def until_who(ways, value, who):
     await asyncio.wait_for(ask(), 30)
 
 
-async def test_the_fork_outlives_its_route_and_what_came_by_it_is_answered(ways):
+async def test_fork_outlives_its_route_while_it_drains(ways):
     await ways.offer("u", forks=(doc.fork(env=[doc.set_env("WHO", "u")]), route(KEY, drain_ms=1500)))
     await ways.machine.ready("u")
     await ways.machine.delete("u")
@@ -125,7 +125,7 @@ async def test_the_fork_outlives_its_route_and_what_came_by_it_is_answered(ways)
     await ways.machine.gone("u")
 
 
-async def test_a_killed_proxy_is_started_again_and_ready_says_so_meanwhile(ways):
+async def test_killed_proxy_is_restarted_and_readiness_follows(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
     first = ways.proxy
@@ -136,7 +136,7 @@ async def test_a_killed_proxy_is_started_again_and_ready_says_so_meanwhile(ways)
     assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
 
 
-async def test_the_next_server_finds_the_proxy_with_its_connections_and_its_routes(ways):
+async def test_next_server_adopts_the_proxy_and_its_connections(ways):
     await ways.offer("u", KEY)
     await ways.offer("gone", OTHER)
     await ways.machine.ready("u")
@@ -158,7 +158,7 @@ async def test_the_next_server_finds_the_proxy_with_its_connections_and_its_rout
     assert [await ways.who(key(each)) for each in (KEY, OTHER)] == ["u", "app"]
 
 
-async def test_a_server_that_routes_nothing_says_so_of_what_another_left_and_cleans_it_up(ways):
+async def test_server_without_routing_cleans_up_routes_of_another(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
     await ways.machine.down()
@@ -169,7 +169,7 @@ async def test_a_server_that_routes_nothing_says_so_of_what_another_left_and_cle
     await ways.machine.finish("u")
 
 
-async def test_a_local_workload_answers_at_its_own_port_and_its_baseline_for_all_others(ways):
+async def test_local_workload_gets_requests_with_its_key(ways):
     mine = Unit(name="mine", kind="route", route=Route(baseline=ways.app, keys=(KEY,), local_port=ways.serve("mine")))
     await ways.offer("u", forks=(mine, preview(KEY)))
     await ways.machine.ready("u")
@@ -178,7 +178,7 @@ async def test_a_local_workload_answers_at_its_own_port_and_its_baseline_for_all
     assert (await ways.ask(port=front.port)).who == "mine"
 
 
-async def test_a_port_that_somebody_else_has_is_said_and_taken_once_it_is_free(ways):
+async def test_port_in_use_is_reported_and_bound_once_free(ways):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -192,7 +192,7 @@ async def test_a_port_that_somebody_else_has_is_said_and_taken_once_it_is_free(w
     assert await ways.who(key(KEY)) == "u"
 
 
-async def test_what_is_hostile_is_answered_and_harms_nobody(ways):
+async def test_hostile_requests_are_answered_without_harm(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
     for value in (f"{KEY[:-1]}.", ".*", f"({KEY})", f"{KEY}|x", "%", "%0d%0a", "a" * 60_000, f"{KEY}%00", "="):
@@ -206,7 +206,7 @@ async def test_what_is_hostile_is_answered_and_harms_nobody(ways):
     assert await ways.who(key(KEY)) == "u"
 
 
-async def test_a_key_that_another_begins_with_is_another_and_of_several_the_older_counts(ways):
+async def test_key_prefix_is_another_key_and_the_older_one_wins(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
     await ways.offer("v", KEY[:-1])
@@ -219,7 +219,7 @@ async def test_a_key_that_another_begins_with_is_another_and_of_several_the_olde
         assert await ways.who(("baggage", f"sd-routing-key={own},sd-sandbox={others}")) == "u"
 
 
-async def test_who_speaks_slowly_or_wrongly_keeps_nobody_waiting(ways):
+async def test_slow_or_malformed_requests_delay_no_other(ways):
     await ways.offer("u", KEY)
     await ways.machine.ready("u")
     begun = b"GET / HTTP/1.1\r\nhost: x\r\nbaggage: sd-routing-key="
@@ -248,7 +248,7 @@ async def test_who_speaks_slowly_or_wrongly_keeps_nobody_waiting(ways):
     assert await ways.who(key(KEY)) == "u"
 
 
-async def test_a_document_with_what_is_no_key_is_refused(ways):
+async def test_document_with_an_invalid_key_is_refused(ways):
     for bad in ("a.*", "", "A", "a|b", "a\r\nx: y"):
         for unit in (route(bad), preview(bad)):
             with pytest.raises(RefusedError, match="is not a routing key"):
@@ -268,7 +268,7 @@ async def test_requests_meet_the_right_one_while_sandboxes_come_and_go(ways, pla
 @pytest.mark.proof
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_a_hundred_thousand_requests_while_fifty_sandboxes_come_and_go(ways, played):
+async def test_requests_survive_fifty_sandboxes_coming_and_going(ways, played):
     asked = await storm(ways, sandboxes=10, rounds=5, least=100_000)
     played("requests through a route while 50 sandboxes come and go", asked, f"{asked} requests, none lost")
 

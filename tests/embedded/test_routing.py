@@ -87,7 +87,7 @@ def wished(**more) -> DesiredRoute:
 
 
 class TestWays:
-    async def test_requests_with_a_key_go_to_its_fork_and_all_others_to_the_baseline(self, bench):
+    async def test_requests_with_a_key_go_to_its_fork(self, bench):
         bench.routing.put(KEY, wished())
         assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
 
@@ -95,19 +95,19 @@ class TestWays:
         bench.routing.put(KEY, wished(port=0))
         assert bench.routing.ways() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
-    async def test_those_to_one_baseline_stand_in_the_order_of_their_birth(self, bench):
+    async def test_leads_of_one_baseline_are_ordered_by_birth(self, bench):
         for run, born in (("c", 9), ("b", 2), ("a", 4)):
             bench.routing.put(KEY._replace(run=run), DesiredRoute(born=born, baseline=WEB, keys=(run,), port=born))
         [way] = bench.routing.ways()
         assert [lead.keys for lead in way.leads] == [("b",), ("a",), ("c",)]
 
-    async def test_a_preview_leads_with_its_key_to_a_baseline_that_has_a_port(self, bench):
+    async def test_preview_routes_its_key_to_a_baseline_with_a_port(self, bench):
         bench.routing.put(PREVIEW, wished(port=0, listens=6001))
         assert bench.routing.ways()[1:] == [EnvoyEntry("preview/u/site", 6001, 8080, (), "k")]
         bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=0, routed_port=9090))
         assert bench.routing.ways() == []
 
-    async def test_what_goes_leads_nowhere_any_more(self, bench):
+    async def test_dropped_route_leads_nowhere(self, bench):
         bench.routing.put(KEY, wished())
         bench.routing.put(PREVIEW, wished(listens=6001), going=True)
         bench.routing.drop(KEY)
@@ -115,7 +115,7 @@ class TestWays:
 
 
 class TestPutting:
-    async def test_what_goes_does_not_come_back(self, bench):
+    async def test_dropped_route_does_not_return(self, bench):
         bench.routing.put(KEY, wished())
         bench.routing.drop(KEY)
         bench.routing.put(KEY, wished(port=7002))
@@ -124,7 +124,7 @@ class TestPutting:
 
 
 class TestFollowing:
-    async def test_it_answers_once_the_proxy_has_taken_it_up(self, bench):
+    async def test_route_is_ready_once_the_proxy_applied_it(self, bench):
         bench.routing.put(KEY, wished())
         assert (bench.fact().reason, bench.fact().ready) == (Reason.ROUTE_PENDING, False)
         bench.routing.start()
@@ -137,7 +137,7 @@ class TestFollowing:
     @pytest.mark.parametrize(
         ("key", "name", "listens"), [(KEY, "baseline/shop/web", 0), (PREVIEW, "preview/u/site", 6001)]
     )
-    async def test_what_it_cannot_is_said_of_that_and_tried_again(self, bench, key, name, listens):
+    async def test_refused_route_is_reported_and_retried(self, bench, key, name, listens):
         bench.proxy.refuses = {name: "its port is taken", "baseline/other/one": "too"}
         bench.routing.put(key, wished(listens=listens))
         bench.routing.start()
@@ -151,7 +151,7 @@ class TestFollowing:
     @pytest.mark.parametrize(
         ("fault", "said"), [(EnvoyError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]
     )
-    async def test_while_nothing_goes_that_is_said_of_what_is_new_alone(self, bench, fault, said):
+    async def test_proxy_fault_affects_only_new_routes(self, bench, fault, said):
         old = KEY._replace(run="old")
         bench.routing.start()
         bench.routing.put(old, wished())
@@ -163,7 +163,7 @@ class TestFollowing:
         bench.proxy.fault = None
         await until(lambda: bench.fact().ready)
 
-    async def test_who_hears_of_it_is_whom_it_concerns(self, bench):
+    async def test_changes_notify_only_the_runs_concerned(self, bench):
         old = KEY._replace(run="old")
         bench.routing.start()
         await until(lambda: bench.proxy.asked)
@@ -190,7 +190,7 @@ class TestFollowing:
 
 
 class TestGoing:
-    async def test_it_drains_once_the_proxy_has_let_it_go(self, bench):
+    async def test_route_drains_once_the_proxy_removed_it(self, bench):
         bench.routing.put(KEY, wished(drain_ms=60_000))
         bench.routing.start()
         await until(lambda: bench.fact().ready)
@@ -200,7 +200,7 @@ class TestGoing:
         assert (bench.fact().reason, bench.fact().ready) == (Reason.STOPPING, False)
         assert bench.proxy.asked[-1] == ([EnvoyEntry("baseline/shop/web", 9090, 8080, ())], {7001})
 
-    async def test_it_has_ended_when_it_has_drained(self, bench):
+    async def test_route_has_ended_when_drained(self, bench):
         bench.routing.put(KEY, wished(drain_ms=1))
         bench.routing.start()
         bench.routing.drop(KEY)
@@ -210,7 +210,7 @@ class TestGoing:
         bench.routing.forget(KEY)
         assert bench.routing.touch() == change + 1, "the proxy knows nothing of it any more"
 
-    async def test_it_does_not_drain_while_the_proxy_is_at_work_on_what_was_before(self, bench):
+    async def test_route_does_not_drain_during_an_earlier_apply(self, bench):
         said = []
         bench.routing.put(KEY, wished())
         bench.routing.start()
@@ -237,14 +237,14 @@ class TestGoing:
         await until(lambda: "it is gone" in bench.fact().message)
         assert not isinstance(bench.fact(), Ended), "it drains as long as was said"
 
-    async def test_what_nothing_ever_led_to_does_not_drain(self, bench):
+    async def test_route_that_never_led_anywhere_does_not_drain(self, bench):
         bench.routing.put(KEY, wished(port=0, drain_ms=60_000))
         bench.routing.start()
         bench.routing.drop(KEY)
         await until(lambda: isinstance(bench.fact(), Ended))
         assert not any(lingering for _, lingering in bench.proxy.asked), "it has no port"
 
-    async def test_at_the_end_nobody_drains_on(self, bench):
+    async def test_close_cancels_draining(self, bench):
         bench.routing.put(KEY, wished(drain_ms=60_000))
         bench.routing.start()
         await until(lambda: bench.fact().ready)
@@ -264,7 +264,7 @@ class TestGoing:
 
 
 class TestWithoutProxy:
-    async def test_it_routes_nothing_and_says_so(self):
+    async def test_routing_without_proxy_reports_missing_envoy(self):
         bench = Bench(proxy=False)
         bench.routing.put(KEY, wished())
         bench.routing.start()
@@ -280,7 +280,7 @@ class TestWithoutProxy:
         assert bench.routing.may_lead(WEB) is may
         assert not bench.routing.may_lead(msgspec.structs.replace(WEB, name="api"))
 
-    async def test_what_is_to_go_goes_all_the_same(self):
+    async def test_dropped_route_ends_without_a_proxy(self):
         bench = Bench(proxy=False)
         bench.routing.put(KEY, wished(port=0))
         bench.routing.drop(KEY)
@@ -288,7 +288,7 @@ class TestWithoutProxy:
         await bench.routing.close(stop=True)
         await asyncio.sleep(0)
 
-    async def test_also_what_the_last_server_was_letting_go(self):
+    async def test_route_going_since_the_last_server_ends_without_proxy(self):
         """That one had a proxy. It goes already when it is taken over, so to let it go now is nothing new."""
         bench = Bench(proxy=False)
         bench.routing.put(KEY, wished(), going=True)
@@ -315,13 +315,13 @@ class TestInVain:
             ("mute.shop.svc", "the endpoint site (no baseline shop/mute with a port is declared)"),
         ],
     )
-    def test_a_preview_of_what_is_not_declared_or_has_no_port(self, baselines, host, said):
+    def test_preview_without_a_declared_baseline_port_is_reported(self, baselines, host, said):
         baselines.take(Workload(namespace="shop", name="mute", command=("x",)))
         unit = Unit(name="site", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host=host, port=80, key="k"))
         assert nowhere(unit, baselines) == said
 
     @pytest.mark.parametrize(("name", "port", "told"), [("web", 7, False), ("api", 7, True), ("api", 0, False)])
-    def test_a_local_route_to_what_is_not_declared(self, baselines, name, port, told):
+    def test_local_route_without_a_baseline_is_reported(self, baselines, name, port, told):
         of = Baseline(kind="Deployment", namespace="shop", name=name)
         unit = Unit(name="mine", kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",), local_port=port))
         assert nowhere(unit, baselines) == ("local mine (no baseline shop/api is declared)" if told else "")
@@ -338,7 +338,7 @@ class TestInVain:
         assert unrouted(Unit(name="a", kind=Kind.EXEC), baselines) == ""
 
 
-async def test_of_a_fork_that_begins_the_proxy_knows_before_anything_leads_there(bench):
+async def test_proxy_knows_the_port_of_a_fork_before_routing_to_it(bench):
     bench.routing.start()
     bench.routing.expect("u", frozenset({4711}))
     await until(lambda: bench.proxy.asked and bench.proxy.asked[-1][1] == {4711}, "it knows the port")
@@ -357,7 +357,7 @@ async def test_of_a_fork_that_begins_the_proxy_knows_before_anything_leads_there
     assert bench.routing.touch() == change + 1, "nothing was expected"
 
 
-async def test_a_route_that_is_wished_for_has_its_port_known_until_it_is_claimed_and_no_other_has(bench):
+async def test_port_of_a_desired_route_is_expected_until_claimed(bench):
     def live(state: State, of: Baseline = WEB):
         unit = Unit(name=of.name, kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",)))
         plan = SimpleNamespace(kept={KEY.unit: SimpleNamespace(unit=unit)})

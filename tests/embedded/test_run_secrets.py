@@ -46,7 +46,7 @@ async def test_without_them_there_is_no_birth(machine):
             machine.host.admit(documents, ())
 
 
-async def test_of_a_run_that_is_over_they_are_not_missed(machine):
+async def test_ended_run_does_not_miss_its_secrets(machine):
     """An offer that comes late is told that it is over, which its sandbox waits for."""
     await machine.host.secrets.keep("u", GIVEN)
     await machine.host.offer(offer(DB))
@@ -64,7 +64,7 @@ async def test_they_go_with_a_run_that_never_begins(machine):
     await until(lambda: not holding(machine), lambda: f"nothing of it in {holding(machine)}", 20)
 
 
-async def test_those_that_nobody_wishes_for_go_and_living_runs_keep_theirs(machine):
+async def test_secrets_without_a_sandbox_or_run_are_dropped(machine):
     secrets = machine.host.secrets
     for uid in ("u", "wished", "orphan"):
         await secrets.keep(uid, GIVEN)

@@ -72,7 +72,7 @@ def test_a_row_that_was_changed_is_read_again_if_it_is_in_memory(bench):
     assert (bench.runs.count(), bench.runs.with_forks()) == (0, [])
 
 
-def test_one_that_cannot_be_read_any_more_keeps_no_other_from_being_read_again(bench):
+def test_unreadable_run_does_not_block_rereading_others(bench):
     """Leases that begin anew and a baseline's new form are for all of them; no turn was taken until that was done."""
     for uid in ("bad", "good"):
         bench.row(uid)
@@ -87,7 +87,7 @@ def test_one_that_cannot_be_read_any_more_keeps_no_other_from_being_read_again(b
 
 
 @pytest.mark.parametrize(("closed", "followed"), [(False, 1), (True, 0)])
-def test_forks_of_one_that_ends_need_no_addresses_any_more(bench, closed, followed):
+def test_closed_run_needs_no_fork_addresses(bench, closed, followed):
     """Those that are promised to others are noted, and noted for nobody then."""
     bench.baselines.take(Workload(name="app", command=("app",), port=80))
     bench.row(forks=[doc.fork()], closed=closed)
@@ -97,7 +97,7 @@ def test_forks_of_one_that_ends_need_no_addresses_any_more(bench, closed, follow
     assert list(plan.kept) == [FORK]
 
 
-def test_where_no_address_can_be_noted_they_wait(bench):
+def test_forks_wait_if_no_address_can_be_stored(bench):
     bench.fault = OSError("full")
     bench.row(forks=[doc.fork()])
     plan = bench.runs.look("u").plan
@@ -105,7 +105,7 @@ def test_where_no_address_can_be_noted_they_wait(bench):
     assert plan.digest != "with addresses"
 
 
-def test_of_a_unit_that_is_no_longer_wished_for_only_name_and_kind_are_left(bench):
+def test_undesired_unit_keeps_only_name_and_kind(bench):
     bench.row(gone=UnitRecord(kind="webhook"))
     live = bench.runs.look("u")
     assert live.unit("r/a").exec is not None

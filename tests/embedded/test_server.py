@@ -26,7 +26,7 @@ def dayfly(home, *arguments, path=os.environ["PATH"]):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
-def test_what_only_a_cluster_knows_is_refused_with_what_to_do(tmp_path):
+def test_cluster_only_value_is_refused_with_advice(tmp_path):
     home = tmp_path / "home"
     for name, text in (("app.yaml", BASELINE), ("box.yaml", SANDBOX)):
         (tmp_path / name).write_text(text)

@@ -84,7 +84,7 @@ async def test_neither_is_it_while_the_server_was_stopped(machine, sleep, monkey
     await machine.ready()
 
 
-async def test_a_lease_that_nobody_renews_after_the_sleep_ends(looks, machine, sleep, monkeypatch):
+async def test_unrenewed_lease_ends_after_sleep(looks, machine, sleep, monkeypatch):
     monkeypatch.setattr("dayfly.embedded.engine.LEASE_GRACE_MS", 300)
     await machine.host.offer(doc.offer(box(), lease_until=now() + HOUR))
     await machine.ready()

@@ -53,7 +53,7 @@ async def started(tmp_path, folder, script, isolation="none"):
     return seen(folder, "seen")
 
 
-async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path, folder, monkeypatch):
+async def test_runner_starts_in_its_own_session_without_our_variables(tmp_path, folder, monkeypatch):
     monkeypatch.setenv("DAYFLY_SECRET", "of the server")
     monkeypatch.setenv("PLAIN", "of the machine")
     said = await started(tmp_path, folder, f'(echo "$@"; ps -o sid= -p $$; echo $$; env) >"{folder.path}/seen"')
@@ -64,9 +64,7 @@ async def test_it_begins_in_a_session_of_its_own_without_what_steers_us(tmp_path
     assert "DAYFLY_SECRET" not in said
 
 
-async def test_one_that_ends_before_it_is_asked_has_forked_nobody_and_the_next_one_is_asked(
-    tmp_path, folder, runner, monkeypatch
-):
+async def test_runner_that_ends_before_a_request_is_started_again(tmp_path, folder, runner, monkeypatch):
     spawn, begun = os.posix_spawn, []
 
     def ended(*given, **more):
@@ -86,7 +84,7 @@ async def test_one_that_ends_before_it_is_asked_has_forked_nobody_and_the_next_o
     resident.close()
 
 
-async def test_it_gets_every_signal_though_we_ignore_or_block_some(tmp_path, folder):
+async def test_runner_gets_every_signal_despite_our_masks(tmp_path, folder):
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         said = await started(tmp_path, folder, f'grep -E "SigBlk|SigIgn" /proc/self/status >"{folder.path}/seen"')
@@ -103,7 +101,7 @@ async def test_a_program_that_is_not_there_is_an_error_that_names_it(folder):
         await Processes("/nowhere/runner", "none", {}).start(folder, UNIT)
 
 
-async def test_launchers_are_children_of_ours_and_outlive_the_resident_runner(runner, folder):
+async def test_launchers_are_our_children_and_outlive_the_resident(runner, folder):
     starter = Processes(runner, "none", {})
     children = [await starter.start(folder, UNIT) for _ in range(3)]
     starter.close()
@@ -127,7 +125,7 @@ async def test_many_at_once_are_all_answered_and_in_their_order(runner, tmp_path
     assert all("refused" in seen(each) for each in folders)
 
 
-def test_another_process_that_has_got_the_runners_number_is_not_watched(folder):
+def test_reused_process_number_is_not_watched(folder):
     """The runner was killed, what it started holds the lock still, and its number was given again meanwhile."""
     with Path(folder.path, "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -87,7 +87,7 @@ async def written(told, state=SECRET, lock="a"):
     assert (await asked(told, "POST", state, f"?ID={lock}"))[0] == 200
 
 
-async def test_it_lives_from_the_create_step_to_the_delete_step_and_goes_with_the_run(keeping):
+async def test_state_lives_from_create_to_the_end_of_the_run(keeping):
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [stateful("drop")])))
     told = await begun(keeping)
     assert (await asked(told))[0] == 404
@@ -105,7 +105,7 @@ async def test_it_lives_from_the_create_step_to_the_delete_step_and_goes_with_th
     assert [path.name for path in states.folder(keeping.home).iterdir() if path.is_dir()] == []
 
 
-async def test_nobody_else_may_read_it_on_the_disk_or_in_a_log(keeping):
+async def test_state_is_unreadable_on_disk_and_in_logs(keeping):
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [doc.step("drop")])))
     told = await begun(keeping)
     await written(told)
@@ -145,7 +145,7 @@ async def test_a_stranger_reads_and_changes_nothing(keeping, method):
     await keeping.finish()
 
 
-async def test_a_server_that_is_started_anew_answers_at_the_same_address(keeping):
+async def test_restarted_state_server_keeps_its_address(keeping):
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [doc.step("drop")])))
     told = await begun(keeping)
     await written(told)
@@ -161,7 +161,7 @@ async def test_a_server_that_is_started_anew_answers_at_the_same_address(keeping
     await keeping.finish()
 
 
-async def test_an_attempt_that_was_killed_writes_no_more_and_the_next_one_has_the_lock(keeping):
+async def test_killed_attempt_cannot_write_and_releases_the_lock(keeping):
     make = stateful("make", idempotent=True, limit=2)
     await keeping.host.offer(doc.offer(doc.resource("r", [make], [doc.step("drop")])))
     late = await begun(keeping)
@@ -216,7 +216,7 @@ def ended(machine, name):
     return next((unit for unit in report.units if unit.id == name and unit.state in ("failed", "retrying")), None)
 
 
-async def test_who_gives_a_cleanup_up_keeps_the_state(keeping):
+async def test_abandoned_run_keeps_its_state(keeping):
     never = stateful("drop", "exit 1")
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [never])))
     await written(await begun(keeping))
@@ -231,7 +231,7 @@ async def test_who_gives_a_cleanup_up_keeps_the_state(keeping):
     assert seal.unseal(states.keys(keeping.home), place, head.newest, chunks) == SECRET
 
 
-async def test_a_body_is_bounded_before_and_after_it_is_known_whose_it_is(keeping, monkeypatch):
+async def test_state_body_is_limited_before_and_after_login(keeping, monkeypatch):
     monkeypatch.setattr("dayfly.execute.state.handler.MAX_BODY", 1000)
     await keeping.host.offer(doc.offer(doc.resource("r", [stateful("make")], [doc.step("drop")])))
     told = await begun(keeping)
@@ -250,7 +250,7 @@ async def test_a_host_without_the_server_takes_no_step_with_a_state(machine):
         machine.host.admit((doc.resource("r", [stateful("make")], []),), ())
 
 
-async def test_a_home_in_which_nobody_has_a_state_opens_no_port(keeping):
+async def test_home_without_states_opens_no_port(keeping):
     await keeping.host.offer(doc.offer(doc.resource("r", [doc.step("make", "true")], [])))
     await keeping.ready()
     assert not states.folder(keeping.home).exists()

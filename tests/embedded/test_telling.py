@@ -62,7 +62,7 @@ def bench(tmp_path):
 
 
 class TestLogs:
-    def test_there_is_one_of_each_attempt_that_ran_and_of_those_that_run(self, bench):
+    def test_every_attempt_that_ran_or_runs_has_a_log(self, bench):
         """One that said nothing has no file."""
         bench.wrote(("Claim", "r/b", 1), ("Record", "r/b", 1), ("Claim", "r/a", 1), ("Void", "r/c", 1))
         bench.printed("r/d", 2, "abc")
@@ -75,12 +75,12 @@ class TestLogs:
             ("r/e", 1, 0, False),
         ]
 
-    def test_of_one_that_said_nothing_nothing_is_read_and_of_another_there_is_none(self, bench):
+    def test_silent_attempt_has_an_empty_log(self, bench):
         bench.wrote(("Record", "r/b", 1))
         bench.printed("r/d", 2, "abcd")
         assert (bench.read("r/d", 2), bench.read("r/b", 1), bench.read("r/x", 1)) == (b"bc", b"", None)
 
-    def test_those_of_long_ago_were_dropped(self, bench):
+    def test_oldest_logs_are_not_listed(self, bench):
         bench.wrote(*(("Record", "r/a", number) for number in (1, 2)), ("Claim", "r/a", KEPT_LOGS + 1))
         assert bench.logs() == [("r/a", 2, 0, True)]
         assert (bench.read("r/a", 1), bench.read("r/a", 2)) == (None, b"")

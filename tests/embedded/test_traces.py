@@ -31,7 +31,7 @@ class Bench:
         return report(ready=True, reason=Reason.READY)
 
 
-def test_it_is_looked_at_until_it_is_told():
+def test_ended_run_is_traced_only_once():
     bench = Bench()
     for _ in range(3):
         bench.engine.on_change(RUN.uid)
@@ -50,7 +50,7 @@ def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
     assert f"the trace of {RUN.uid} could not be made" in caplog.text
 
 
-async def test_a_host_with_a_tracer_has_its_runs_told(machine):
+async def test_host_with_a_tracer_traces_its_runs(machine):
     traces = []
     tracer = Tracer(lambda spans: traces.append(spans) or True, now=now_ms)
     await machine.down()

@@ -170,7 +170,7 @@ async def test_results_are_recorded_with_their_values_or_not_at_all(machine, mon
         assert [len(value) for value in machine.values(uid).values()] == [300_000]
 
 
-async def test_report_tells_of_full_disk_until_a_write_succeeds(machine, monkeypatch):
+async def test_full_disk_is_reported_until_a_write_succeeds(machine, monkeypatch):
     """The next write is that another run is forgotten. The report of a ready run does not tell of the disk."""
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", "exit 1")])))
     await machine.reason("ResourceFailed")

@@ -31,7 +31,7 @@ async def test_no_file_has_them_after_the_end(machine):
     assert machine.lines() == ["dropped"]
 
 
-async def test_nor_after_a_server_that_was_killed(machine, monkeypatch):
+async def test_values_in_files_of_a_killed_server_are_wiped(machine, monkeypatch):
     """It could not wipe what it had written; the next one does."""
     make = step(
         "make", "printf 'canary-4711-%s' of-the-mine >/tmp/word", outputs=(UnitOutput(name="word", path="/tmp/word"),)

@@ -29,7 +29,7 @@ async def up(machine, server, **options):
     return await machine.up(webhooks=[server.name], **options)
 
 
-async def test_create_and_delete_by_webhook_with_values_between_them_and_scripts(machine):
+async def test_webhooks_create_and_delete_with_values_from_scripts(machine):
     def reply(request, _):
         return answer(201, {"id": "r/1", "password": "hunter2-hunter2"}) if request.method == "POST" else answer(204)
 
@@ -50,7 +50,7 @@ async def test_create_and_delete_by_webhook_with_values_between_them_and_scripts
     assert [(seen.method, seen.target) for seen in server.seen] == [("POST", "/"), ("DELETE", "/r%2F1")]
 
 
-async def test_what_is_lost_is_sent_again_under_the_same_key_and_a_no_ends_that(machine):
+async def test_lost_request_is_resent_with_its_key_until_refused(machine):
     answers = [None, answer(500), answer(422), answer(201)]
 
     def reply(*_):
@@ -69,7 +69,7 @@ async def test_what_is_lost_is_sent_again_under_the_same_key_and_a_no_ends_that(
     assert first == second == third != fourth
 
 
-async def test_a_failed_webhook_says_what_the_server_said(machine):
+async def test_failed_webhook_reports_the_status_of_the_server(machine):
     with Server(lambda *_: answer(409)) as server:
         await up(machine, server)
         await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),))))
@@ -91,7 +91,7 @@ async def test_a_server_that_is_not_allowed_hears_nothing(machine):
     assert server.connections == 0
 
 
-async def test_a_secret_comes_from_the_servers_environment_and_stands_in_no_document(machine, monkeypatch):
+async def test_webhook_secret_comes_from_the_server_environment(machine, monkeypatch):
     monkeypatch.setenv("DNS_TOKEN", "t0ken-of-dns")
     headers = {"Authorization": {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "}}
     with Server(lambda *_: answer(201)) as server:
@@ -109,7 +109,7 @@ async def test_a_secret_comes_from_the_servers_environment_and_stands_in_no_docu
             machine.host.admit((made,), ())
 
 
-async def test_a_server_of_ours_that_is_replaced_waits_for_the_answer_and_sends_nothing_again(machine):
+async def test_replaced_server_waits_for_the_answer_without_resending(machine):
     """The host ends while the request is under way; the next one adopts the sender."""
     held = []
 
@@ -132,7 +132,7 @@ async def test_a_server_of_ours_that_is_replaced_waits_for_the_answer_and_sends_
     assert len(server.seen) == 1
 
 
-async def test_what_a_killed_sender_sent_is_cleaned_up_once_nobody_can_carry_it_out_any_more(machine):
+async def test_request_of_a_killed_sender_is_cleaned_up_after_its_time(machine):
     held = []
 
     def reply(request, stream):
@@ -157,7 +157,7 @@ async def test_what_a_killed_sender_sent_is_cleaned_up_once_nobody_can_carry_it_
     assert [seen.method for seen in server.seen] == ["POST", "DELETE"]
 
 
-async def test_one_that_is_deleted_while_it_is_sent_waits_for_its_answer(machine):
+async def test_webhook_deleted_while_sending_waits_for_its_answer(machine):
     held = []
 
     def reply(request, stream):

@@ -110,7 +110,7 @@ def test_two_at_once_with_views_of_the_past_make_nothing_twice(seed):
     assert len(world.made("basicreplicasets")) == 1
 
 
-def test_what_keeps_a_pod_from_running_stands_in_the_status_of_both():
+def test_pod_failure_is_shown_in_the_status_of_both_objects():
     """In the kubelet's own words; and it goes when the image comes."""
 
     async def story(world: World) -> None:
@@ -133,7 +133,7 @@ def test_what_keeps_a_pod_from_running_stands_in_the_status_of_both():
     played(story)
 
 
-def test_a_refusal_stands_in_the_status_and_is_asked_again():
+def test_refused_pod_is_shown_in_the_status_and_retried():
     async def story(world: World) -> None:
         def quota(operation, kind, _old, _new) -> None:
             if full and operation == "CREATE" and kind.kind == "Pod":
@@ -181,7 +181,7 @@ def test_the_flag_speaks_of_the_wish_as_it_is_now():
     run(main())
 
 
-def test_a_pod_that_is_somebody_elses_is_left_alone():
+def test_pod_of_another_owner_is_left_unchanged():
     async def story(world: World) -> None:
         container = {"name": "main", "image": "mine"}
         body = {"metadata": {"name": "web-1"}, "spec": {"containers": [container]}}
@@ -209,7 +209,7 @@ def test_pods_that_end_or_are_taken_away_are_replaced():
     played(story)
 
 
-def test_of_pods_that_serve_one_is_replaced_at_a_time():
+def test_rolling_update_replaces_one_pod_at_a_time():
     async def story(world: World) -> None:
         deploy(world, replicas=3)
         await world.until(lambda: ready(world, 3, "web:1"), "three pods")

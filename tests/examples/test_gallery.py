@@ -57,7 +57,7 @@ def test_the_page_lists_every_example():
 
 
 @pytest.mark.parametrize("name", [*GALLERY, "k8s-apply"])
-def test_what_an_administrator_has_to_give_is_told(name: str):
+def test_secrets_of_a_plugin_are_named_in_its_readme(name: str):
     """Each Secret that a plugin reads, with its keys, and the annotation by which it may."""
     plugin, readme = (FOLDER / name / "plugin.yaml").read_text(), (FOLDER / name / "README.md").read_text()
     told = readme if name != "k8s-apply" else readme + (FOLDER / name / "k8s" / "account.yaml").read_text()
@@ -110,9 +110,7 @@ def test_quotes_and_new_lines_in_a_param_arrive_as_they_are(example: Example, ho
     [pytest.param(name, param, id=f"{name}-{param}") for name, params in REFUSED.items() for param in params],
     indirect=["example"],
 )
-def test_a_param_that_is_nonsense_is_refused_and_holds_nobody_up(
-    example: Example, param: str, home: Home, tmp_path: Path
-):
+def test_invalid_param_is_refused_and_cleanup_still_succeeds(example: Example, param: str, home: Home, tmp_path: Path):
     """A delete step that could not tell nonsense from a server that does not answer would try for ever."""
     home.dayfly("apply", *example.with_param(tmp_path, **{param: HOSTILE}), code=1)
     assert REFUSED[example.name][param] in home.dayfly("logs", example.sandbox)

@@ -35,7 +35,7 @@ def wrote(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_garbage_in_their_own_status_changes_nothing_that_is_done(name):
+def test_spoiled_status_does_not_change_controller_writes(name):
     """A Deployment reads its set's status, and a Machine that of its infrastructure: those are the world to it."""
     example, plurals = EXAMPLES[name]
     spoilt = 0
@@ -143,7 +143,7 @@ def test_turns_without_a_change_say_and_write_nothing(name):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_whoever_writes_one_chooses_image_and_command_of_its_pods_and_no_more(name):
+def test_custom_resource_sets_only_image_and_command_of_pods(name):
     """The pod itself passes Pod Security's strictest level, and has nobody's token."""
     meta = ObjectMeta(name="x")
     if name == "machine":

@@ -56,9 +56,7 @@ def test_a_create_step_that_fails_after_its_work_leaves_nothing(
 
 
 @each_step
-def test_a_sandbox_that_is_deleted_in_the_middle_of_a_step_leaves_nothing(
-    example: Example, home: Home, step: str, tmp_path: Path
-):
+def test_sandbox_deleted_during_a_step_leaves_nothing(example: Example, home: Home, step: str, tmp_path: Path):
     record, gate = tmp_path / "record", tmp_path / "gate"
     wishes = example.changed(tmp_path, step, lambda script: waiting(script, step, record, gate))
     home.dayfly("apply", *wishes, "--wait=false")
@@ -70,9 +68,7 @@ def test_a_sandbox_that_is_deleted_in_the_middle_of_a_step_leaves_nothing(
 
 
 @each_step
-def test_a_server_that_is_killed_in_the_middle_of_a_step_does_it_once_and_leaves_nothing(
-    example: Example, home: Home, step: str, tmp_path: Path
-):
+def test_server_killed_during_a_step_runs_it_once(example: Example, home: Home, step: str, tmp_path: Path):
     record, gate = tmp_path / "record", tmp_path / "gate"
     wishes = example.changed(tmp_path, step, lambda script: waiting(script, step, record, gate))
     home.dayfly("apply", *wishes, "--wait=false")
@@ -106,7 +102,7 @@ def test_two_at_once_have_each_their_own(example: Example, home: Home, tmp_path:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("example", [name for name, steps in ALL.items() if steps], indirect=True)
-def test_what_is_deleted_twice_is_gone_once(example: Example, home: Home, tmp_path: Path):
+def test_repeated_delete_steps_succeed_and_leave_nothing(example: Example, home: Home, tmp_path: Path):
     """Each delete step does its work, fails all the same, and is run again where nothing is left."""
     home.dayfly("apply", *example.changed(tmp_path, None, refusing))
     home.dayfly("sandbox", "delete", example.sandbox, "--wait=false")

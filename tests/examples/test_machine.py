@@ -138,7 +138,7 @@ def test_two_machines_on_two_infrastructures():
 
 
 @pytest.mark.parametrize("harm", WRITE_HARMS, ids=lambda harm: harm.name.lower())
-def test_a_crash_or_loss_at_any_write_makes_nothing_twice_and_leaves_nothing(harm):
+def test_fault_at_any_write_duplicates_and_leaves_nothing(harm):
     writes = len(played(life).writes)
     assert writes > 12
     for number in SELECTION.sample(range(1, writes + 1), 12, f"writes of machine with {harm.name}"):
@@ -158,7 +158,7 @@ def test_two_at_once_with_views_of_the_past_make_nothing_twice(seed):
     assert len(stage.made("pods")) == len(stage.service.begun) == 1
 
 
-def test_what_keeps_its_infrastructure_stands_in_its_own_condition():
+def test_infrastructure_failure_is_shown_in_its_condition():
     """The kubelet's words and the service's, through two controllers; and the end of either is a failure."""
 
     async def story(stage: Stage) -> None:
@@ -197,7 +197,7 @@ STATICS = Resource("iron.example.com", "v1", "statics", "Static", Static)
 
 
 @pytest.mark.parametrize("form", ["field", "condition"])
-def test_a_third_kind_works_without_a_line_of_the_machines_controller(form):
+def test_third_infrastructure_kind_needs_no_controller_change(form):
     """It is defined while the controller runs. Its own controller knows of no Machine."""
     text = (FOLDER / "controllers" / "machine" / "machine.py").read_text()
     assert not re.search("PodMachine|ProcessMachine|Static", text)
@@ -237,7 +237,7 @@ def test_a_third_kind_works_without_a_line_of_the_machines_controller(form):
         ("machines.example.org/v1", "PodMachine", f"{API}/podmachines"),
     ],
 )
-def test_nobody_has_the_controller_touch_what_is_no_infrastructure(version, kind, path):
+def test_machine_cannot_reference_other_kinds(version, kind, path):
     """Whoever may write Machines may not delete a Secret by one, nor have Secrets watched."""
 
     async def story(stage: Stage) -> None:
@@ -272,7 +272,7 @@ def test_infrastructure_has_one_machine():
     played(story)
 
 
-def test_infrastructure_that_somebody_else_keeps_is_used_and_left():
+def test_infrastructure_of_another_owner_is_used_and_kept():
     async def story(stage: Stage) -> None:
         meta = {"metadata": {"name": "keeper"}}
         keeper = stage.ask("POST", "/api/v1/namespaces/default/configmaps", meta)["metadata"]

@@ -33,7 +33,7 @@ def test_a_readme_can_be_followed(example: Example, typist: dict[str, str]):
 
 
 @pytest.mark.parametrize("name", IN_A_CLUSTER)
-def test_a_readme_of_what_needs_a_cluster_can_be_followed(name: str, tmp_path: Path):
+def test_readme_for_a_cluster_can_be_followed(name: str, tmp_path: Path):
     home = Home(tmp_path / "home", {**os.environ, "NO_COLOR": "1"})
     assert _SEEN[name] in follow(FOLDER / name / "README.md", ROOT, home.environment)
 

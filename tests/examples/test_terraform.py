@@ -51,7 +51,7 @@ def kept(home: Home) -> list[str]:
 
 
 @only
-def test_what_a_killed_apply_has_made_is_found_by_its_name(example: Example, home: Home, tmp_path: Path, folder: Path):
+def test_resources_of_a_killed_apply_are_found_by_name(example: Example, home: Home, tmp_path: Path, folder: Path):
     """Terraform writes its state every 20 seconds, so nobody has written down what it had made when it was killed."""
     home.dayfly("apply", *example.arguments(*wished(tmp_path, folder, then="kill -9 $PPID; sleep 5")), code=1)
     assert list(folder.iterdir()), "terraform is to have made a thing"
@@ -97,7 +97,7 @@ def test_the_modules_outputs_are_one_sensitive_output(example: Example, home: Ho
 
 @only
 @pytest.mark.proof
-def test_who_abandons_the_cleanup_still_has_the_state(example: Example, home: Home, tmp_path: Path, folder: Path):
+def test_abandoned_cleanup_keeps_the_terraform_state(example: Example, home: Home, tmp_path: Path, folder: Path):
     home.dayfly("apply", *example.arguments(*wished(tmp_path, folder)))
     home.dayfly("abandon", "terraform-demo", "--reason", "lost", "--force")
     until(lambda: not home.json("sandbox", "list"), "the sandbox's end")
@@ -264,7 +264,7 @@ class Story:
 
 @only
 @pytest.mark.parametrize(("victim", "phase", "count"), [("terraform", "apply", 2), ("server", "apply", 1)])
-def test_a_life_in_which_somebody_is_killed(
+def test_terraform_run_survives_a_kill(
     example: Example, home: Home, tmp_path: Path, folder: Path, victim: str, phase: str, count: int
 ):
     story = Story(example, home, folder)
@@ -275,7 +275,7 @@ def test_a_life_in_which_somebody_is_killed(
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("program", ["terraform", "tofu"])
-def test_twenty_lives_in_which_somebody_is_killed(
+def test_twenty_terraform_runs_survive_random_kills(
     example: Example, home: Home, tmp_path: Path, folder: Path, program: str
 ):
     chance = random.Random(program)

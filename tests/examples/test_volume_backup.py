@@ -74,12 +74,12 @@ def test_a_machine_without_a_volume_goes(machine: Machine):
     assert machine.run("verify", **machine.outputs()).returncode == 0
 
 
-def test_what_never_came_to_an_archive_is_no_fault_of_the_last_step(machine: Machine):
+def test_verify_succeeds_without_an_archive(machine: Machine):
     """Five tries of `backup` have failed and it was passed over: its outputs are absent."""
     assert machine.run("verify", ARCHIVE="", DIGEST="").returncode == 0
 
 
-def test_a_second_try_makes_the_same_archive_whatever_the_first_has_left(machine: Machine):
+def test_repeated_backup_makes_the_same_archive(machine: Machine):
     (machine.root / "backups" / f".{ARCHIVE}").write_text("half a tar")
     assert machine.run("backup", VOLUME="data").returncode == 0
     assert machine.run("backup", VOLUME="data").returncode == 0

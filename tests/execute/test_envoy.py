@@ -29,14 +29,14 @@ def header(name, pattern):
 
 
 class TestTable:
-    def test_who_has_the_token_is_told_the_version_in_force(self):
+    def test_probe_with_token_returns_the_active_version(self):
         assert routes(WAY)[0] == {
             "match": {"prefix": "/", "headers": [{"name": PROBE, "string_match": {"exact": "t"}}]},
             "direct_response": {"status": 200, "body": {"inline_string": "17"}},
         }
         assert table(WAY, PLAIN, token="t", version=1)["name"] == WAY.name
 
-    def test_a_key_is_looked_for_in_each_of_its_places_and_the_first_lead_wins(self):
+    def test_key_is_matched_in_each_place_and_first_lead_wins(self):
         found = led(WAY)
         each = len(found) // 2
         assert [port for _, port in found] == [7001] * each + [7002] * each + [8080]
@@ -57,7 +57,7 @@ class TestTable:
         ]
 
     @pytest.mark.parametrize(("key", "port"), [("k1", 7001), ("k3", 7002), ("k9", 8080)])
-    def test_where_a_key_is_given_all_requests_have_it_and_go_by_it(self, key, port):
+    def test_preview_key_is_added_and_decides_the_route(self, key, port):
         way = WAY._replace(key=key)
         assert led(way) == [(ANYTHING, port)]
         [route] = routes(way)[1]
@@ -65,7 +65,7 @@ class TestTable:
         assert given == list(routing_keys.injected(key))
         assert {each["append_action"] for each in route["request_headers_to_add"]} == {"APPEND_IF_EXISTS_OR_ADD"}
 
-    def test_what_was_never_sent_is_sent_again_and_nothing_has_a_bound_in_time(self):
+    def test_unsent_requests_are_retried_and_have_no_timeout(self):
         for route in routes(WAY)[1]:
             to = route["route"]
             assert (to["timeout"], to["idle_timeout"]) == ("0s", "0s")
@@ -113,7 +113,7 @@ class TestListeners:
 
 
 class TestClusters:
-    def test_there_is_one_of_each_port_that_is_led_to_or_still_answers(self):
+    def test_every_target_port_has_one_cluster(self):
         found = clusters([WAY, EnvoyEntry("preview/u/x", 9091, 8080)], [6001, 7001])
         assert [each["name"] for each in found] == [f"127.0.0.1:{port}" for port in (6001, 7001, 7002, 8080)]
         for each in found:
@@ -130,7 +130,7 @@ class TestClusters:
             ("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1 << 20
         )
 
-    def test_they_go_on_in_their_protocol_over_no_connection_that_is_just_being_closed(self):
+    def test_clusters_keep_the_protocol_and_close_idle_connections(self):
         [each] = clusters([], [6001])
         [options] = each["typed_extension_protocol_options"].values()
         assert options["use_downstream_protocol_config"] == {"http_protocol_options": {}, "http2_protocol_options": {}}
@@ -138,7 +138,7 @@ class TestClusters:
         assert (each["type"], each["connect_timeout"]) == ("STATIC", "1s")
 
 
-def test_it_begins_with_a_socket_for_nobody_else_and_patterns_as_large_as_keys_need():
+def test_bootstrap_has_a_private_admin_socket_and_large_patterns():
     found = bootstrap(admin="admin.sock", listeners="/l", clusters="/c")
     assert found["admin"] == {"address": {"pipe": {"path": "admin.sock", "mode": 0o600}}}
     [layer] = found["layered_runtime"]["layers"]

@@ -32,7 +32,7 @@ class Executor:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_a_unit_that_does_not_say_what_to_do_is_refused_on_every_host(kind):
+def test_unit_without_its_payload_is_refused_on_every_host(kind):
     """Also one that is kept, whose very name is of what it derives from."""
     executor = Executor(kind)
     document = Lifecycle(target=TARGET, resource="db", pre_start=(Unit(name="make", kind=kind),))
@@ -43,7 +43,7 @@ def test_a_unit_that_does_not_say_what_to_do_is_refused_on_every_host(kind):
 
 
 @pytest.mark.parametrize("asked", ["keep", "clear"])
-async def test_a_refusal_of_one_kind_is_raised_when_all_were_asked_and_other_trouble_at_once(asked):
+async def test_refusal_of_a_kind_is_raised_after_the_others_ran(asked):
     class Failing(Executor):
         async def keep(self, _view):
             raise self.kind

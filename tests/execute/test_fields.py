@@ -50,7 +50,7 @@ def test_a_target_that_is_gone_has_nothing():
     assert target_fields.lack(step, None, "Machine") == ""
 
 
-def test_what_a_variable_cannot_hold_is_never_started_with_and_no_hindrance_to_the_end():
+def test_value_no_variable_can_hold_is_an_error_or_absent():
     found = plan("$.spec.zero")
     run = Run(uid="r", target=TARGET, plan="")
     given = target_fields.given(found.steps["a"], FOUND)
@@ -59,7 +59,7 @@ def test_what_a_variable_cannot_hold_is_never_started_with_and_no_hindrance_to_t
     assert resolve(run, found.steps["b"].unit, "", cleans=True, given=given).sources == {"it": None}
 
 
-def test_the_target_is_asked_for_steps_that_may_yet_begin():
+def test_target_is_read_only_by_steps_that_may_still_start():
     found, run = plan("$.spec.volume"), Run(uid="r", target=TARGET, plan="")
 
     def readers(run: Run) -> list[str]:

@@ -174,7 +174,7 @@ def test_malformed_ones_are_refused_with_their_place(kind, value, words):
         (0, False),
     ],
 )
-def test_what_is_not_the_same_in_json(one, other):
+def test_json_values_of_different_types_are_not_equal(one, other):
     assert not json_patch.equal(one, other)
     assert json_patch.equal(one, one)
     assert json_patch.equal({"a": [one, other]}, {"a": [one, other]})
@@ -211,7 +211,7 @@ class TestOperations:
         changed = apply("json", [op("add", path, value="x"), op("test", path, value="x")])
         assert changed["metadata"]["annotations"]["a/b~c~1"] == "x"
 
-    def test_what_is_copied_is_another_value(self):
+    def test_copied_value_is_independent_of_its_source(self):
         changed = apply(
             "json",
             [
@@ -311,7 +311,7 @@ FULL = [
         ([op("add", f"{MAIN}/x", value=within(MAX_DEPTH - 5))], f"nested more than {MAX_DEPTH} deep"),
     ],
 )
-def test_what_a_patch_may_handle_to_the_byte(operations, said):
+def test_patch_size_limit_is_exact(operations, said):
     end = pytest.raises(CannotRenderError, match=said) if said else contextlib.nullcontext()
     with end:
         patch.apply(fresh("web"), json(*operations))

@@ -34,7 +34,7 @@ def test_without_replicas_it_is_held():
     assert fact(replicas=0, counts=(0, 0, 0)) == Held(ref="u")
 
 
-def test_it_answers_when_all_its_pods_of_the_newest_form_do():
+def test_fork_is_running_once_its_newest_pods_answer():
     assert fact() == Running(since=1_767_225_600_000)
 
 
@@ -49,7 +49,7 @@ def test_it_answers_when_all_its_pods_of_the_newest_form_do():
     ],
     ids=["unseen", "old", "both", "unavailable", "half"],
 )
-def test_it_waits_for_its_pods(shape):
+def test_fork_waits_for_its_pods(shape):
     assert isinstance(fact(**shape), Waiting)
 
 
@@ -65,12 +65,12 @@ def test_which_pods_it_waits_for_is_said(counts, message):
     assert fact(replicas=2, counts=counts).message == message
 
 
-def test_one_that_is_being_deleted_may_have_pods():
+def test_deleted_fork_may_still_have_pods():
     """Pods that are ending are counted nowhere, so no count proves that there are none."""
     assert fact(deleted=True, replicas=0, counts=(0, 0, 0)) == Running(since=1_767_225_600_000, ready=False)
 
 
-def test_what_stands_in_the_way():
+def test_fork_message_prefers_pod_then_controller_then_count():
     """The pods' own words first, then the controller's, then the count; what every pod goes through is no news."""
     pulling = pod(
         containerStatuses=[{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}]
@@ -100,7 +100,7 @@ def test_what_stands_in_the_way():
     assert said(ordinary) == ("Starting", "0 of 1 pods answer")
 
 
-def test_it_is_gone_only_when_its_pods_are():
+def test_fork_is_gone_only_after_its_pods():
     for wanted, reason in ((True, "Deleted"), (False, "Cancelled")):
         assert read.gone(RECORD, left=1, wanted=wanted, now=9_000) == Running(since=1_000, ready=False)
         ended = read.gone(RECORD, left=0, wanted=wanted, now=9_000)

@@ -76,7 +76,7 @@ def main_of(manifest):
 
 
 class TestIdentity:
-    def test_nothing_of_the_baseline_tells_whose_it_is(self):
+    def test_fork_has_no_identity_of_its_baseline(self):
         """Neither labels nor notes of other tools; its own selector, owner and name; no replicas, and not paused."""
         manifest = made()
         meta, spec = manifest["metadata"], manifest["spec"]
@@ -99,7 +99,7 @@ class TestIdentity:
         ("wished", "noted"),
         [(1, "1"), (64, "64"), (None, "1"), (0, ""), (65, ""), (True, ""), ("2", ""), (1.5, "")],
     )
-    def test_it_has_as_many_pods_as_a_whole_number_up_to_a_bound_says(self, wished, noted):
+    def test_replicas_are_a_whole_number_up_to_the_limit(self, wished, noted):
         said = {"type": "merge", "value": {"spec": {"replicas": wished}}}
         if noted:
             assert made(patch=said)["metadata"]["annotations"]["dayfly.dev/replicas"] == noted
@@ -126,7 +126,7 @@ class TestIdentity:
             assert labels.items() >= OWN.items()
         assert manifest["spec"]["selector"] == {"matchLabels": {FORK_LABEL: "f-box-web"}}
 
-    def test_form_tells_one_revision_from_another(self):
+    def test_form_differs_with_changes_and_addresses(self):
         def form(manifest):
             return manifest["metadata"]["annotations"][FORM_ANNOTATION]
 
@@ -180,7 +180,7 @@ class TestChanges:
                 made(change, hosts=hosts)
             assert refused.value.reason == "ForkWithoutService"
 
-    def test_one_without_a_port_has_an_address_for_who_asks_for_none(self):
+    def test_fork_without_port_has_an_address_without_port(self):
         of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
         change = EnvChange(name="API", source={"fork": {"forkOf": of, "expression": "{{ .Service.Host }}"}})
         env = main_of(made(change, hosts={("shop", "api"): ("f-api.shop.svc", 0)}))["env"]
@@ -266,14 +266,14 @@ class TestServices:
         assert headless["spec"]["clusterIP"] == "None"
 
 
-def test_a_baseline_whose_pods_have_no_labels_has_a_fork_with_its_own():
+def test_fork_of_unlabelled_pods_has_its_own_labels():
     bare = copy.deepcopy(BASELINE)
     del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
     manifest = fork(unit(), bare, IDENTITY, inputs={}, hosts={}, leave=Leave(home=True))
     assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN
 
 
-def test_labels_that_a_patch_adds_where_there_were_none_are_the_forks():
+def test_labels_added_by_a_patch_are_kept():
     bare = copy.deepcopy(BASELINE)
     del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
     added = {"metadata": {"labels": {"mine": "x"}}}

@@ -507,7 +507,7 @@ class TestChance:
         assert passed > 20
         assert refused > 100
 
-    def test_the_oracle_sees_what_is_refused(self):
+    def test_oracle_detects_every_refused_patch(self):
         """Where all is free, each of the table's patches is an escape to it: it is no oracle that cannot fail."""
         blind = {
             key
@@ -527,7 +527,7 @@ class TestChance:
         }
 
 
-def test_what_the_baseline_has_is_its_forks_in_whatever_order_it_is_written():
+def test_volume_of_the_baseline_is_allowed_in_any_key_order():
     volume = {"hostPath": {"type": "Directory", "path": "/var/lib/agent"}, "name": "root"}
     patch = json({"op": "replace", "path": "/spec/template/spec/volumes/0", "value": volume})
     assert forked(patch, of="agent", env=())["spec"]["template"]["spec"]["volumes"] == [volume]

@@ -51,7 +51,7 @@ def told(work, there=None):
     return run(main())
 
 
-def test_its_form_is_kept_with_its_controllers_note_and_nobody_elses():
+def test_form_update_keeps_only_the_controller_revision():
     there = manifest(**{REVISION: "3", "team.example/note": "x"})
     kept, after = told(lambda forks, seen: forks.keep(seen, manifest("2")), there)
     assert kept
@@ -60,7 +60,7 @@ def test_its_form_is_kept_with_its_controllers_note_and_nobody_elses():
     assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "x:2"
 
 
-def test_one_that_has_its_form_is_left_as_it_is():
+def test_fork_with_current_form_is_unchanged():
     kept, after = told(lambda forks, seen: forks.keep(seen, manifest("1", "5")), manifest())
     assert kept
     assert after["metadata"]["annotations"][REPLICAS_ANNOTATION] == "2"
@@ -77,18 +77,18 @@ def test_another_version_than_we_saw_is_not_written_over():
 
 
 @pytest.mark.parametrize(("noted", "replicas"), [("2", 2), ("0", 1), ("", 1), ("many", 1), ("-3", 1), ("9" * 5000, 1)])
-def test_it_is_given_its_pods(noted, replicas):
+def test_release_sets_the_recorded_replicas(noted, replicas):
     let_go, after = told(lambda forks, seen: forks.let_go(seen), manifest(replicas=noted))
     assert (let_go, after["spec"]["replicas"]) == (True, replicas)
 
 
-def test_one_that_bears_no_note_has_one_pod():
+def test_release_without_a_record_sets_one_replica():
     there = manifest()
     del there["metadata"]["annotations"]
     assert told(lambda forks, seen: forks.let_go(seen), there)[1]["spec"]["replicas"] == 1
 
 
-def test_one_that_is_gone_needs_no_change():
+def test_deleted_fork_needs_no_change():
     async def gone(forks, seen):
         assert await forks.remove(seen)
         return [await forks.remove(seen), await forks.let_go(seen), await forks.find("fork", "default")]
@@ -108,7 +108,7 @@ def test_only_ours_is_found_when_it_is_made_again():
             told(lambda forks, _: forks.prepare(manifest()), there)
 
 
-def test_its_service_is_the_same_each_time_and_nobody_elses():
+def test_service_is_found_only_with_its_owner():
     async def main():
         cluster = FakeCluster(seed=1)
         cluster.controllers.settle = lambda: None  # no collector: the owner is not in this cluster
@@ -130,7 +130,7 @@ def test_its_service_is_the_same_each_time_and_nobody_elses():
 
 
 @pytest.mark.parametrize(("act", "kind"), [("remove", ForkDeployment), ("remove_service", ForkService)])
-def test_what_is_on_its_way_out_needs_nothing(act, kind):
+def test_object_being_deleted_needs_no_request(act, kind):
     """Nothing is asked of the server, and nobody has to look again."""
 
     async def main():

@@ -37,20 +37,20 @@ def route(*told: tuple[str, str, int]):
         ((("Accepted", "False", 2),), "Gateway infra/edge does not take it: Why: so", True),
     ],
 )
-def test_it_works_once_its_gateway_has_taken_it_as_it_is_now(told, lack, refused):
+def test_preview_is_ready_once_its_gateway_accepts_it(told, lack, refused):
     found = lacking(route(*told), EDGE)
     assert (found and found.message) == lack
     assert bool(found and found.refused) is refused
 
 
-def test_nobody_elses_is_ever_called_so():
+def test_preview_host_names_are_unique():
     names = {host_name(EDGE, "box", uid, endpoint) for uid in ("u", "v") for endpoint in ("site", "api")}
     assert len(names) == 4
     assert host_name(EDGE, "box", "u", "site") == f"{label('box', 'u', 'site')}.preview.example.org"
     assert label("box", "u", "site").startswith("site-box")
 
 
-def test_its_address_names_a_port_where_that_is_not_the_usual_one():
+def test_preview_url_names_an_unusual_port():
     assert EDGE.url("a.example") == "http://a.example"
     assert EDGE._replace(scheme="https", port="8443").url("a.example") == "https://a.example:8443"
 

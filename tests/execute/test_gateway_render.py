@@ -76,7 +76,7 @@ def stored(manifest, **more):
 
 
 class TestObjects:
-    def test_a_name_stands_behind_the_others_and_is_new_for_a_new_one(self):
+    def test_route_name_sorts_after_its_baseline_and_is_unique(self):
         """Of two that are equal a Gateway takes the older, then the first in the alphabet: that is the baseline's."""
         name = ours()["metadata"]["name"]
         assert name > "web"
@@ -90,14 +90,14 @@ class TestObjects:
         assert ours(base)["metadata"]["annotations"].keys() == {"dayfly.dev/beside"}
         assert ours(base)["metadata"]["ownerReferences"] == [OWNER]
 
-    def test_of_grpc_no_parameter_is_asked_for(self):
+    def test_grpc_route_has_no_query_match(self):
         """The API server would drop it, and the rule would fit everything."""
         made = beside(GRPC_ROUTES, route(), FORK, LEADS, signs(("k1",), Forms((), "key"))).manifests
         found = [match for each in made for rule in each["spec"]["rules"] for match in rule["matches"]]
         assert found
         assert all(match.keys() == {"headers"} for match in found)
 
-    def test_of_http_it_is(self):
+    def test_http_route_has_a_query_match(self):
         found = [match for rule in ours(forms=Forms((), "key"))["spec"]["rules"] for match in rule["matches"]]
         assert [match["queryParams"][0]["name"] for match in found if "queryParams" in match] == ["key"]
 
@@ -126,7 +126,7 @@ class TestObjects:
         found = leading(every, {"app": "web", "tier": "front"})
         assert [each.metadata.name for each in found] == ["exact", "wide"]
 
-    def test_where_matches_are_left_out_that_is_told(self):
+    def test_omitted_matches_are_reported(self):
         all_signs = signs(("k1",), PLAIN)
         fits = MOST_MATCHES // len(all_signs)
         whole, some = (
@@ -138,7 +138,7 @@ class TestObjects:
 
 
 class TestElsewhere:
-    def test_routes_of_other_namespaces_have_nothing_of_ours_beside_them(self):
+    def test_route_in_another_namespace_to_the_same_service_is_found(self):
         def led(name, *refs, namespace="other"):
             about = AnnotatedMeta(name=name, namespace=namespace)
             return RouteObject(metadata=about, spec={"rules": [{}, {"backendRefs": list(refs)}]})
@@ -171,7 +171,7 @@ class TestElsewhere:
 class TestDiffering:
     """What others have added to one of ours is left."""
 
-    def test_what_others_add_is_no_difference_and_what_they_change_is(self):
+    def test_foreign_additions_are_no_difference_but_changes_are(self):
         manifest = ours()
         seen = stored(manifest)
         meta = seen.metadata
@@ -211,7 +211,7 @@ class TestTaken:
         assert read.is_newest(seen)
         assert read.taken_at(seen) == 1767225600000
 
-    def test_it_is_taken_since_the_last_took_it_and_who_says_nothing_yet_does_not_count(self):
+    def test_route_is_accepted_since_its_last_parent_accepted(self):
         """Beside the Gateways of the other one more may have heard of ours."""
         silent = Parent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
         assert not silent.holds("Accepted")
@@ -234,13 +234,13 @@ class TestTaken:
             ([parent(ResolvedRefs="False")], "Why: so", True),
         ],
     )
-    def test_what_is_lacking(self, parents, says, refused):
+    def test_missing_acceptance_is_explained(self, parents, says, refused):
         base = route(parents=[parent()])
         found = read.lacking(stored(ours(base), parents=parents), base)
         assert found is not None
         assert says in found.message
         assert found.refused == refused
 
-    def test_what_a_gateway_has_against_the_other_it_may_have_against_ours(self):
+    def test_condition_shared_with_the_baseline_is_not_missing(self):
         base = route(parents=[parent(ResolvedRefs="False"), parent("shut", Accepted="False")])
         assert read.lacking(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None

@@ -65,7 +65,7 @@ class TestCopies:
         assert rules[0]["filters"] == filters
         assert rules[0]["backendRefs"] == [FORK | {"filters": filters}]
 
-    def test_whoever_shares_a_rule_with_the_baseline_gets_nothing_of_it(self):
+    def test_copied_rule_sends_everything_to_the_fork(self):
         base = [{"backendRefs": [WEB | {"weight": 9}, CANARY | {"weight": 1}]}]
         (rules,) = copy(base).objects
         assert rules[0]["backendRefs"] == [FORK | {"weight": 9}]
@@ -80,7 +80,7 @@ class TestCopies:
         ],
         ids=["another", "nothing", "elsewhere", "no Service"],
     )
-    def test_what_does_not_lead_to_the_baseline_is_left(self, ref):
+    def test_rule_without_the_baseline_is_not_copied(self, ref):
         assert copy([{"backendRefs": [ref]}]).objects == ()
 
     def test_its_own_namespace_may_be_named(self):
@@ -105,7 +105,7 @@ class TestCopies:
         led = [rule["backendRefs"] for rules in made.objects for rule in rules]
         assert led == ([[CANARY], [FORK]] if shielded else [[FORK]])
 
-    def test_of_two_that_are_alike_the_first_is_chosen(self):
+    def test_first_of_equal_rules_is_chosen(self):
         baseline, canary = {"backendRefs": [WEB]}, {"backendRefs": [CANARY]}
         for rules, led in (([canary, baseline], [[CANARY], [FORK]]), ([baseline, canary], [[FORK]])):
             assert [rule["backendRefs"] for made in copy(rules).objects for rule in made] == led
@@ -145,7 +145,7 @@ class TestLimits:
         made = copy([{"backendRefs": [WEB], "matches": [{"headers": headers}]}], signs=SIGNS_OF_KEY[:2])
         assert made == Copied((), (0,))
 
-    def test_a_header_that_is_asked_for_already_is_not_asked_for_twice(self):
+    def test_existing_header_match_is_not_duplicated(self):
         match = {"headers": [{"name": "Baggage", "value": "v"}]}
         (rules,) = copy([{"backendRefs": [WEB], "matches": [match]}]).objects
         assert [each["headers"][1:] for each in rules[0]["matches"]] == [
@@ -216,7 +216,7 @@ class TestMeaning:
         assert choose(routes(base, copy(base)), asked) == choose(routes(base), asked)
 
     @given(rules, requests, st.sampled_from(KEYED))
-    def test_with_a_key_the_fork_answers_for_the_baseline_and_for_nobody_else(self, base, request, carried):
+    def test_request_with_a_key_reaches_the_fork_or_as_before(self, base, request, carried):
         asked = with_key(request, carried)
         before, now = choose(routes(base), asked), choose(routes(base, copy(base)), asked)
         if before is None:

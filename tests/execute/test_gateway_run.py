@@ -42,7 +42,7 @@ def listed(*items):
 
 
 class TestMaking:
-    async def test_it_is_made_once_the_server_would_keep_it_so(self):
+    async def test_route_is_created_after_a_matching_dry_run(self):
         client, made = Client(create=[route(), route(labels={"made": "it"})]), route(labels={"made": "it"})
         assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == made
         assert client.asked("create") == [("HTTPRoute", MANIFEST, "shop", DRY), ("HTTPRoute", MANIFEST, "shop", REAL)]
@@ -56,14 +56,14 @@ class TestMaking:
             [{"matches": [{"headers": HEADERS, "queryParams": [{"name": "a"}]}]}, {}],
         ],
     )
-    async def test_it_is_not_made_where_it_would_be_kept_in_another_form(self, kept):
+    async def test_route_altered_by_the_dry_run_is_not_created(self, kept):
         client = Client(create=route(kept))
         with pytest.raises(AlteredRouteError, match="would keep HTTPRoute web-1 without some"):
             await Routes(client).make(HTTP_ROUTES, MANIFEST)
         assert len(client.done) == 1
 
     @pytest.mark.parametrize("fault", [refusal(errors.AlreadyExists), errors.OutcomeUnknown("POST /x", "no")])
-    async def test_one_that_an_earlier_try_has_made_is_found(self, fault):
+    async def test_route_created_by_an_earlier_attempt_is_found(self, fault):
         client = Client(create=[route(), fault], find=route())
         assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == route()
         assert client.asked("find") == [("HTTPRoute", "web-1", "shop", {})]
@@ -72,7 +72,7 @@ class TestMaking:
             await Routes(client).make(HTTP_ROUTES, MANIFEST)
 
     @pytest.mark.parametrize("owner", ["another", ""])
-    async def test_one_of_somebody_else_is_left_alone(self, owner):
+    async def test_route_of_another_owner_is_left_unchanged(self, owner):
         client = Client(create=refusal(errors.AlreadyExists), find=route(owner=owner))
         with pytest.raises(ForeignRouteError, match="HTTPRoute shop/web-1 exists and does not belong to Dayfly"):
             await Routes(client).make(HTTP_ROUTES, MANIFEST)
@@ -108,20 +108,20 @@ class TestRemoving:
         assert await Routes(client).remove(HTTP_ROUTES, route()) is gone
         assert client.asked("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
 
-    async def test_one_that_goes_already_is_not_asked_to_again(self):
+    async def test_route_being_deleted_is_not_deleted_again(self):
         client = Client()
         assert await Routes(client).remove(HTTP_ROUTES, route(deletion_timestamp="2026-01-01T00:00:00Z")) is True
         assert client.done == []
 
 
 class TestAsking:
-    async def test_those_that_lead_to_a_fork_are_found_by_their_labels(self):
+    async def test_routes_of_a_fork_are_found_by_label(self):
         client = Client(list_all=listed(route()))
         assert await Routes(client).left(HTTP_ROUTES, "box", "web", "shop") == [route()]
         [(_, namespace, more)] = client.asked("list_all")
         assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
 
-    async def test_where_the_kind_is_not_served_there_are_none(self):
+    async def test_unserved_route_kind_has_no_routes(self):
         assert await Routes(Client(list_all=refusal(errors.NotServed))).left(HTTP_ROUTES, "box", "web", "shop") == []
 
     @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ class TestAsking:
         assert (namespace, more) == ("shop", {"labels": "kubernetes.io/service-name=f-web"})
 
     @pytest.mark.parametrize("fault", [errors.NotServed, errors.Forbidden])
-    async def test_where_that_cannot_be_told_it_is_taken_for_so(self, fault):
+    async def test_fork_with_unreadable_endpoints_counts_as_answering(self, fault):
         assert await Routes(Client(list_all=refusal(fault))).answers("f-web", "shop") is True

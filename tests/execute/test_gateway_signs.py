@@ -10,7 +10,7 @@ KEY = "k7xw0q1m2n3p4"
 FORMS = Forms(("x-team-key",), "sd")
 
 
-def test_every_form_is_asked_for():
+def test_every_key_form_is_matched():
     found = signs((KEY,), FORMS)
     headers = [routing_keys.BAGGAGE, routing_keys.TRACESTATE, *routing_keys.PLAIN, "x-team-key"]
     assert [sign.name for sign in found] == [*headers, "sd"]
@@ -18,7 +18,7 @@ def test_every_form_is_asked_for():
     assert all(sign.pattern for sign in found)
 
 
-def test_what_is_sent_is_known_again():
+def test_injected_headers_are_matched():
     found = {sign.name: sign.value for sign in signs((KEY, "other"), FORMS)}
     for name, value in routing_keys.injected(KEY):
         assert re.fullmatch(found[name], f"a=b, {value}")

@@ -29,7 +29,7 @@ def test_only_while_they_live():
     assert set(generations(State.DONE).values()) == {"newest"}
 
 
-def test_a_unit_of_which_no_form_is_recorded_has_that_which_is_wished_for():
+def test_unit_without_recorded_form_has_the_desired_one():
     """Ledgers of the days before there were any."""
     plan = seal((), (ROUTE,))
     record = UnitRecord(attempt=1, state=State.CLAIMED)

@@ -42,7 +42,7 @@ def plan_of(read):
 
 
 class TestResolving:
-    def test_what_was_told_is_named_and_what_was_not_is_absent(self):
+    def test_known_inputs_are_referenced_and_others_absent(self):
         unit = step("seed", reads(), UnitInput(name="own", value="v"), UnitInput(name="none"))
         found = resolve(run_with(make=made()), unit, "db", cleans=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url"), "own": b"v", "none": None}
@@ -51,12 +51,12 @@ class TestResolving:
         assert none.absent == ["url", "none"]
 
     @pytest.mark.parametrize("resource", ["", "db"])
-    def test_who_tells_it_may_be_of_another_resource(self, resource):
+    def test_input_may_come_from_another_resource(self, resource):
         found = resolve(run_with(make=made()), step("x", reads(resource=resource)), "app", cleans=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url") if resource else None}
 
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
-    def test_what_is_being_made_counts_as_there_whatever_was_told_before(self, state):
+    def test_input_of_a_running_step_counts_as_present(self, state):
         found = resolve(run_with(make=made(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", cleans=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url")}
 
@@ -113,7 +113,7 @@ def mute(_):
 
 
 class TestForks:
-    def test_what_a_fork_tells_is_as_good_as_a_constant(self):
+    def test_fork_value_resolves_like_a_constant(self):
         asked = []
 
         def tell(value):
@@ -124,7 +124,7 @@ class TestForks:
         assert (found.sources, found.absent, found.unfit) == ({"where": b"10.0.0.1"}, [], {})
         assert asked == [told().fork]
 
-    def test_what_it_cannot_tell_now_keeps_a_step_waiting_and_no_cleanup(self):
+    def test_missing_fork_value_blocks_a_step_but_no_cleanup(self):
         with pytest.raises(UntoldError, match="it has no port"):
             resolve(run_with(), step("warm", told()), "", cleans=False, forks=mute)
         found = resolve(
@@ -133,7 +133,7 @@ class TestForks:
         assert found.sources == {"where": None, "own": b"v"}
         assert (found.absent, found.unfit) == (["where"], {"where": "it has no port"})
 
-    def test_without_anybody_to_ask_nothing_is_known_and_nothing_said(self):
+    def test_fork_value_without_a_source_is_absent_without_remark(self):
         found = resolve(run_with(), step("warm", told()), "", cleans=False)
         assert (found.absent, found.unfit) == (["where"], {})
 
@@ -147,7 +147,7 @@ class TestForks:
         in_file = step("warm", told(path="/where"))
         assert resolve(run_with(), in_file, "", cleans=False, forks=lambda _: value).unfit == {}
 
-    def test_it_is_said_as_long_as_a_hook_is_yet_to_read_it(self):
+    def test_missing_fork_value_is_remarked_until_its_hook_has_run(self):
         plan = seal((Lifecycle(target=TARGET, pre_stop=(step("drain", told()),)),))
         fork = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation="g")
 
@@ -170,7 +170,7 @@ class TestPlans:
         assert not is_fit(run, plan.steps["db/seed"])
         assert is_fit(run, plan.steps["db/drop"])
 
-    def test_what_is_passed_as_absent_is_said_of_a_run_that_closes(self):
+    def test_absent_input_is_remarked_on_a_closing_run(self):
         plan, bad = plan_of(reads()), made(text=False)
         assert remarks(plan, run_with(make=bad)) == {}
         assert remarks(plan, run_with(make=made(), phase=Phase.CLOSED)) == {}
@@ -178,7 +178,7 @@ class TestPlans:
         assert unit == "db/drop"
         assert said.endswith("; it is passed as absent")
 
-    def test_outputs_are_complete_once_all_that_creates_its_resource_has_succeeded(self):
+    def test_outputs_are_complete_once_all_create_steps_succeeded(self):
         plan, ended = plan_of(reads()), UnitRecord(attempt=1, state=State.DONE, outcome="failed")
         assert not is_complete(plan, run_with(make=made()), "db")
         assert not is_complete(plan, run_with(make=made(), seed=ended), "db")

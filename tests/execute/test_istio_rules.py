@@ -77,7 +77,7 @@ def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
                 assert keyed == plain, (rules, call)
 
 
-def test_weaving_again_changes_nothing_and_taking_out_leaves_what_was_there():
+def test_weaving_is_idempotent_and_fully_reversible():
     chance = random.Random(4)
     for _ in range(200):
         rules = chance.sample(POOL, 5)
@@ -98,7 +98,7 @@ def test_one_fork_is_taken_out_or_all_of_a_run():
     assert without(marked, run="a") == marked[2:]
 
 
-def test_of_several_keys_that_of_the_oldest_counts_whoever_came_first():
+def test_oldest_key_wins_in_any_weaving_order():
     both = {"baggage": f"sd-routing-key={KEY},sd-routing-key={OTHER}"}
     old, new = thread(KEY, born=5, fork="f-old"), thread(OTHER, born=40, fork="f-new")
     for order in ((old, new), (new, old)):
@@ -108,7 +108,7 @@ def test_of_several_keys_that_of_the_oldest_counts_whoever_came_first():
         assert answer(made, Call(headers=both)) == "f-old"
 
 
-def test_all_that_a_rule_sends_to_the_baseline_and_beside_it_is_the_forks():
+def test_copied_rule_sends_only_to_the_fork():
     rule = {"route": [{**to("web", subset="v1", port={"number": 81}), "weight": 90}, {**to("canary"), "weight": 10}]}
     [copy, kept] = woven([rule], thread(), NS).rules
     assert copy["route"] == [to("f-web", port={"number": 81})]
@@ -205,7 +205,7 @@ def test_a_forks_host_is_said_as_its_baselines_was():
         ({}, False),
     ],
 )
-def test_whose_calls_go_by_a_virtual_service(spec, covered):
+def test_virtual_service_covers_the_service_by_its_hosts(spec, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=NS), spec)
     assert covers(seen, ServiceRef("web", NS)) is covered
 
@@ -221,12 +221,12 @@ def test_whose_calls_go_by_a_virtual_service(spec, covered):
         (["other", "another"], NS, False),
     ],
 )
-def test_one_that_is_kept_to_another_namespace_is_not_for_a_services_callers(where, namespace, covered):
+def test_virtual_service_covers_by_its_export_namespaces(where, namespace, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=namespace), {"hosts": ["*"], "exportTo": where})
     assert covers(seen, ServiceRef("web", NS)) is covered
 
 
-def test_the_oldest_comes_first_and_what_goes_counts_no_more():
+def test_virtual_services_are_ordered_by_age_without_ending():
     def service(name, at, **meta):
         return VirtualService(WrittenMeta(name=name, namespace=NS, creation_timestamp=at, **meta))
 
@@ -240,7 +240,7 @@ def test_the_oldest_comes_first_and_what_goes_counts_no_more():
     assert [each.metadata.name for each in in_order(every)] == ["new", "c", "a", "b"]
 
 
-def test_what_dayfly_has_written_last_is_known_by_who_has_written():
+def test_last_write_is_read_from_our_field_manager():
     def written(*writes):
         return written_at(VirtualService(WrittenMeta(name="v", namespace=NS, managed_fields=list(writes) or None)))
 
@@ -250,7 +250,7 @@ def test_what_dayfly_has_written_last_is_known_by_who_has_written():
 
 
 @pytest.mark.parametrize("time", ["10000-01-01T13:59:59Z", "x", "9999-12-31T23:59:59-14:00"])
-def test_a_moment_of_writing_that_cannot_be_read_is_none_that_has_been(time):
+def test_unreadable_write_time_counts_as_in_the_future(time):
     """Whoever may write one may say of it what Dayfly has written; a server keeps 14 hours more than Python has."""
     forged = WrittenMeta(name="v", namespace=NS, managed_fields=[Write("dayfly", time)])
     assert written_at(VirtualService(forged)) > 1 << 50

@@ -47,7 +47,7 @@ def refusal(kind):
 class TestSharing:
     """The one that all forks of a Service share."""
 
-    async def test_it_is_made_with_the_rules_in_it_once_the_server_would_keep_them_so(self):
+    async def test_virtual_service_is_created_after_a_matching_dry_run(self):
         client = Client(find=None, create=stored(OURS, *shared(KEY, "web")["spec"]["http"]))
         await VirtualServices(client).share(KEY, "web", OWNER, put_in)
         (_, manifest, *of, more), (_, again, *_, last) = client.asked("create")
@@ -58,18 +58,18 @@ class TestSharing:
         assert manifest["spec"] == {"hosts": ["web"], "http": [OURS, THEIRS]}
         assert shared_name("web") != shared_name("api")
 
-    async def test_it_is_not_made_where_they_would_be_kept_in_another_form(self):
+    async def test_virtual_service_altered_by_the_dry_run_is_not_created(self):
         client = Client(find=None, create=stored({**OURS, "match": None}, THEIRS))
         with pytest.raises(AlteredRulesError, match="would keep VirtualService shop/mesh without some"):
             await VirtualServices(client).share(KEY, "web", OWNER, put_in)
         assert len(client.asked("create")) == 1
 
-    async def test_one_of_somebody_else_by_that_name_is_left_alone(self):
+    async def test_virtual_service_of_another_owner_is_left_unchanged(self):
         with pytest.raises(ForeignVirtualServiceError, match="VirtualService shop/mesh exists and does not belong"):
             await VirtualServices(Client(find=stored(THEIRS))).share(KEY, "web", OWNER, put_in)
 
     @pytest.mark.parametrize("known", [True, False])
-    async def test_into_one_that_a_peer_has_made_they_are_put_and_it_is_its_owners_too(self, known):
+    async def test_shared_virtual_service_gets_rules_and_owner_of_a_peer(self, known):
         peer = OwnerReference(api_version="apps/v1", kind="Deployment", name="api", uid="api-uid", controller=True)
         own = OwnerReference(api_version="apps/v1", kind="Deployment", name="web", uid="web-uid")
         seen = stored(THEIRS, ours=True, owners=[peer, own] if known else [peer])
@@ -90,7 +90,7 @@ class TestSharing:
             "blockOwnerDeletion": False,
         }
 
-    async def test_where_all_is_so_already_nothing_is_written(self):
+    async def test_current_virtual_service_is_not_written(self):
         own = OwnerReference(api_version="apps/v1", kind="Deployment", name="web", uid="web-uid")
         client = Client(find=stored(OURS, THEIRS, ours=True, owners=[own]))
         await VirtualServices(client).share(KEY, "web", OWNER, lambda rules: rules)
@@ -111,18 +111,18 @@ class TestChanging:
         [None, stored(THEIRS, deletion_timestamp="2026-01-01T00:00:00Z"), refusal(errors.NotServed)],
         ids=["gone", "ending", "its kind is served no more"],
     )
-    async def test_one_that_is_gone_needs_none(self, found):
+    async def test_missing_virtual_service_needs_no_change(self, found):
         client = Client(find=found)
         await VirtualServices(client).change(KEY, put_in)
         assert len(client.done) == 1
 
-    async def test_what_would_be_kept_in_another_form_is_not_written(self):
+    async def test_change_altered_by_the_dry_run_is_not_written(self):
         client = Client(find=stored(THEIRS), patch=stored(THEIRS))
         with pytest.raises(AlteredRulesError):
             await VirtualServices(client).change(KEY, put_in)
         assert len(client.asked("patch")) == 1
 
-    async def test_what_is_somebody_elses_stays_as_it_is(self):
+    async def test_change_that_drops_foreign_rules_is_not_written(self):
         client = Client(find=stored(THEIRS))
         with pytest.raises(AssertionError, match="stays as it is"):
             await VirtualServices(client).change(KEY, lambda _rules: [OURS])
@@ -142,13 +142,13 @@ class TestChanging:
 
 
 class TestAsking:
-    async def test_those_with_rules_for_a_fork_are_found(self):
+    async def test_virtual_services_with_rules_for_a_fork_are_found(self):
         other = {**OURS, "name": Mark(1, "box", "api").name(0)}
         client = Client(list_all=type("Listing", (), {"items": [stored(THEIRS), stored(OURS), stored(other)]}))
         assert await VirtualServices(client).left("box", "web", "shop") == [stored(OURS)]
         assert await VirtualServices(client).left("other", "web", "shop") == []
         assert client.asked("list_all")[0][1] == "shop"
 
-    async def test_where_the_kind_is_not_served_there_are_none(self):
+    async def test_unserved_virtual_service_kind_has_none(self):
         client = Client(list_all=refusal(errors.NotServed))
         assert await VirtualServices(client).left("box", "web", "shop") == []

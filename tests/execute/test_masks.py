@@ -39,20 +39,20 @@ def test_the_forms_are_those_that_are_printed():
         ("a\x1b\b/\f", r"a\u001b\b/\f"),
     ],
 )
-def test_it_is_found_in_json_whoever_has_written_that(value, printed):
+def test_value_is_masked_in_every_json_escape(value, printed):
     assert overwritten(f'"{printed}"'.encode(), [value.encode()]).strip(b'"').strip(b"*") == b""
 
 
-def test_what_is_no_text_is_found_as_bytes():
+def test_binary_value_is_masked_as_bytes():
     assert overwritten(b"<\xff\xfe\xfd\xfc>", [b"\xff\xfe\xfd\xfc"]) == b"<****>"
 
 
-def test_of_several_lines_those_that_are_long_enough():
+def test_long_lines_of_a_value_are_masked_separately():
     assert overwritten(b"  AAAABBBB\nend AAAABBB\n", [b"-----BEGIN\n AAAABBBB\nend"]) == b"  ********\nend AAAABBB\n"
 
 
 @pytest.mark.parametrize("value", [b"", b"abc", b"abc\n\n", b"x" * 70_000])
-def test_what_is_too_short_or_too_long_masks_nothing(value):
+def test_too_short_or_too_long_value_is_not_masked(value):
     assert overwritten(b"abc" + value, [value]) == b"abc" + value
 
 
@@ -70,7 +70,7 @@ def test_a_log_that_begins_within_a_value():
 
 
 @pytest.mark.parametrize("at", range(1, len(SECRET) - LEAST + 1))
-def test_wherever_within_a_value_a_log_begins_the_rest_of_it_is_masked(at):
+def test_rest_of_a_value_at_a_cut_log_start_is_masked(at):
     assert overwritten(SECRET[at:] + b" x", [SECRET], cut=True) == b"*" * (len(SECRET) - at) + b" x"
 
 
@@ -85,13 +85,13 @@ HOSTILE = {
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("case", HOSTILE)
-def test_no_step_chooses_what_its_masking_costs(case):
+def test_masking_cost_is_bounded_for_hostile_logs(case):
     """All runs wait meanwhile. It takes some tenths of a second; a minute where the forms are one expression."""
     log, value, cut = HOSTILE[case]
     assert len(overwritten(log, [value], cut=cut)) == len(log)
 
 
-def test_what_may_be_the_end_of_a_value_is_taken_for_it():
+def test_longest_possible_rest_of_a_value_is_masked():
     """After so many beginnings that were none."""
     value = b"aaaab" * 200 + b"c"
     masked = overwritten(b"aaaab" * 100 + b"x" * 2_000, [value], cut=True)

@@ -9,7 +9,7 @@ from dayfly.spec.lifecycle import Exec, Kind, Object, Unit, WebhookUnit
 
 
 @pytest.mark.parametrize(("wished", "found"), [("team", "team"), ("", RUNNERS), ("signadot", RUNNERS)])
-def test_a_unit_of_any_kind_lies_where_it_wishes_or_among_the_runners(wished: str, found: str):
+def test_namespace_is_the_requested_one_or_the_runners(wished: str, found: str):
     units = (
         Unit(name="a", kind=Kind.EXEC, exec=Exec(script="", namespace=wished)),
         Unit(name="b", kind=Kind.WEBHOOK, webhook=WebhookUnit(request={}, namespace=wished)),

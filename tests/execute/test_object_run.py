@@ -37,7 +37,7 @@ class TestKinds:
         ServedKind(name="zones", kind="Zone"),
     )
 
-    async def test_it_is_asked_for_once_a_minute(self):
+    async def test_kind_discovery_is_cached_for_a_minute(self):
         now = [5.0]
         client = Client(kinds=self.SERVED)
         objects = ObjectClient(client, clock=lambda: now[0])
@@ -45,7 +45,7 @@ class TestKinds:
             assert (await objects.kind("queues.dev/v1", "Topic")).plural == "topics"
             assert len(client.done) == asked
 
-    async def test_what_is_not_served_or_lies_in_no_namespace_is_said(self):
+    async def test_unserved_or_cluster_scoped_kind_is_refused(self):
         client = Client(kinds=[self.SERVED, self.SERVED, UNSERVED])
         objects = ObjectClient(client)
         for kind, words, scope in (
@@ -59,7 +59,7 @@ class TestKinds:
 
 
 class TestLooking:
-    async def test_one_whose_kind_is_served_no_more_is_out_of_sight(self):
+    async def test_kind_no_longer_served_is_discovered_again(self):
         """And how the kind is served is asked anew."""
         client = Client(kinds=TestKinds.SERVED, find=UNSERVED)
         objects = ObjectClient(client)
@@ -84,14 +84,14 @@ class TestLooking:
             (Secret(metadata=AnnotatedMeta(name="s"), data={"a": b"1"}), {"a": b"1"}),
         ],
     )
-    async def test_what_a_secret_holds(self, found, holds):
+    async def test_secret_is_read_as_its_data(self, found, holds):
         client = Client(find=found)
         assert await ObjectClient(client).secret("s", "shop") == holds
         assert client.done[0] == ACTING
 
 
 class TestChanging:
-    async def test_a_webhook_that_cannot_be_asked_in_vain_refuses_nothing(self):
+    async def test_webhook_without_dry_run_support_refuses_nothing(self):
         free = {"patch": GONE, "delete": GONE}
         refused = refusal(errors.Refused, "it does not support dry run")
         await ObjectClient(Client(create=refused, **free)).try_out(TOPIC, WRITTEN)
@@ -99,7 +99,7 @@ class TestChanging:
             await ObjectClient(Client(create=refusal(errors.Refused), **free)).try_out(TOPIC, WRITTEN)
 
     @pytest.mark.parametrize("answer", [None, refusal(errors.NotFound), refusal(errors.Conflict)])
-    async def test_one_that_is_another_by_now_is_left_alone(self, answer):
+    async def test_replaced_object_is_left_unchanged(self, answer):
         client = Client(patch=answer, delete=answer)
         await ObjectClient(client).change(TOPIC, FOUND, {"a": 1})
         for unchanged in (False, True):
@@ -110,7 +110,7 @@ class TestChanging:
         assert client.asked("delete")[0][-1]["propagation"] is Propagation.FOREGROUND
         assert client.done.count(ACTING) == 3
 
-    async def test_one_that_goes_already_is_not_asked_to_again(self):
+    async def test_object_being_deleted_is_not_deleted_again(self):
         client = Client()
         await ObjectClient(client).delete(TOPIC, {"metadata": {**META, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         assert client.done == []
@@ -118,23 +118,23 @@ class TestChanging:
 
 class TestLettingGo:
     @pytest.mark.parametrize("found", [FOUND, {"metadata": {**META, "finalizers": ["other"]}}])
-    async def test_one_that_is_not_held_is_left_alone(self, found):
+    async def test_object_without_our_finalizer_is_left_unchanged(self, found):
         client = Client()
         await ObjectClient(client).let_go(TOPIC, found)
         assert client.done == []
 
     @pytest.mark.parametrize("seen", [None, {"metadata": {**META, "uid": "another"}}, FOUND])
-    async def test_what_is_gone_or_another_or_done_by_now_is_as_good(self, seen):
+    async def test_finalizer_of_a_gone_or_replaced_object_needs_no_retry(self, seen):
         await ObjectClient(Client(patch=GONE)).let_go(TOPIC, HELD)
         client = Client(patch=refusal(errors.Invalid), find=seen)
         await ObjectClient(client).let_go(TOPIC, HELD)
         assert len(client.asked("patch")) == 1
 
-    async def test_one_whose_kind_is_served_no_more_is_still_held(self):
+    async def test_object_of_unserved_kind_is_still_held(self):
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
             await ObjectClient(Client(patch=UNSERVED)).let_go(TOPIC, HELD)
 
-    async def test_in_another_place_it_is_tried_again_and_in_the_end_that_is_said(self):
+    async def test_moved_finalizer_is_removed_after_retries_or_raises(self):
         moved = {"metadata": {**META, "finalizers": [FINALIZER]}}
         client = Client(patch=[refusal(errors.Conflict), None], find=moved)
         await ObjectClient(client).let_go(TOPIC, HELD)

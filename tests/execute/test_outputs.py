@@ -63,7 +63,7 @@ def test_all_of_them_together_have_a_limit(kind, more, fits):
     ("outcome", "before", "said"),
     [("succeeded", "", ""), ("succeeded", "input i has", "input i has; "), ("failed", "code 1", "code 1; ")],
 )
-def test_who_cleans_up_has_done_so_whatever_it_tells(kind, outcome, before, said):
+def test_delete_step_with_too_many_outputs_still_succeeds(kind, outcome, before, said):
     """It would be tried again for ever, and could not tell less. What it has told is not kept."""
     kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=RUN_OUTPUT_LIMIT))
     fact = end(kind=kind, outcome=outcome, gone=4)
@@ -76,7 +76,7 @@ def test_who_cleans_up_has_done_so_whatever_it_tells(kind, outcome, before, said
     assert within_limit(ledger, found, cleans=("drop",)) == found, "seen once more it is the same"
 
 
-def test_of_two_that_end_at_once_the_second_may_be_too_much():
+def test_second_of_two_large_results_may_exceed_the_limit():
     half = RUN_OUTPUT_LIMIT // 2 + 1
     facts = {("a", 1): end(o=half), ("b", 1): end(o=half)}
     found = within_limit(run(a=CLAIMED, b=CLAIMED), facts)
@@ -87,7 +87,7 @@ def test_of_two_that_end_at_once_the_second_may_be_too_much():
     ("outcome", "name", "fits"),
     [("succeeded", "new", True), ("failed", "old", True), ("failed", "new", False)],
 )
-def test_a_success_replaces_what_was_told_before_and_a_failure_only_by_name(outcome, name, fits):
+def test_success_replaces_outputs_but_failure_adds_to_them(outcome, name, fits):
     before = UnitRecord(attempt=2, state=State.CLAIMED, outputs=outputs(old=RUN_OUTPUT_LIMIT - 10))
     fact = end(outcome=outcome, **{name: 100})
     [found] = within_limit(run(a=before), {("a", 2): fact}).values()
@@ -102,7 +102,7 @@ def test_a_success_replaces_what_was_told_before_and_a_failure_only_by_name(outc
     ],
     ids=["of an earlier attempt", "recorded"],
 )
-def test_what_is_not_recorded_any_more_is_not_measured(record, attempt):
+def test_unrecorded_result_is_not_measured(record, attempt):
     fact = end(o=RUN_OUTPUT_LIMIT + 1)
     assert within_limit(run(a=record), {("a", attempt): fact}) == {("a", attempt): fact}
 

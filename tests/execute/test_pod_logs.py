@@ -29,7 +29,7 @@ def fed(*pieces: bytes) -> Splitter:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_however_it_is_cut_it_tells_the_same(size):
+def test_log_split_anywhere_gives_the_same_result(size):
     log = b"one\n" + MARK * 2 + b"two\n" + sealed()
     found = fed(*(log[at : at + size] for at in range(0, len(log), size)))
     assert bytes(found.tail) == b"one\n" + MARK + b"two\n"
@@ -42,24 +42,24 @@ def test_however_it_is_cut_it_tells_the_same(size):
 @pytest.mark.parametrize(
     "log", [sealed(digest="0" * 64), sealed(DOCUMENT[:-1]), sealed(b"nothing", hashlib.sha256(b"nothing").hexdigest())]
 )
-def test_what_is_not_the_document_that_was_sealed_is_none(log):
+def test_document_that_differs_from_its_seal_is_rejected(log):
     found = fed(log)
     assert not found.whole
     assert (found.field("pod"), found.contents()) == ("", {})
 
 
-def test_what_no_base64_is_none_either():
+def test_invalid_base64_is_rejected():
     assert not fed(MARK + b"=%%\n" + MARK + b"dayfly-end " + DIGEST.encode() + b"\n").whole
 
 
 @pytest.mark.parametrize("stray", [b"%", b" ", b"-"])
-def test_nor_what_is_none_in_one_place(stray):
+def test_stray_character_in_base64_is_rejected(stray):
     """A decoder that passes over it would find the document that was sealed."""
     line = MARK + b"=" + base64.b64encode(DOCUMENT)[:40]
     assert not fed(sealed().replace(line, line + stray)).whole
 
 
-def test_a_document_that_is_begun_anew_replaces_the_one_before():
+def test_restarted_document_replaces_the_one_before():
     assert fed(MARK + b"=Zm9v\n", sealed()).whole
 
 
@@ -107,7 +107,7 @@ LINES = timed(
 )
 
 
-def test_where_none_are_asked_for_a_time_in_front_of_a_line_is_its_own():
+def test_timestamp_is_kept_as_text_without_timed_mode():
     assert bytes(fed(b"2026-01-01T00:00:00Z one\n").tail) == b"2026-01-01T00:00:00Z one\n"
 
 
@@ -122,7 +122,7 @@ def test_the_times_in_front_of_its_lines_are_no_part_of_them(size):
     assert found.whole
 
 
-def test_where_the_beginning_is_not_kept_its_times_are_not():
+def test_dropped_beginning_loses_its_times():
     found = Splitter(timed=True)
     found.feed(timed(("00:00:00.000", b"a" * 40_000 + b"\n"), ("00:00:01.000", b"b" * 40_000 + b"\n")))
     tail, size, times = found.printed()
@@ -132,20 +132,20 @@ def test_where_the_beginning_is_not_kept_its_times_are_not():
     assert found.printed().times == ((0, AT + 2_000),)
 
 
-def test_a_node_whose_clock_is_set_back_says_nothing_older_than_before():
+def test_times_of_a_clock_set_back_are_dropped():
     found = Splitter(timed=True)
     found.feed(timed(("00:00:05.000", b"a\n"), ("00:00:01.000", b"b\n"), ("00:00:06.000", b"c\n")))
     assert found.printed().times == ((0, AT + 5_000), (4, AT + 6_000))
 
 
-def test_what_the_kubelet_says_of_itself_has_no_time_and_stays():
+def test_kubelet_lines_without_times_are_kept():
     found = Splitter(timed=True)
     said = b"failed to open the log\n2026-13-45T99 x\n2026-01-01T00:00:00 y\n1969-12-31T23:59:59Z z\n"
     found.feed(said)
     assert found.printed() == (said, len(said), ())
 
 
-def test_a_line_without_end_has_one_time_and_comes_behind_what_was_before():
+def test_line_without_end_has_one_time():
     found = Splitter(timed=True)
     found.feed(timed(("00:00:00.000", b"first\n"), ("00:00:01.000", b"x" * 1_100_000)))
     found.feed(b"y y\n" + timed(("00:00:02.000", b"z\n")))
@@ -155,7 +155,7 @@ def test_a_line_without_end_has_one_time_and_comes_behind_what_was_before():
     assert times == ((0, AT + 1_000), (TAIL_LIMIT - 2, AT + 2_000))
 
 
-def test_of_so_many_lines_each_has_its_own_time():
+def test_each_line_up_to_the_limit_has_its_own_time():
     found = Splitter(timed=True)
     for number in range(logs.MOST_TIMES):
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))

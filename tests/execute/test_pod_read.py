@@ -69,7 +69,7 @@ def test_a_container_that_could_not_be_started_never_ran(reason):
     assert isinstance(seen(main=ended(reason=reason, startedAt="1970-01-01T00:00:00Z")), NeverRan)
 
 
-def test_one_that_was_started_may_have_run_whatever_it_is_called():
+def test_started_container_may_have_run_whatever_its_reason():
     fact = seen(main=ended(reason="StartError", startedAt=NOW))
     assert isinstance(fact, Ended)
     assert fact.result.reason == "StartError"
@@ -142,7 +142,7 @@ def test_why_it_never_ran_is_said(message, said):
 
 
 @pytest.mark.parametrize(("altered", "kept"), [("", True), ("\n", True), (" ", True), ("!", False), ("\u00e4", False)])
-def test_a_message_into_which_somebody_wrote_is_no_receipt(altered, kept):
+def test_altered_receipt_is_rejected_except_for_line_ends(altered, kept):
     """Line ends are the kubelet's to make."""
     state = sealed("void")
     head, _, body = state["terminated"]["message"].partition("\n")
@@ -154,7 +154,7 @@ NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContain
 
 
 @pytest.mark.parametrize("reason", sorted(reason_catalog.NO_IMAGE | NOT_CREATED))
-def test_a_step_without_its_image_can_be_recalled_until_its_pod_is_deleted(reason):
+def test_step_without_image_is_recallable_until_pod_deletion(reason):
     waiting = {"waiting": {"reason": reason, "message": "no"}}
     assert seen(main=waiting, phase="Pending").recallable
     assert not seen(main=waiting, phase="Pending", deleted=NOW).recallable
@@ -239,7 +239,7 @@ def test_end_of_a_step_does_not_wait_for_its_recall(state):
     assert isinstance(fact, Ended)
 
 
-def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_said():
+def test_end_without_receipt_is_lost_or_the_kernel_reason():
     killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"))
     assert killed.result.reason == "OOMKilled"
     assert seen(main=ended(reason="Error", startedAt="2026-01-01T00:00:00Z")).result.reason == "Lost"
@@ -253,7 +253,7 @@ def test_an_end_with_a_start_and_without_a_receipt_is_lost_or_what_the_kernel_sa
         ("1970-01-01T00:10:01Z", "StartDeadlineExceeded"),
     ],
 )
-def test_what_was_removed_when_its_time_to_start_was_over_says_that(deleted, reason):
+def test_removed_pod_past_its_start_deadline_reports_that(deleted, reason):
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=deleted)
     assert fact.result.reason == reason
     assert ("did not start within 10 min" in fact.result.message) == (reason == "StartDeadlineExceeded")
@@ -269,20 +269,20 @@ def test_what_was_removed_when_its_time_to_start_was_over_says_that(deleted, rea
         ({}, "needed more memory than its limit ("),  # a server before 1.33 does not tell it
     ],
 )
-def test_a_container_that_the_kernel_ended_with_its_runner_wanted_memory(told, message):
+def test_out_of_memory_names_the_limit(told, message):
     killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"), **told)
     assert killed.result.message.startswith(message)
     assert "resources.limits.memory of container main" in killed.result.message
 
 
-def test_a_pod_that_is_over_while_its_container_was_last_seen_running_proves_nothing():
+def test_ended_pod_with_running_container_is_unclear():
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     fact = seen(main=running, phase="Failed")
     assert isinstance(fact, Unclear)
     assert fact.dead_by > 2_000
 
 
-def test_a_pod_refused_by_its_kubelet_never_ran_unless_its_node_was_lost():
+def test_pod_refused_by_the_kubelet_never_ran():
     assert isinstance(seen(phase="Failed", reason="OutOfcpu"), NeverRan)
     assert isinstance(seen(phase="Failed", reason="NodeLost"), Unclear)
     assert isinstance(seen(phase="Failed", reason="NodeLost", node=""), NeverRan), "it never had a node to be lost"
@@ -294,7 +294,7 @@ def test_an_order_that_is_not_there_says_nothing_of_time(metadata):
     assert read.start_before({"metadata": metadata}) == 0
 
 
-def test_an_order_says_until_when_its_step_may_start_and_when_it_must_have_ended():
+def test_order_gives_the_latest_possible_end():
     def ordered(**records):
         told = [(key.replace("_", "-"), str(value).encode()) for key, value in records.items()]
         return {"metadata": {"annotations": {ORDER_ANNOTATION: encode("dayfly-order", told).decode()}}}
@@ -307,19 +307,19 @@ def test_an_order_says_until_when_its_step_may_start_and_when_it_must_have_ended
     assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=20_000)) == 0
 
 
-def test_a_gate_holds_and_a_deleted_gated_or_unplaced_pod_never_runs():
+def test_gated_pod_is_held_and_never_ran_once_deleted():
     assert seen(phase="Pending", node="", gates=[GATE]) == Held(ref="p")
     assert isinstance(seen(phase="Pending", node="", gates=[GATE], deleted=NOW), NeverRan)
     assert isinstance(seen(phase="Pending", node="", deleted=NOW), NeverRan)
 
 
-def test_a_start_before_the_claim_is_told_by_a_clock_that_is_behind():
+def test_start_before_the_claim_counts_from_the_claim():
     fact = seen(main={"running": {"startedAt": "1970-01-01T00:00:00Z"}})
     assert fact == Running(since=RECORD.claimed_at)
 
 
 @pytest.mark.parametrize("state", [{}, {"waiting": {}}])
-def test_a_container_of_which_nothing_is_said_yet_is_starting(state):
+def test_container_without_state_is_starting(state):
     fact = seen(main=state, phase="Pending")
     assert isinstance(fact, Waiting)
     assert (fact.reason, fact.placed, fact.recallable) == ("Starting", True, False)
@@ -331,7 +331,7 @@ def test_a_placed_pod_that_is_pending_proves_nothing():
     assert isinstance(seen(main={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Running)
 
 
-def test_one_that_its_kubelet_has_taken_waits_since_then():
+def test_placed_pod_waits_since_the_kubelet_accepted_it():
     pod = {
         "metadata": {"name": "r", "uid": "p", "creationTimestamp": "1970-01-01T00:00:01Z"},
         "spec": {"nodeName": "n"},
@@ -345,7 +345,7 @@ def test_one_that_its_kubelet_has_taken_waits_since_then():
     assert fact == Waiting(since=360_000, reason="Starting", message="", placed=True)
 
 
-def test_a_placed_pod_waits_since_it_was_placed_not_since_it_was_made_behind_its_gate():
+def test_placed_pod_waits_since_the_scheduler_placed_it():
     """Its kubelet has written nothing yet: when it began is the scheduler's word."""
     pod = {
         "metadata": {"name": "r", "uid": "p", "creationTimestamp": "1970-01-01T00:00:01Z"},
@@ -373,7 +373,7 @@ ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": NOW}}
 
 
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
-def test_a_result_is_no_end_while_another_container_of_its_pod_lives(kind):
+def test_result_is_final_only_after_all_containers_ended(kind):
     """Neither a retry nor a cleanup may begin beside it."""
     for state, over in ((RUNS, False), ({"waiting": {"reason": "x"}}, False), (ENDED, True)):
         status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": sealed("exited")}]}
@@ -383,7 +383,7 @@ def test_a_result_is_no_end_while_another_container_of_its_pod_lives(kind):
         assert read.over(told(status | {"phase": "Failed"})) is over
 
 
-def test_one_that_may_run_for_ever_is_never_late():
+def test_step_without_deadline_is_never_late():
     endless = msgspec.structs.replace(UNIT, timeouts=msgspec.structs.replace(UNIT.timeouts, run_ms=0))
     running = told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
     for now in (2_000, 10**13):
@@ -400,7 +400,7 @@ def test_nothing_of_a_pod_lives_that_was_never_placed():
     assert not read.over(told({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW))
 
 
-def test_why_its_kubelet_refused_a_pod_is_told_as_it_says_it():
+def test_kubelet_refusal_is_reported_in_its_words():
     refused = fact_of(told({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
     assert (refused.reason, refused.message) == ("OutOfcpu", "no room")
     silent = fact_of(told({"phase": "Failed"}))
@@ -416,7 +416,7 @@ def test_why_its_kubelet_refused_a_pod_is_told_as_it_says_it():
         ("1970-01-01T00:10:29Z", 30, "Deleted"),
     ],
 )
-def test_its_grace_is_no_part_of_the_time_that_it_had_to_be_placed(deleted, grace, reason):
+def test_deletion_grace_is_not_counted_as_placement_time(deleted, grace, reason):
     """The moment of its deletion is told with its grace added."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     status = {"phase": "Pending", "conditions": [refusal]}
@@ -424,13 +424,13 @@ def test_its_grace_is_no_part_of_the_time_that_it_had_to_be_placed(deleted, grac
     assert fact_of(told(status, {"nodeName": ""}, **meta)).reason == reason
 
 
-def test_one_that_was_deleted_before_the_scheduler_said_anything_of_it_was_deleted():
+def test_unscheduled_deleted_pod_reports_deletion():
     status = {"phase": "Pending", "conditions": []}
     late = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
     assert fact_of(told(status, {"nodeName": ""}, **late)).reason == "Deleted"
 
 
-def test_a_pod_that_went_a_moment_before_its_time_was_over_was_deleted():
+def test_pod_deleted_just_before_its_deadline_reports_deletion():
     """The server tells whole seconds: the second in which its deletion was asked for counts as over, and no more."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     removed = {"deletionTimestamp": "1970-01-01T00:10:00Z", "deletionGracePeriodSeconds": 0}
@@ -452,7 +452,7 @@ def test_a_deadline_that_is_long_over_is_said_of_its_node():
     assert late.fact.dead_by == 2_000 + UNIT.timeouts.run_ms + UNIT.timeouts.grace_ms + read.SKEW_MS
 
 
-def test_a_pod_that_no_node_takes_says_since_when_and_the_schedulers_own_reason():
+def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW}
     for reason, shown in (("", "Unschedulable"), ("SchedulerError", "SchedulerError")):
         conditions = [refusal | {"reason": reason}]

@@ -125,7 +125,7 @@ def test_its_spec():
     }
 
 
-def test_whose_it_is():
+def test_pod_has_owner_labels_and_annotations():
     meta = made()["metadata"]
     assert (meta["namespace"], meta["finalizers"], meta["ownerReferences"]) == ("jobs", ["dayfly.dev/record"], [OWNER])
     assert meta["labels"] == {
@@ -141,7 +141,7 @@ def test_whose_it_is():
     }
 
 
-def test_what_an_overlay_labels_stays_and_ours_wins():
+def test_overlay_labels_are_kept_but_ours_win():
     overlay = {
         "metadata": {
             "labels": {"team.example/a": "b", "dayfly.dev/run": "other"},
@@ -166,7 +166,7 @@ def test_what_an_overlay_labels_stays_and_ours_wins():
         "apiVersion: v1\nkind: PodTemplate",
     ],
 )
-def test_what_an_overlay_leaves_empty_takes_away_nothing_of_ours(overlay):
+def test_empty_overlay_fields_remove_nothing(overlay):
     exec_ = Exec(script="#!/bin/sh\n", image="x:1")
     laid_over = structs.replace(exec_, pod_template=parse_overlay(overlay))
     plain, found = (made(Unit(name="seed", kind="exec", exec=each), inputs={}) for each in (exec_, laid_over))
@@ -174,7 +174,7 @@ def test_what_an_overlay_leaves_empty_takes_away_nothing_of_ours(overlay):
 
 
 @pytest.mark.parametrize("overlay", [{"metadata": None}, {"spec": None}])
-def test_what_a_stored_document_leaves_empty_does_so_neither(overlay):
+def test_null_fields_of_a_stored_overlay_remove_nothing(overlay):
     """One that was not made of a plugin: nobody has read its template before."""
     plain, found = (
         made(Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1", pod_template=each)), inputs={})
@@ -227,7 +227,7 @@ def test_its_order():
     ]
 
 
-def test_what_only_some_of_them_have():
+def test_optional_pod_fields_depend_on_the_step():
     bare = Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n"))
     other = made(bare, inputs={}, restricted=False, cleaning=True, architecture="arm64", start_before=0)
     assert "image" not in other["spec"]["containers"][0]
@@ -244,7 +244,7 @@ def test_a_script_that_no_pod_can_carry_is_refused():
         made(long, inputs={})
 
 
-def test_what_its_spans_hang_below_is_in_its_order_unless_the_plugin_says_it():
+def test_trace_parent_is_in_the_order_unless_the_plugin_sets_it():
     def variables(manifest):
         return [value for key, value in order(manifest) if key == "env" and value.startswith(b"TRACEPARENT=")]
 
@@ -264,7 +264,7 @@ def test_what_its_spans_hang_below_is_in_its_order_unless_the_plugin_says_it():
 
 
 @pytest.mark.parametrize("said", ["", "no order", "dayfly-order\n"])
-def test_what_is_no_order_is_not_traced(said):
+def test_invalid_order_is_not_traced(said):
     assert not is_traced({"metadata": {"annotations": {"dayfly.dev/order": said}}})
     assert not is_traced({"metadata": {}})
 

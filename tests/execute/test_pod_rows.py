@@ -30,7 +30,7 @@ NOT_THERE = "must be there: Dayfly sets it, and it may not be taken away"
         (PAIR, [], [{}, {"a": None}, {"b": 1}], NOT_THERE),
     ],
 )
-def test_what_fits_and_what_does_not(row, good, bad, said):
+def test_row_accepts_valid_and_rejects_invalid_values(row, good, bad, said):
     assert [list(row(value, "here")) for value in good] == [[]] * len(good)
     for value in bad:
         [(path, problem)] = row(value, "here")
@@ -38,7 +38,7 @@ def test_what_fits_and_what_does_not(row, good, bad, said):
         assert said in problem
 
 
-def test_each_problem_is_told_with_its_place():
+def test_each_problem_has_its_path():
     told = list(rows.each(PAIR, 9)([{"a": 1, "b": 9, "c": 1, "hostPort": 2}, {"a": True}], "spec"))
     assert [path for path, _ in told] == ["spec[0].a", "spec[0].b", "spec[0].c", "spec[0].hostPort"]
     assert "is not among the fields" in told[2][1]

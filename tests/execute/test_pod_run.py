@@ -52,7 +52,7 @@ def prepared(there):
     return run(main())
 
 
-def test_one_that_an_earlier_try_has_made_is_ours():
+def test_pod_created_by_an_earlier_attempt_is_ours():
     assert prepared(MANIFEST) is None
 
 
@@ -67,7 +67,7 @@ def test_one_that_an_earlier_try_has_made_is_ours():
         {"ownerReferences": [OWNER | {"uid": "another"}]},
     ],
 )
-def test_one_that_lacks_what_nobody_else_can_know_is_not(metadata):
+def test_pod_without_our_nonce_is_foreign(metadata):
     with pytest.raises(ForeignPodError, match="default/r-make exists and does not belong to Dayfly"):
         prepared(another(**metadata))
 
@@ -153,11 +153,11 @@ class TestRecall:
             (errors.Invalid("PATCH", "a field", status=422), False),
         ],
     )
-    def test_one_that_has_moved_is_seen_in_the_next_turn_and_where_it_is_refused_there_is_no_way(self, fault, way):
+    def test_moved_pod_is_recalled_later_and_refusal_is_final(self, fault, way):
         assert self.recalled(fault=fault)[0] is way
 
     @pytest.mark.parametrize("how", [{"stored": None}, {"added": (OURS,)}])
-    def test_what_is_gone_or_was_asked_before_needs_nothing(self, how):
+    def test_missing_or_recalled_pod_needs_no_recall(self, how):
         assert self.recalled(**how) == (True, [])
 
     def test_pod_without_the_fallback_image_cannot_be_recalled(self):
@@ -182,18 +182,18 @@ def test_a_log_without_an_end_is_read_again_later():
     run(main())
 
 
-def test_of_a_pod_that_nobody_holds_nothing_is_let_go():
+def test_unheld_pod_needs_no_release():
     gone = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u", deletion_timestamp="2026-01-01T00:00:00Z"))
     run(Pods(None).release(gone))
 
 
-def test_a_pod_without_a_gate_is_let_go_already():
+def test_pod_without_gate_needs_no_ungating():
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
     assert run(Pods(None).let_go(pod)) is True
 
 
 @pytest.mark.parametrize("fault", [errors.NotFound, errors.Conflict, errors.Invalid])
-def test_one_that_is_not_as_it_was_seen_is_not_let_go(fault):
+def test_changed_pod_is_not_ungated(fault):
     gate = SchedulingGate(name=names.GATE)
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"), spec=PodSpec(scheduling_gates=[gate]))
     assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).let_go(pod)) is False

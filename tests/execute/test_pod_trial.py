@@ -37,7 +37,7 @@ def told(*units, plugin="db", **events):
         Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a.example/"})),
     ],
 )
-def test_what_may_be_somewhere_is_not_objected_to(unit):
+def test_admissible_pod_has_no_objections(unit):
     assert told(unit) == []
 
 
@@ -53,7 +53,7 @@ def test_what_may_be_somewhere_is_not_objected_to(unit):
         ),
     ],
 )
-def test_what_may_be_nowhere_is_told_with_its_step(unit, said):
+def test_inadmissible_pod_names_its_step_and_reason(unit, said):
     [found] = told(unit)
     assert found.startswith("the pod of step make may not be made: ")
     assert said in found
@@ -70,7 +70,7 @@ def test_every_step_of_every_event_is_tried():
     assert [each.split()[4] for each in found] == ["a", "c", "d"]
 
 
-def test_what_is_granted_in_a_namespace_is_said_of_that_one():
+def test_grant_is_checked_in_the_namespace_of_the_step():
     account = {"spec": {"serviceAccountName": "admin"}}
     [said] = told(step(namespace="jobs", pod_template=account))
     assert "admin is not granted to plugins in jobs" in said

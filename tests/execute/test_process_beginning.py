@@ -34,7 +34,7 @@ def steps(place):
     return sorted(entry.name for entry in Path(place.steps).iterdir())
 
 
-def test_one_that_was_not_touched_is_the_next_ones(place, beginnings):
+def test_untouched_start_folder_is_reused(place, beginnings):
     first = inode(beginnings.make(attempt(place, 1)))
     assert beginnings.leave(attempt(place, 1), again=True)
     assert not Path(attempt(place, 1).begins).exists()
@@ -52,7 +52,7 @@ def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
     assert {inode(beginnings.make(attempt(place, number))) for number in (3, 4)} == first
 
 
-def test_they_are_nobody_elses_even_where_their_folder_is_made_anew(place, beginnings):
+def test_start_folders_have_mode_0700_after_recreation(place, beginnings):
     Path(place.steps).rmdir()
     path = Path(beginnings.make(attempt(place, 1)))
     assert {each.stat().st_mode & 0o777 for each in (path, path.parent)} == {0o700}
@@ -66,7 +66,7 @@ def test_no_more_wait_than_a_few_steps_at_once_could_use(place, beginnings):
     assert len(steps(place)) == 64
 
 
-def test_one_that_is_gone_already_is_no_trouble(place, beginnings):
+def test_missing_start_folder_is_ignored(place, beginnings):
     Path(beginnings.make(attempt(place, 1))).rmdir()
     assert beginnings.leave(attempt(place, 1), again=True)
     assert beginnings.leave(attempt(place, 2), again=False)
@@ -88,7 +88,7 @@ def come_and_gone(path):
     ],
     ids=["an entry come and gone", "its mode", "its times", "another in its place"],
 )
-def test_one_that_was_touched_goes(place, beginnings, touch):
+def test_touched_start_folder_is_removed(place, beginnings, touch):
     path = Path(beginnings.make(attempt(place, 1)))
     before = path.stat().st_ctime_ns
     # Times of files stand still for some milliseconds on older kernels.
@@ -98,14 +98,14 @@ def test_one_that_was_touched_goes(place, beginnings, touch):
     assert steps(place) == []
 
 
-def test_one_in_which_something_was_left_is_told(place, beginnings):
+def test_start_folder_with_content_is_reported(place, beginnings):
     (Path(beginnings.make(attempt(place, 1))) / "file").touch()
     assert not beginnings.leave(attempt(place, 1), again=True)
     assert steps(place) == ["run.r.a.1"]
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_one_that_cannot_be_removed_is_told(place, beginnings, monkeypatch, again):
+def test_unremovable_start_folder_is_reported(place, beginnings, monkeypatch, again):
     """A step may have mounted something there."""
 
     def refuse(*_):
@@ -119,19 +119,19 @@ def test_one_that_cannot_be_removed_is_told(place, beginnings, monkeypatch, agai
     assert steps(place) == ["run.r.a.1"]
 
 
-def test_one_whose_step_may_have_left_a_process_goes(place, beginnings):
+def test_start_folder_of_a_step_with_processes_is_removed(place, beginnings):
     beginnings.make(attempt(place, 1))
     assert beginnings.leave(attempt(place, 1), again=False)
     assert steps(place) == []
 
 
-def test_one_of_which_another_server_knew_goes(place, beginnings):
+def test_start_folder_of_another_server_is_removed(place, beginnings):
     beginnings.make(attempt(place, 1))
     assert Beginnings(place).leave(attempt(place, 1), again=True)
     assert steps(place) == []
 
 
-def test_one_that_is_there_already_is_left_to_whoever_may_be_at_work_in_it(place, beginnings):
+def test_existing_start_folder_is_kept_for_its_step(place, beginnings):
     beginnings.make(attempt(place, 1))
     beginnings.leave(attempt(place, 1), again=True)
     Path(attempt(place, 2).begins).mkdir()
@@ -139,7 +139,7 @@ def test_one_that_is_there_already_is_left_to_whoever_may_be_at_work_in_it(place
     assert inode(beginnings.make(attempt(place, 2))) == there
 
 
-def test_spare_ones_go_with_the_server_and_those_of_a_killed_one_with_the_next(place, beginnings):
+def test_spare_start_folders_are_removed_on_close_or_next_start(place, beginnings):
     for last in (beginnings.close, lambda: Beginnings(place)):
         beginnings.make(attempt(place, 1))
         beginnings.leave(attempt(place, 1), again=True)
@@ -148,7 +148,7 @@ def test_spare_ones_go_with_the_server_and_those_of_a_killed_one_with_the_next(p
         assert steps(place) == []
 
 
-def test_a_spare_one_that_somebody_removed_is_made_anew(place, beginnings):
+def test_missing_spare_start_folder_is_made_again(place, beginnings):
     beginnings.make(attempt(place, 1))
     beginnings.leave(attempt(place, 1), again=True)
     for name in steps(place):
@@ -156,7 +156,7 @@ def test_a_spare_one_that_somebody_removed_is_made_anew(place, beginnings):
     assert Path(beginnings.make(attempt(place, 2))).is_dir()
 
 
-def test_what_is_in_one_goes_however_deep_it_is(place, beginnings):
+def test_deeply_nested_content_is_removed(place, beginnings):
     """As of a script whose loop makes a folder and enters it, and does not end."""
     path = beginnings.make(attempt(place, 1))
     descriptor = os.open(path, os.O_RDONLY)

@@ -40,7 +40,7 @@ def folder(place):
     return Folder(place, "run", "a", 1)
 
 
-def test_what_is_fenced_stays_so(folder):
+def test_fenced_attempt_stays_fenced(folder):
     assert folder.fence()
     assert folder.fence(), "done twice it is done once"
     assert Path(folder.path, "marker").read_bytes() == b"void\n"
@@ -51,7 +51,7 @@ def test_what_is_fenced_stays_so(folder):
 
 
 @pytest.mark.parametrize("fault", [0, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
-def test_there_is_a_trace_of_a_folder_as_long_as_it_is_there_on_any_disk(folder, monkeypatch, fault):
+def test_order_leaves_a_trace_until_release_on_any_disk(folder, monkeypatch, fault):
     def refuse(*_):
         raise OSError(fault, "no second name")
 
@@ -65,7 +65,7 @@ def test_there_is_a_trace_of_a_folder_as_long_as_it_is_there_on_any_disk(folder,
     assert "run.a.1" not in {entry.name for entry in traces.iterdir()}
 
 
-def test_what_has_started_is_not_fenced(folder):
+def test_started_attempt_is_not_fenced(folder):
     Path(folder.path).mkdir()
     Path(folder.path, "marker").write_bytes(b"started\n7\n8\nboot\n")
     assert not folder.fence()
@@ -73,7 +73,7 @@ def test_what_has_started_is_not_fenced(folder):
     assert [entry.name for entry in Path(folder.path).iterdir()] == ["marker"]
 
 
-def test_bytes_that_the_receipt_was_not_sealed_over_are_no_output(folder):
+def test_altered_output_bytes_are_rejected(folder):
     """Somebody has altered them, or the disk has lost them: nobody is told another value than the step wrote."""
     Path(folder.path).mkdir()
     Path(folder.path, "out.url").write_bytes(b"db://1")
@@ -116,7 +116,7 @@ def child():
         process.kill()
 
 
-def test_a_step_whose_first_process_is_there_may_still_live(folder, child):
+def test_step_with_a_living_first_process_is_locked(folder, child):
     """Its runner was killed: the kernel takes the lock from it before it has ended the others."""
     assert begun(folder, first=child.pid, began=ticks(child.pid)).locked()
 
@@ -130,7 +130,7 @@ def test_a_step_whose_first_process_is_there_may_still_live(folder, child):
         {"first": "0"},
     ],
 )
-def test_a_step_whose_first_process_is_gone_does_not(folder, child, said):
+def test_step_without_its_first_process_is_not_locked(folder, child, said):
     assert not begun(folder, **{"first": child.pid, "began": ticks(child.pid)} | said).locked()
 
 
@@ -149,7 +149,7 @@ def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
         assert not begun(folder, first=process.pid, began=began).locked()
 
 
-def test_who_holds_the_lock_can_be_watched(folder, lock):
+def test_lock_holder_can_be_watched(folder, lock):
     begun_here(folder)
     assert folder.watch() is None, "nobody holds it"
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -189,7 +189,7 @@ def descriptors():
 
 
 @pytest.mark.parametrize("runner", ["", "none", "4194305", "1", "-1", "0", "9" * 30, "\u0661", " 1"])
-def test_who_does_not_hold_the_lock_is_not_watched(folder, lock, runner):
+def test_process_without_the_lock_is_not_watched(folder, lock, runner):
     """The number of a runner that has ended may be another process's by now."""
     before = descriptors()
     begun_here(folder, runner or os.getppid())
@@ -198,7 +198,7 @@ def test_who_does_not_hold_the_lock_is_not_watched(folder, lock, runner):
     assert descriptors() == before
 
 
-def test_where_nobody_can_tell_who_holds_it_nothing_stays_open(folder, lock, monkeypatch):
+def test_failed_watch_leaves_no_descriptor_open(folder, lock, monkeypatch):
     begun_here(folder)
     before = descriptors()
 
@@ -211,13 +211,13 @@ def test_where_nobody_can_tell_who_holds_it_nothing_stays_open(folder, lock, mon
     assert descriptors() == before
 
 
-def test_a_void_attempt_has_nobody_to_watch(folder, lock):
+def test_void_attempt_is_not_watched(folder, lock):
     begun_here(folder, word="void")
     fcntl.flock(lock, fcntl.LOCK_EX)
     assert folder.watch() is None
 
 
-def test_where_we_may_not_look_a_runner_is_taken_for_what_it_says(folder, lock, monkeypatch):
+def test_unreadable_process_is_watched_as_the_noted_runner(folder, lock, monkeypatch):
     def refuse(path):
         raise PermissionError(path)
 
@@ -239,7 +239,7 @@ def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child)
     folder.kill_holders()
 
 
-def test_that_a_process_could_not_be_looked_at_is_said_and_not_that_it_holds_nothing(folder, lock, monkeypatch):
+def test_uninspectable_process_raises_an_error(folder, lock, monkeypatch):
     """For want of a descriptor: it may be the one that is to end."""
     listed = os.listdir
 
@@ -253,7 +253,7 @@ def test_that_a_process_could_not_be_looked_at_is_said_and_not_that_it_holds_not
         folder.kill_holders()
 
 
-def test_a_folder_is_released_with_all_that_is_in_it_and_while_nobody_is_at_it(folder, lock):
+def test_folder_is_released_with_its_files_once_unlocked(folder, lock):
     for name in ("order", "marker", "out.url"):
         Path(folder.path, name).touch()
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -265,7 +265,7 @@ def test_a_folder_is_released_with_all_that_is_in_it_and_while_nobody_is_at_it(f
     assert folder.release(), "done twice it is done once"
 
 
-def test_folders_that_a_step_has_made_in_it_are_cleared_by_themselves(folder, tmp_path):
+def test_folders_made_by_the_step_are_cleared_separately(folder, tmp_path):
     """They may be large, so whoever releases it says when."""
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -323,7 +323,7 @@ def test_newest_logs_of_a_unit_are_kept(place, number, kept):
     assert said == ["[dayfly: it begins]", *([gone] if number > 20 else [])]
 
 
-def test_new_entries_are_private_where_it_writes_and_where_everybody_does(tmp_path):
+def test_private_directories_are_declared_and_usual_paths(tmp_path):
     (tmp_path / "there").mkdir()
     declared = Unit(
         name="a",
@@ -364,13 +364,13 @@ class TestObserving:
         assert (fact.reason, fact.since, fact.dead_by) == ("MachineRestarted", 3, 9)
 
     @pytest.mark.parametrize("what", [(), ("folder", "trace"), ("folder", "trace", "log")])
-    def test_without_a_marker_it_has_not_begun_where_nobody_removed_anything(self, folder, what):
+    def test_attempt_without_marker_or_removal_is_stalled(self, folder, what):
         if what:
             self.left(folder, *what)
         assert self.seen(folder) == Stalled(since=3)
 
     @pytest.mark.parametrize("what", [("trace",), ("log",), ("trace", "log")])
-    def test_where_its_folder_was_removed_it_may_have_begun(self, folder, what):
+    def test_attempt_with_a_removed_folder_is_unclear_until_its_end(self, folder, what):
         """It has ended for certain once all its time is over."""
         self.left(folder, *what)
         fact = self.seen(folder)
@@ -381,11 +381,11 @@ class TestObserving:
         """This work folder is another one than that in which it was claimed."""
         assert self.seen(folder, "boot 2").reason == "FolderLost"
 
-    def test_a_kept_one_is_begun_anew(self, folder):
+    def test_kept_attempt_with_a_removed_folder_is_stalled(self, folder):
         self.left(folder, "trace")
         assert self.seen(folder, generation="g") == Stalled(since=3)
 
-    def test_of_one_that_began_and_left_no_receipt_nothing_is_known(self, folder, lock):
+    def test_started_attempt_without_receipt_is_lost(self, folder, lock):
         begun_here(folder)
         fact = self.seen(folder)
         assert isinstance(fact, Ended)
@@ -403,7 +403,7 @@ class TestObserving:
         assert self.seen(folder).result.message != "its runner ended without a receipt"
 
 
-def test_of_the_usual_folders_those_are_private_that_this_machine_has(monkeypatch):
+def test_usual_folders_are_those_that_exist(monkeypatch):
     for there in ({"/tmp", "/var/tmp"}, {"/tmp"}):
         monkeypatch.setattr("os.path.isdir", there.__contains__)
         assert set(usual_folders()) == there

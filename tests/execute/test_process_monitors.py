@@ -66,28 +66,28 @@ def machine(tmp_path, monkeypatch):
     return Machine(tmp_path, monkeypatch)
 
 
-def test_where_there_is_none_it_is_looked_three_times(machine):
+def test_search_without_a_monitor_looks_three_times(machine):
     machine.process(7, "sleep", "60")
     machine.end()
     assert (machine.looks, machine.killed) == (3, [])
     assert machine.now - machine.began == pytest.approx(0.15)
 
 
-def test_one_that_ends_by_itself_in_time_is_not_killed(machine):
+def test_monitor_that_ends_in_time_is_not_killed(machine):
     machine.monitor(7)
     machine.later[20] = [lambda: machine.gone(7)]
     machine.end()
     assert (machine.looks, machine.killed) == (23, [])
 
 
-def test_one_that_goes_on_as_another_process_is_seen(machine):
+def test_monitor_that_forks_is_found_and_killed(machine):
     machine.monitor(7)
     machine.later |= {1: [lambda: machine.gone(7)], 3: [lambda: machine.monitor(8)]}
     machine.end()
     assert [pid for pid, _ in machine.killed] == [8]
 
 
-def test_one_that_waits_for_ever_is_killed_with_all_that_it_began(machine):
+def test_stuck_monitor_is_killed_with_its_descendants(machine):
     machine.monitor(7)
     machine.process(8, "sh", parent=7)
     machine.process(9, "sleep", parent=8)
@@ -98,7 +98,7 @@ def test_one_that_waits_for_ever_is_killed_with_all_that_it_began(machine):
     assert machine.now - machine.began == pytest.approx(podman_monitors.PATIENCE_S + 0.2, abs=0.06)
 
 
-def test_nobody_elses_is_ended(machine):
+def test_foreign_monitors_are_left_running(machine):
     machine.monitor(7, container="dayfly-b")
     machine.monitor(8, path="/home/other/u/r.a.1")
     machine.monitor(9, program="/usr/bin/common")
@@ -111,13 +111,13 @@ def test_nobody_elses_is_ended(machine):
     assert (machine.looks, machine.killed) == (3, [])
 
 
-def test_one_of_whose_container_nothing_is_left_is_ended_whoever_it_was_of(machine):
+def test_monitor_of_a_vanished_container_is_killed(machine):
     machine.monitor(7, path=None)
     machine.end()
     assert [pid for pid, _ in machine.killed] == [7]
 
 
-def test_one_that_does_not_end_is_said(machine):
+def test_unkillable_monitor_raises_an_error(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
     with pytest.raises(TimeoutError, match=r"watched the container dayfly-a does not end: process 7"):
@@ -125,7 +125,7 @@ def test_one_that_does_not_end_is_said(machine):
     assert machine.now - machine.began == pytest.approx(podman_monitors.LONGEST_S, abs=0.06)
 
 
-def test_one_that_ends_at_last_is_waited_for(machine):
+def test_slow_end_of_a_monitor_is_awaited(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
     machine.later[int(podman_monitors.LONGEST_S / 0.05) - 1] = [lambda: machine.gone(7)]

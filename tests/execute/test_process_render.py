@@ -31,7 +31,7 @@ def test_a_pod_template_that_sets_no_environment_sets_none(template):
     assert overlay_env(step(template)) == {}
 
 
-def test_of_the_pod_templates_environment_a_process_has_the_constants_of_its_own_container():
+def test_process_gets_template_constants_of_its_own_container():
     entries = [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {}}}, {"name": "C"}]
     assert overlay_entries(step(main(env=entries))) == entries
     assert overlay_env(step(main(env=entries))) == {"A": "1", "C": ""}
@@ -73,7 +73,7 @@ HEAD = [
 ]
 
 
-def test_an_input_wins_over_what_is_built_in_and_that_over_the_template():
+def test_input_overrides_built_in_and_template_variables():
     assert decode("dayfly-order", step_order(UNIT, ATTEMPT)) == [
         *HEAD,
         ("cwd", b"/begins"),
@@ -104,14 +104,14 @@ def test_a_kept_process_has_its_command_and_no_deadline():
     assert found.keys() == {"nonce", "attempt", "isolation", "inherit-env", "arg", "run-ms", "grace-ms"}
 
 
-def test_where_a_step_begins_and_has_its_log_is_told_by_its_bytes():
+def test_folder_and_log_paths_may_be_any_bytes():
     """A home's name need not be text."""
     home = os.fsdecode(b"/caf\xe9")
     told = dict(decode("dayfly-order", step_order(UNIT, msgspec.structs.replace(ATTEMPT, folder=home, log=home))))
     assert (told["cwd"], told["log"]) == (b"/caf\xe9", b"/caf\xe9")
 
 
-def test_a_command_is_filled_in_by_the_runner_and_a_program_of_ours_is_not():
+def test_user_command_is_expanded_and_our_program_is_not():
     attempt = OrderContext(run="r", resource="", unit="make", number=1, inputs={}, complete=True, isolation="none")
     words = ("/bin/tool", "$(SIZE)", "two words", "")
     unit = Unit(name="make", kind="exec", exec=Exec(command=words))

@@ -87,7 +87,7 @@ async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
     starter.close()
 
 
-async def test_what_has_no_image_runs_as_a_process(tmp_path, folder, monkeypatch):
+async def test_webhook_runs_as_a_process_under_any_engine(tmp_path, folder, monkeypatch):
     """A webhook is sent by the machine itself, whatever engine its steps have."""
     begun = []
 
@@ -102,7 +102,7 @@ async def test_what_has_no_image_runs_as_a_process(tmp_path, folder, monkeypatch
     assert not (tmp_path / "called").exists()
 
 
-async def test_what_is_typed_at_the_servers_terminal_is_not_for_the_step(tmp_path, folder):
+async def test_container_does_not_read_the_server_terminal(tmp_path, folder):
     containers = engine(tmp_path, "podman")
     (tmp_path / "podman").write_text(f"#!/bin/sh\ncat > {tmp_path}/typed\n")
     ours, typed = os.pipe()
@@ -127,14 +127,14 @@ def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at
 
 
 @pytest.mark.parametrize(("name", "ended"), [("podman", ["dayfly-run.db.make.2"]), ("docker", [])])
-def test_what_a_killed_podman_left_is_ended_with_its_container(tmp_path, folder, monkeypatch, name, ended):
+def test_monitors_of_a_killed_podman_are_ended(tmp_path, folder, monkeypatch, name, ended):
     found = []
     monkeypatch.setattr(podman_monitors, "end", lambda container, path: found.append((container, path)))
     engine(tmp_path, name).clear(folder)
     assert found == [(each, folder.path) for each in ended]
 
 
-def test_a_container_that_was_never_there_is_as_good_as_gone_and_nobody_is_told(tmp_path, folder, capfd):
+def test_clearing_a_missing_container_prints_nothing(tmp_path, folder, capfd):
     containers = engine(tmp_path, "docker")
     (tmp_path / "docker").write_text("#!/bin/sh\necho done; echo no such container >&2; exit 1\n")
     containers.clear(folder)

@@ -12,7 +12,7 @@ DATA = b"".join(struct.pack(">qq", *each) for each in ENTRIES)
 
 
 @pytest.mark.parametrize("cut", [b"", b"x", b"x" * 15])
-def test_they_are_read_as_they_were_written_and_what_is_cut_is_none(cut):
+def test_times_are_read_as_written_without_a_partial_entry(cut):
     noted = LogTimes(DATA + cut)
     assert len(noted) == 3
     assert list(noted) == noted[:] == ENTRIES
@@ -24,7 +24,7 @@ def test_they_are_read_as_they_were_written_and_what_is_cut_is_none(cut):
     assert list(LogTimes(b"")) == []
 
 
-def test_what_is_printed_now_is_noted_in_milliseconds():
+def test_current_time_is_recorded_in_milliseconds():
     before = time.time_ns() // 1_000_000
     [(at, ms)] = LogTimes(entry_now(77))
     assert at == 77

@@ -29,12 +29,12 @@ def failure(*outputs: str, **fields: str) -> tuple[str, str]:
     return end.result.reason, end.result.message
 
 
-def test_an_output_that_the_receipt_does_not_speak_of_was_not_written():
+def test_output_without_a_receipt_entry_is_missing():
     reason, message = failure(f"o\0present\x003\0{DIGEST}", outcome="exited", code="0")
     assert (reason, message[:29]) == ("OutputMissing", "output key was not written: t")
 
 
-def test_a_success_brings_what_was_written_and_when():
+def test_success_returns_outputs_and_start_time():
     end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5")
     assert isinstance(end, Ended)
     assert (end.result.outcome, end.result.started_at) == ("succeeded", 5)
@@ -58,9 +58,7 @@ def test_a_success_brings_what_was_written_and_when():
         ({"outcome": "new word"}, Reason.LOST, "its receipt says 'new word'"),
     ],
 )
-def test_each_failure_has_a_reason_and_words_that_fit_into_a_sentence(
-    fields: dict[str, str], reason: str, message: str
-):
+def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: str, message: str):
     assert failure(**fields) == (reason, message)
 
 
@@ -106,13 +104,11 @@ RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set
         ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
     ],
 )
-def test_a_step_that_wanted_more_memory_is_told_its_limit_and_where_to_raise_it(
-    fields: dict[str, str], reason: str, message: str
-):
+def test_out_of_memory_message_names_limit_and_field(fields: dict[str, str], reason: str, message: str):
     assert failure(**fields, oom_kills="2") == (reason, message)
 
 
-def test_a_success_stays_one_whatever_was_killed_meanwhile():
+def test_success_ignores_killed_child_processes():
     end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", oom_kills="1")
     assert isinstance(end, Ended)
     assert (end.result.outcome, end.result.message) == ("succeeded", "")
@@ -122,19 +118,19 @@ def test_a_success_stays_one_whatever_was_killed_meanwhile():
     ("state", "reason"),
     [("missing", "OutputMissing"), ("too-large", "OutputTooLarge"), ("refused", "OutputRefused")],
 )
-def test_a_script_that_ended_well_fails_with_an_output_that_is_not_there(state: str, reason: str):
+def test_successful_script_with_an_invalid_output_fails(state: str, reason: str):
     found, message = failure(f"o\0{state}\x007\0", outcome="exited", code="0")
     assert found == reason
     assert message.startswith("output o ")
 
 
-def test_what_was_written_before_a_failure_is_kept_for_cleanup():
+def test_outputs_written_before_a_failure_are_kept():
     end = told(f"o\0present\x003\0{DIGEST}", "key\0missing\x000\0", outcome="exited", code="1")
     assert isinstance(end, Ended)
     assert list(end.result.outputs) == ["o"]
 
 
-def test_what_never_ran_says_so():
+def test_attempt_that_never_ran_reports_its_reason():
     assert told(outcome="void", detail="The attempt was voided.") == NeverRan(
         reason="Void", message="The attempt was voided"
     )
@@ -142,7 +138,7 @@ def test_what_never_ran_says_so():
     assert told(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
 
 
-def test_a_receipt_that_cannot_be_trusted_tells_only_that_the_outcome_is_lost():
+def test_untrusted_receipt_means_a_lost_outcome():
     assert failure(nonce="another", outcome="exited", code="0") == (
         Reason.LOST,
         "its receipt belongs to another attempt",

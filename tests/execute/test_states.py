@@ -24,7 +24,7 @@ def store():
 
 
 class TestOneAttempt:
-    async def test_a_state_lives_from_lock_to_unlock_and_is_read_by_the_next_step(self, store):
+    async def test_state_lives_from_lock_to_unlock_for_the_next_step(self, store):
         mine = Client(store)
         assert (await mine.ask("GET"))[0] == 404
         assert (await mine.lock("a"))[0] == 200
@@ -52,7 +52,7 @@ class TestOneAttempt:
         assert await mine.read() is None
         assert (await mine.ask("DELETE", lock="b"))[0] == 409
 
-    async def test_a_request_whose_answer_was_lost_is_asked_again_for_nothing(self, store):
+    async def test_repeated_request_after_a_lost_answer_changes_nothing(self, store):
         mine = Client(store)
         assert [(await mine.lock("a"))[0] for _ in range(2)] == [200, 200]
         assert [await mine.write(b"{}", "a") for _ in range(2)] == [200, 200]
@@ -68,7 +68,7 @@ class TestOneAttempt:
         assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own"
         assert (await mine.lock("b"))[0] == 200
 
-    async def test_one_that_was_altered_where_it_is_kept_is_not_read_and_that_is_said(self, store):
+    async def test_altered_state_is_an_error_naming_its_version(self, store):
         mine = Client(store)
         await mine.lock("a")
         await mine.write(b"{}", "a")
@@ -78,7 +78,7 @@ class TestOneAttempt:
         assert (status, said[-1:]) == (500, b"\n")
         assert b"version 1" in said
 
-    async def test_a_head_that_is_damaged_is_said_and_written_over_by_nobody(self, store, monkeypatch):
+    async def test_damaged_head_is_an_error_and_never_overwritten(self, store, monkeypatch):
         async def find(_place):
             return service.Found(head.decode(b"{", "there"))
 
@@ -101,7 +101,7 @@ class TestOneAttempt:
         [b"", b"[]", b"{}", b"{", b"\xff", b'{"ID":1}', b'{"ID":"' + b"x" * 201 + b'"}', b'{"ID":' + b"[" * 60_000],
         ids=lambda body: body[:8],
     )
-    async def test_what_is_no_lock_is_refused(self, store, body):
+    async def test_invalid_lock_body_is_refused(self, store, body):
         assert (await Client(store).ask("LOCK", body))[0] == 400
         assert PLACE not in store.heads
 
@@ -114,7 +114,7 @@ class TestOneAttempt:
         assert [version.number for version in versions] == list(range(6, head.KEEP + 6))
         assert store.blobs.keys() == {version.blob for version in versions}
 
-    async def test_what_is_too_large_when_compressed_is_refused_and_leaves_nothing(self, store, monkeypatch):
+    async def test_state_too_large_when_compressed_is_refused(self, store, monkeypatch):
         monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
         mine = Client(store)
         await mine.lock("a")
@@ -123,7 +123,7 @@ class TestOneAttempt:
         assert len(store.blobs) == 1
 
     @pytest.mark.parametrize("drops", [True, False])
-    async def test_of_chunks_that_could_not_all_be_kept_none_stays(self, store, monkeypatch, drops):
+    async def test_partially_stored_chunks_are_dropped_after_an_error(self, store, monkeypatch, drops):
         """Whoever asks again has others. What cannot be dropped either goes with the run."""
         mine, keep = Client(store), store.keep
 
@@ -143,7 +143,7 @@ class TestOneAttempt:
         assert len(store.blobs) == (not drops)
         assert store.heads[PLACE].head.versions == ()
 
-    async def test_of_chunks_for_which_no_time_was_left_none_stays(self, store, monkeypatch):
+    async def test_chunks_are_dropped_if_the_request_times_out(self, store, monkeypatch):
         """As where the API server is slow: whoever asks again would leave as many each time, and no quota counts them."""
         mine, keep, kept = Client(store), store.keep, asyncio.Event()
 
@@ -163,9 +163,7 @@ class TestOneAttempt:
         assert store.heads[PLACE].head.versions == ()
 
     @pytest.mark.parametrize(("step", "stays"), [("find", False), ("ledger", False), ("swap", True)])
-    async def test_where_no_time_is_left_for_its_head_chunks_stay_if_that_may_come_late(
-        self, store, monkeypatch, step, stays
-    ):
+    async def test_chunks_stay_only_if_their_head_may_still_be_written(self, store, monkeypatch, step, stays):
         mine, keep, waits = Client(store), store.keep, asyncio.Event()
 
         async def slow(*_):
@@ -418,7 +416,7 @@ class TestStrangers:
         assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
 
     @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w==", "Basic \xe9"])
-    def test_whoever_says_nothing_is_nobody(self, store, given):
+    def test_missing_or_malformed_credentials_identify_no_attempt(self, store, given):
         assert Client(store).service.identify("/state/u/stack", given) is None
 
     async def test_no_other_method(self, store):
@@ -442,13 +440,13 @@ class TestTwoAttempts:
             running(apply=(2, State.CLAIMED), destroy=(1, State.CLAIMED)),
         ],
     )
-    async def test_it_is_broken_by_the_ledgers_proof(self, store, ledger):
+    async def test_lock_of_an_ended_attempt_is_broken(self, store, ledger):
         await Client(store).lock("a")
         store.run = ledger
         assert (await Client(store, "destroy").lock("b"))[0] == 200
         assert store.heads[PLACE].head.lock.holder == Holder(unit="stack/destroy", attempt=1)
 
-    async def test_an_attempt_that_has_ended_may_do_nothing_and_is_told_why(self, store):
+    async def test_ended_attempt_is_refused_with_the_reason(self, store):
         late = Client(store)
         await late.lock("a")
         store.run = running(apply=(2, State.CLAIMED))
@@ -456,7 +454,7 @@ class TestTwoAttempts:
         status, body = await late.lock("a")
         assert (status, "none (stack/apply, attempt 1 has ended" in msgspec.json.decode(body)["ID"]) == (423, True)
 
-    async def test_who_knows_the_name_of_anothers_lock_does_not_hold_it(self, store):
+    async def test_lock_id_of_another_attempt_gives_no_access(self, store):
         await Client(store).lock("a")
         store.run = running(apply=(1, State.CLAIMED), destroy=(1, State.CLAIMED))
         other = Client(store, "destroy")
@@ -466,7 +464,7 @@ class TestTwoAttempts:
 
     @pytest.mark.parametrize("then", [running(apply=(1, State.DONE)), None], ids=["ended", "its run is gone"])
     @pytest.mark.parametrize("method", ["POST", "DELETE", "LOCK", "UNLOCK"])
-    async def test_one_that_ends_while_its_body_is_on_the_way_is_too_late(self, store, method, then):
+    async def test_attempt_that_ends_during_its_request_is_refused(self, store, method, then):
         mine = Client(store)
         await mine.lock("a")
         await mine.write(b"{}", "a")
@@ -479,7 +477,7 @@ class TestTwoAttempts:
         assert (after.lock, after.versions) == (found.lock, found.versions)
         assert len(after.refused) == (method == "POST" and then is not None)
 
-    async def test_what_was_written_for_a_version_that_does_not_come_to_be_goes_again(self, store):
+    async def test_chunks_of_a_refused_version_are_dropped(self, store):
         mine, kept = Client(store), store.keep
         await mine.lock("a")
 
@@ -493,7 +491,7 @@ class TestTwoAttempts:
         assert not store.blobs
 
     @pytest.mark.parametrize("done", [False, True])
-    async def test_what_was_written_for_a_head_that_the_disk_refuses_goes_again(self, store, done):
+    async def test_chunks_of_an_unwritten_head_are_dropped(self, store, done):
         """A Terraform that asks again and again would fill what is left. It stays if the head speaks of it all the same."""
         mine, swap = Client(store), store.swap
         await mine.lock("a")
@@ -524,7 +522,7 @@ class TestTwoAttempts:
 
 
 @given(st.integers(min_value=0, max_value=2**32))
-async def test_no_write_of_an_ended_attempt_comes_after_its_successor_has_the_lock(seed):
+async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
     """The first attempt's requests go on while the ledger says that it has ended, and its successor begins."""
     chance = random.Random(seed)
     store, schedule = Memory(ALIVE), Schedule(chance)
@@ -589,7 +587,7 @@ def test_as_many_are_kept_as_there_is_room_for(size, kept):
     assert len(found.versions) == kept
 
 
-def test_of_a_state_that_is_deleted_the_versions_before_stay_but_those_without_room():
+def test_deletion_drops_only_the_oldest_version_beyond_the_limit():
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number in range(head.KEEP):
@@ -616,7 +614,7 @@ def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
 
 
 @given(st.binary(max_size=2000), st.integers(0, 1 << 30))
-def test_what_is_sealed_is_not_read_nor_altered_without_the_key(state, where):
+def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
     who = Holder(unit="u", attempt=1)
     (chunk,) = chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
     version = Version(
@@ -649,7 +647,7 @@ def test_which_key_it_was_written_with_is_said():
         seal.unseal(other, ("u", "stack"), version, chunks)
 
 
-async def test_a_version_that_goes_while_it_is_read_is_read_anew(store):
+async def test_version_dropped_while_read_is_read_again(store):
     mine, looks, chunks = Client(store), [], store.chunks
     await mine.lock("a")
     await mine.write(b"{}", "a")
@@ -663,7 +661,7 @@ async def test_a_version_that_goes_while_it_is_read_is_read_anew(store):
     assert (await mine.read(), len(looks)) == (b"{}", 3), "what is whole is read once"
 
 
-async def test_who_holds_the_lock_is_told_as_json(store):
+async def test_lock_conflict_is_reported_as_json(store):
     """Terraform shows what it can read."""
     mine = Client(store)
     await mine.lock("a")
@@ -696,7 +694,7 @@ async def test_lock_description_is_shortened(store):
     assert (status, said) == (423, {"k" * 40: "kept", "Operation": "o" * 200})
 
 
-def test_chunks_are_of_a_size_that_a_secret_takes_and_stand_in_their_order():
+def test_chunks_fit_a_secret_and_keep_their_order():
     state = random.Random(1).randbytes(seal.CHUNK * 2)
     chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
     assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK] * 2

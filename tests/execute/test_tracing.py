@@ -76,7 +76,7 @@ def test_the_standard_environment_says_whether(environment, asked):
     assert tracing.wanted(environment) is asked
 
 
-def test_what_cannot_be_done_is_said_and_stops_nobody(caplog, monkeypatch):
+def test_unusable_tracing_settings_are_logged_and_ignored(caplog, monkeypatch):
     assert tracing.from_environment({AT: "http://a", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is None
     assert "grpc is asked for, and Dayfly speaks http/protobuf alone" in caplog.text
     monkeypatch.delitem(sys.modules, "dayfly.execute.otlp", raising=False)
@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_said_and_stops_nobody(caplog, monkeypatch):
     assert "is missing; install dayfly[otel]" in caplog.text
 
 
-def test_who_asks_for_none_does_not_import_the_library():
+def test_unconfigured_tracing_imports_no_library():
     code = (
         "import os, sys; import dayfly.cli.commands.up; from dayfly.execute import tracing; "
         "assert tracing.from_environment(os.environ) is None; "
@@ -94,7 +94,7 @@ def test_who_asks_for_none_does_not_import_the_library():
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}).returncode == 0
 
 
-def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():
+def test_run_is_traced_once_when_ready_and_once_when_gone():
     told = Told()
     told.tracer.look(RUN, report(), lambda: HISTORY)
     for _ in range(3):
@@ -107,7 +107,7 @@ def test_a_run_is_told_when_it_is_ready_and_when_it_is_gone_and_once():
     assert told.tracer.expects(RUN.uid), "ended runs are forgotten"
 
 
-def test_one_that_failed_is_told_and_again_when_somebody_has_helped_it():
+def test_failed_run_is_traced_again_after_recovery():
     told = Told()
     told.tracer.look(RUN, FAILED)
     told.tracer.look(RUN, FAILED)
@@ -116,20 +116,20 @@ def test_one_that_failed_is_told_and_again_when_somebody_has_helped_it():
     assert told.traces[0][0].trace == told.traces[1][0].trace
 
 
-def test_one_that_is_ended_before_it_was_ready_is_told_all_the_same():
+def test_run_closed_before_ready_is_traced_at_its_end():
     told = Told()
     told.tracer.ended(ended())
     assert told.names() == [("create sandbox", "closed"), ("delete sandbox", "cleaned")]
 
 
-def test_one_that_was_ready_does_not_fail_to_be_made_any_more():
+def test_failure_after_ready_adds_no_creation_trace():
     told = Told()
     told.tracer.look(RUN, READY)
     told.tracer.look(RUN, FAILED)
     assert told.names() == [("create sandbox", "ready")]
 
 
-def test_one_that_is_closed_is_told_at_once_unless_its_creation_was_told_before():
+def test_closed_run_is_traced_at_once_unless_traced_before():
     closed, run = report(closed=CLOSED), msgspec.structs.replace(RUN, closed=CLOSED)
     before = Told()
     before.tracer.look(RUN, FAILED)
@@ -143,7 +143,7 @@ def test_one_that_is_closed_is_told_at_once_unless_its_creation_was_told_before(
     assert late.names() == [], "it may have been ready for long"
 
 
-def test_what_settled_long_before_this_process_was_told_then():
+def test_run_settled_long_before_this_process_is_not_traced():
     late = Told(now=RUN.units["db/seed"].ended_at + tracing.BEFORE_MS + 1)
     late.tracer.look(RUN, READY)
     assert late.names() == []
@@ -161,13 +161,13 @@ def test_what_settled_long_before_this_process_was_told_then():
         (2001, []),
     ],
 )
-def test_of_one_that_has_ended_what_was_before_this_process_was_told_then(since, told):
+def test_parts_of_an_ended_run_before_this_process_are_skipped(since, told):
     late = Told(now=since + tracing.BEFORE_MS)
     late.tracer.ended(ended(at=2000))
     assert late.names() == told
 
 
-def test_nobody_waits_for_a_collector_and_what_is_dropped_is_said(caplog, monkeypatch):
+def test_slow_collector_blocks_nothing_and_drops_are_logged(caplog, monkeypatch):
     monkeypatch.setattr(tracing, "MOST_WAITING", 2)
     monkeypatch.setattr(tracing, "CLOSE_S", 0.01)
     begun, go_on, sent = threading.Event(), threading.Event(), []
@@ -193,7 +193,7 @@ def test_nobody_waits_for_a_collector_and_what_is_dropped_is_said(caplog, monkey
     assert sum("takes no traces" in each.getMessage() for each in caplog.records) == 1, "once for all that fail"
 
 
-def test_a_real_collector_reads_what_was_meant(monkeypatch):
+def test_real_collector_receives_the_spans(monkeypatch):
     with collecting() as collector:
         for name in ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
             monkeypatch.delenv(name, raising=False)
@@ -262,7 +262,7 @@ def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
     assert collector.requests == []
 
 
-def test_a_collector_that_answers_no_costs_nobody_anything(monkeypatch, caplog):
+def test_rejecting_collector_costs_one_log_line(monkeypatch, caplog):
     logging.getLogger("opentelemetry").setLevel(logging.NOTSET)  # as a process begins
     with collecting() as collector, caplog.at_level(logging.WARNING):
         collector.status = 400

@@ -164,7 +164,7 @@ class TestSameAnswers:
         told = item["metadata"]
         return item["spec"], told.get("labels"), sorted(told.get("finalizers", [])), told["generation"]
 
-    async def test_what_is_not_found_and_what_is_not_served(self, kubeconfig: Path):
+    async def test_missing_object_and_unserved_kind_raise_different_errors(self, kubeconfig: Path):
         """A 404 names an object that is not there, and nothing where the server has no such kind: not that it is gone."""
         async with real(kubeconfig) as (client, namespace):
             fake = Client(FakeCluster(0, FAKE_KINDS).transport())

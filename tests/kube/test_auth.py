@@ -155,7 +155,7 @@ class TestLoad:
         assert (await found.header()).lower() == "bearer mine"
         assert found.tls is not None
 
-    async def test_what_is_wrong_is_said(self, tmp_path: Path):
+    async def test_unusable_kubeconfig_is_reported_with_its_fault(self, tmp_path: Path):
         """A missing file, a failing plugin, an unknown context, a file that is no kubeconfig."""
         with pytest.raises(auth.CredentialsError, match="no such file"):
             await auth.load(tmp_path / "nowhere")
@@ -168,7 +168,7 @@ class TestLoad:
             await auth.load(tmp_path / "broken")
 
     @pytest.mark.parametrize("said", ["", "hello", "- a", "a: [b", "\0", "users: x"])
-    async def test_what_is_no_kubeconfig_is_said_to_be_none(self, tmp_path: Path, said: str):
+    async def test_invalid_kubeconfig_is_reported_by_path(self, tmp_path: Path, said: str):
         (tmp_path / "config").write_text(said)
         with pytest.raises(auth.CredentialsError, match="config: "):
             await auth.load(tmp_path / "config")

@@ -154,7 +154,7 @@ class TestReflector:
 
         run(main())
 
-    def test_a_server_from_a_backup_is_listed_anew(self):
+    def test_cache_lists_again_after_a_server_restore(self):
         """Its versions begin again behind those known: after some tries the cache is made from a list."""
 
         async def main():
@@ -172,7 +172,7 @@ class TestReflector:
         run(main())
 
     @pytest.mark.parametrize("line", [b"<html>", b'{"type": "ADDED", "object": {"metadata": {"name": "\xe9"}}}'])
-    def test_what_cannot_be_read_is_trouble_and_no_end(self, line):
+    def test_unreadable_watch_line_is_survived(self, line):
         """An extension API server may be written in anything."""
 
         async def main():
@@ -214,7 +214,7 @@ class TestReflector:
 
         run(main())
 
-    def test_a_connection_that_is_made_again_is_no_news_and_one_that_stays_away_is(self, monkeypatch, caplog):
+    def test_only_a_lasting_connection_loss_is_logged_as_warning(self, monkeypatch, caplog):
         said: list[int] = []
 
         async def main():
@@ -322,7 +322,7 @@ class TestWatch:
             (b'{"type":"ADDED","object":{', errors.ServerTrouble),
         ],
     )
-    def test_what_is_no_change_that_can_be_read_ends_it(self, line, fault):
+    def test_invalid_watch_line_ends_the_watch_with_an_error(self, line, fault):
         """What was told before is given, with its fields in whichever order."""
 
         class Told:
@@ -365,7 +365,7 @@ class TestAdvance:
     def version(seen: Secret | None) -> int:
         return int(seen.metadata.resource_version) if seen else 0
 
-    def test_nobody_is_told_of_it_twice(self):
+    def test_own_change_is_reported_to_subscribers_only_once(self):
         cache, told = self.begin(3)
         cache.advance(self.kept(5, mark="2"))
         assert self.version(cache.get("a", "default")) == 5
@@ -375,7 +375,7 @@ class TestAdvance:
         cache.put(self.kept(6))
         assert told == [(5, 6)]
 
-    def test_what_came_between_is_told_and_changes_nothing(self):
+    def test_change_before_our_own_is_reported_and_not_stored(self):
         """Somebody else's change from before ours: it is in our answer, and nobody has heard of it."""
         cache, told = self.begin(3)
         cache.advance(self.kept(5))

@@ -123,7 +123,7 @@ class TestChanges:
 
         played(main)
 
-    def test_what_is_not_found_is_none_and_what_is_not_served_is_nothing_known(self):
+    def test_missing_object_is_none_but_unserved_kind_is_an_error(self):
         async def main(cluster, client):
             made = await client.create(SECRETS, secret(), "default")
             assert await client.find(SECRETS, "other", "default") is None
@@ -172,7 +172,7 @@ class TestChanges:
         played(main)
 
     @pytest.mark.parametrize("code", [422, 403, 429, 500])
-    def test_of_a_message_that_has_no_end_the_beginning_and_the_end_are_kept(self, code):
+    def test_long_message_keeps_its_beginning_and_end(self, code):
         """A server repeats what it refuses, and a webhook says what it likes. Statuses and ledgers take only so much."""
         whole = f'Job "j" is invalid: spec.template: Invalid value: {"x" * 100_000}: field is immutable'
         answer = Answer(code, msgspec.json.encode({"kind": "Status", "reason": "Invalid", "message": whole}))
@@ -195,7 +195,7 @@ class TestChanges:
             ),
         ],
     )
-    def test_a_missing_right_is_told_from_other_refusals(self, said, not_granted):
+    def test_missing_right_is_distinguished_from_other_refusals(self, said, not_granted):
         assert errors.Forbidden("GET x", said, status=403).not_granted is not_granted
 
     def test_evictions_and_scales(self):
@@ -254,7 +254,7 @@ class TestChanges:
 
         run(main())
 
-    def test_of_what_is_deleted_no_more_than_its_metadata_is_asked_for(self):
+    def test_delete_requests_only_metadata(self):
         """It is answered, and nobody reads it."""
 
         async def main(cluster, client):
@@ -377,7 +377,7 @@ class TestReads:
 
         played(main)
 
-    def test_what_one_webhook_asks_for_holds_up_nobody_else(self):
+    def test_throttling_by_one_webhook_delays_no_other_request(self):
         """It may answer 429, with a time that it deems right for its own kind of object: for one tenant's alone."""
 
         async def main(cluster, client):
@@ -391,7 +391,7 @@ class TestReads:
         played(main)
 
     @pytest.mark.parametrize(("status", "family"), [(429, errors.Throttled), (503, errors.OutcomeUnknown)])
-    def test_whoever_stands_before_a_server_may_write_as_he_likes(self, status, family):
+    def test_malformed_proxy_answer_is_an_api_error(self, status, family):
         """Whatever is no `ApiError` would end the watches, and with them the process."""
         said = Answer(status, b'{"message": "acc\xe8s refus\xe9"}', {"retry-after": "\xb2"})
         fault = answers.fault(Request("POST", "/x"), said, changes=True)
@@ -399,7 +399,7 @@ class TestReads:
         assert "refus" in str(fault)
         assert getattr(fault, "retry_after", 1.0) == 1.0
 
-    def test_nobody_is_held_up_for_longer_than_half_a_minute(self):
+    def test_throttling_pauses_at_most_thirty_seconds(self):
         """What stands before a server may ask for any time."""
 
         async def main(cluster, client):
@@ -537,7 +537,7 @@ class TestHttp:
             finally:
                 await client.close()
 
-    async def test_acting_as_somebody_else_has_his_rights_and_none_of_ours(self):
+    async def test_impersonating_client_has_only_the_other_rights(self):
         cluster = FakeCluster()
         async with serving(cluster) as address:
             client = Client(HttpTransport(Plain(address)))
@@ -558,7 +558,7 @@ class TestHttp:
             finally:
                 await client.close()
 
-    async def test_what_a_server_serves(self):
+    async def test_served_kinds_are_listed(self):
         cluster = FakeCluster()
         client = Client(cluster.transport())
         served = {each.name: (each.kind, each.namespaced) for each in await client.kinds("apps/v1")}
@@ -568,7 +568,7 @@ class TestHttp:
         with pytest.raises(errors.NotServed):
             await client.kinds("no.example.org/v1")
 
-    async def test_nobody_there_is_no_unknown(self):
+    async def test_refused_connection_is_known_as_not_sent(self):
         """A refused connection proves that nothing was sent."""
         client = Client(HttpTransport(Plain("http://127.0.0.1:1")))
         with pytest.raises(errors.ServerTrouble, match="nothing was sent"):

@@ -42,7 +42,7 @@ def played(reconcile, *, seconds: float, keys=("box",), **options) -> WorkQueue:
     ],
     ids=["refused", "expected", "defect"],
 )
-def test_what_goes_wrong_with_one_is_tried_again_and_stops_nobody(fault, level, traced, caplog):
+def test_failing_key_backs_off_without_delaying_others(fault, level, traced, caplog):
     """Later and later, and at once again after it went well; another key waits for nothing of it."""
     moments, good = [], []
 
@@ -65,7 +65,7 @@ def test_what_goes_wrong_with_one_is_tried_again_and_stops_nobody(fault, level, 
     assert [(each.levelno, bool(each.exc_info)) for each in told] == [(level, traced)] * 4
 
 
-def test_it_looks_again_when_it_was_told_to():
+def test_reconcile_repeats_after_the_returned_delay():
     moments = []
 
     async def reconcile(_key: str) -> float | None:

@@ -27,7 +27,7 @@ def bounded(value, most):
 
 
 @given(VALUES, st.integers(0, 4), st.booleans())
-def test_it_is_what_recursion_would_make_of_it(value, most, spaced):
+def test_depth_cut_equals_the_recursive_definition(value, most, spaced):
     text = json.dumps(value, indent=1 if spaced else None).encode()
     before, depth.MOST = depth.MOST, most
     try:

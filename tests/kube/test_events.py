@@ -64,7 +64,7 @@ class TestRecorder:
 
         run(main())
 
-    def test_what_comes_again_after_its_event_has_gone_is_a_new_one(self):
+    def test_event_repeated_after_its_deletion_is_new(self):
         """Servers keep them for an hour: to count on then would tell nobody."""
 
         async def main():
@@ -83,7 +83,7 @@ class TestRecorder:
         run(main())
 
     @pytest.mark.parametrize("cut", ["x", ".", "-"])
-    def test_of_an_object_with_the_longest_name_too_there_is_one_with_a_name_that_can_be(self, cut):
+    def test_event_of_a_longest_name_has_a_valid_name(self, cut):
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
@@ -96,7 +96,7 @@ class TestRecorder:
 
         run(main())
 
-    def test_lost_ones_are_counted_and_harm_nobody(self):
+    def test_lost_event_is_counted_and_later_ones_are_written(self):
         """Writing fails: the next are written, and a series without a beginning is not."""
 
         async def main():

@@ -62,7 +62,7 @@ class TestGates:
 
 
 class TestViews:
-    def test_a_frozen_client_lives_in_the_past_but_writes_into_the_present(self):
+    def test_frozen_client_reads_old_data_and_conflicts_on_writes(self):
         """Its reads are old, its compare-and-swap fails."""
 
         async def main():

@@ -112,7 +112,7 @@ class TestElection:
 
         run(main())
 
-    def test_who_cannot_ask_never_leads(self):
+    def test_elector_without_a_server_never_leads(self):
         """A standby without a server stays one."""
 
         async def main():
@@ -125,7 +125,7 @@ class TestElection:
 
         run(main())
 
-    def test_who_was_overtaken_does_not_release_the_others(self):
+    def test_overtaken_leader_does_not_release_the_lease(self):
         """It was paused, another one leads since, and it ends before it has looked at the Lease again."""
 
         async def main():
@@ -146,7 +146,7 @@ class TestElection:
 
         run(main())
 
-    def test_of_two_who_find_it_free_in_the_same_moment_one_leads(self):
+    def test_two_simultaneous_candidates_elect_one_leader(self):
         """Both have read the Lease of one that died, and both write: the second one's is of an older version."""
 
         async def main():

@@ -20,7 +20,7 @@ def pages(cluster: FakeCluster) -> dict[str, str]:
 
 
 class TestControl:
-    def test_an_object_is_looked_at_when_it_or_what_it_owns_changes(self):
+    def test_object_is_reconciled_when_it_or_its_children_change(self):
         async def main():
             server = cluster()
             site(server, "old")
@@ -60,7 +60,7 @@ class TestControl:
 
         run(main())
 
-    def test_what_is_somebody_elses_stays_as_it_is(self, caplog):
+    def test_object_of_another_owner_is_left_unchanged(self, caplog):
         """The name is taken: that is said, tried again later, and no other object waits for it."""
 
         async def main():
@@ -97,7 +97,7 @@ class TestControl:
 
 
 class TestCaches:
-    def test_one_cache_serves_all_who_ask_for_the_same(self):
+    def test_equal_watches_share_one_cache(self):
         async def main():
             managed = manager(cluster())
             assert managed.watch(PAGES) is managed.watch(PAGES)
@@ -106,7 +106,7 @@ class TestCaches:
 
         run(main())
 
-    def test_a_kind_that_is_asked_for_late_is_watched_from_then_on(self):
+    def test_kind_watched_late_syncs_and_fails_separately(self):
         """What it lacks is told by it alone: no other kind waits."""
 
         async def main():
@@ -211,7 +211,7 @@ class TestProcess:
 
         run(main())
 
-    def test_what_is_under_way_at_its_end_is_finished_and_nothing_more_is_begun(self):
+    def test_stopping_manager_finishes_running_work_only(self):
         async def main():
             server = cluster()
             begun, done = [], []
@@ -254,7 +254,7 @@ class TestProcess:
 
         run(main())
 
-    def test_it_stops_also_where_the_server_never_answers(self):
+    def test_manager_stops_without_a_server(self):
         async def main():
             server = cluster()
             server.faults = lambda _: Fault(Harm.UNREACHABLE)
@@ -274,7 +274,7 @@ class TestFace:
         with pytest.raises(AttributeError, match="no attribute 'Reconciler'"):
             _ = dayfly.kube.Reconciler
 
-    def test_a_name_brings_along_what_it_needs_and_nothing_else(self):
+    def test_lazy_name_imports_no_http_client(self):
         """An install without the extra `operator` has no HTTP client, and reads objects all the same."""
         code = "import sys; from dayfly.kube import Pod, errors; print('aiohttp' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -36,7 +36,7 @@ class Watch:
         self.ticks += ms
 
 
-def test_it_is_this_machines_until_the_server_has_spoken():
+def test_clock_is_local_until_the_server_answers():
     before = time.time_ns() // 1_000_000
     assert before <= now_ms() <= ServerClock().now() <= time.time_ns() // 1_000_000 + 1
     assert 0 <= ticks_ms() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + 1 <= 1
@@ -44,7 +44,7 @@ def test_it_is_this_machines_until_the_server_has_spoken():
 
 
 @pytest.mark.parametrize("off", [DAY, -DAY])
-def test_a_clock_that_is_wrong_by_a_day_is_right_after_one_answer(off):
+def test_clock_off_by_a_day_is_corrected_by_one_answer(off):
     watch = Watch(AT + off)
     asked = watch.ticks
     watch.passes(40)
@@ -54,7 +54,7 @@ def test_a_clock_that_is_wrong_by_a_day_is_right_after_one_answer(off):
     assert AT + 5000 <= watch.clock.now() <= AT + 6040
 
 
-def test_one_that_is_right_stays_as_it_is():
+def test_correct_clock_ignores_coarse_dates():
     """A date is coarse: what agrees with it is finer, and does not jump to and fro."""
     watch = Watch(AT + 700)
     for _ in range(100):
@@ -64,7 +64,7 @@ def test_one_that_is_right_stays_as_it_is():
         assert watch.clock.now() == watch.own
 
 
-def test_an_answer_that_took_long_tells_little():
+def test_slow_answer_changes_the_clock_little():
     """It may have been dated at once, or in the end."""
     watch = Watch(AT)
     watch.clock.hear(date(AT), watch.ticks)
@@ -76,7 +76,7 @@ def test_an_answer_that_took_long_tells_little():
     assert watch.clock.now() == AT + 20_000
 
 
-def test_a_machine_whose_clock_is_set_does_not_set_it():
+def test_local_clock_change_does_not_move_the_server_clock():
     watch = Watch(AT)
     watch.clock.hear(date(AT), watch.ticks)
     watch.own += DAY
@@ -86,7 +86,7 @@ def test_a_machine_whose_clock_is_set_does_not_set_it():
     assert watch.clock.now() == AT + 1
 
 
-def test_a_server_whose_clock_is_set_is_followed():
+def test_server_clock_change_is_followed():
     watch = Watch(AT)
     watch.clock.hear(date(AT), watch.ticks)
     watch.clock.hear(date(AT + DAY), watch.ticks)
@@ -99,7 +99,7 @@ def test_a_server_whose_clock_is_set_is_followed():
     "said",
     ["", "yesterday", "Thu, 01 Jan 2026 00:00:00", "0", f"Thu, 01 Jan 2026 00:00:00 +{'9' * 30}"],
 )
-def test_what_is_no_date_tells_nothing(said):
+def test_invalid_date_is_ignored(said):
     watch = Watch(AT + DAY)
     watch.clock.hear(said, watch.ticks)
     assert watch.clock.now() == AT + DAY
@@ -147,7 +147,7 @@ async def one(client: Client) -> None:
 
 @pytest.mark.parametrize("ask", [one, log])
 @pytest.mark.parametrize(("status", "heard"), [(200, True), (404, False), (503, False)])
-def test_only_who_succeeds_is_the_server(ask, status, heard):
+def test_only_successful_answers_set_the_clock(ask, status, heard):
     """What stands before it answers too where it cannot be reached, by a clock of its own."""
 
     async def story() -> int:
@@ -163,7 +163,7 @@ def test_only_who_succeeds_is_the_server(ask, status, heard):
     assert (run(story()) < AT + 2000) is heard
 
 
-async def test_it_is_heard_over_http():
+async def test_clock_is_set_over_http():
     clock = ServerClock(lambda: now_ms() + DAY)
     async with serving(FakeCluster()) as address:
         client = Client(Dated(HttpTransport(Plain(address)), clock))

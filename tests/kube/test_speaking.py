@@ -64,7 +64,7 @@ def playing(story):
 
 
 class TestStatus:
-    def test_it_is_written_where_something_is_other_than_it_says(self):
+    def test_status_is_written_only_if_it_differs(self):
         async def story(stage: Stage):
             waiting = Condition("Ready", "False", "Waiting", "for a page")
             assert await stage.say(waiting)
@@ -83,7 +83,7 @@ class TestStatus:
 
         playing(story)
 
-    def test_an_event_is_said_when_a_condition_changes_and_at_no_other_time(self):
+    def test_event_is_recorded_only_when_a_condition_changes(self):
         async def story(stage: Stage):
             for number in range(20):
                 await stage.say(Condition("Ready", "False", "Waiting", f"for {number} s"))
@@ -98,7 +98,7 @@ class TestStatus:
 
         playing(story)
 
-    def test_nothing_is_said_of_what_has_changed_since_it_was_seen(self):
+    def test_status_of_a_changed_object_conflicts(self):
         """Of two who saw the same, one speaks."""
 
         async def story(stage: Stage):
@@ -112,7 +112,7 @@ class TestStatus:
 
         playing(story)
 
-    def test_what_others_have_written_beside_stays(self):
+    def test_foreign_status_fields_are_kept(self):
         async def story(stage: Stage):
             ask(stage.server, "PATCH", f"{SITES}/a/status", {"status": {"theirs": 1}})
             await stage.say(Condition("Ready", "True", "Shown"), shown="x")
@@ -124,7 +124,7 @@ class TestStatus:
 
 class TestOwnership:
     @pytest.mark.parametrize("harm", [None, Harm.LOST_ANSWER, Harm.LOST_REQUEST, Harm.TROUBLE_AFTER])
-    def test_what_is_owned_is_made_once_whatever_becomes_of_the_answer(self, harm):
+    def test_owned_object_is_created_once_despite_lost_answers(self, harm):
         async def story(stage: Stage):
             first = stage.server.writes + 1
             stage.server.faults = lambda call: Fault(harm) if harm and call.write == first else None
@@ -176,7 +176,7 @@ class TestFinalizers:
 
         playing(story)
 
-    def test_one_is_taken_off_though_others_have_gone_meanwhile(self):
+    def test_finalizer_is_removed_after_others_were(self):
         async def story(stage: Stage):
             ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x", FINALIZER]}})
             seen = (await stage.item()).metadata
@@ -204,7 +204,7 @@ class TestFinalizers:
         playing(story)
 
     @pytest.mark.parametrize("method", ["PATCH", "GET"])
-    def test_what_goes_out_of_sight_with_its_kind_is_not_gone(self, method):
+    def test_unserved_kind_does_not_count_as_finalized(self, method):
         """With that request, of which the second follows where another finalizer has gone meanwhile."""
 
         async def story(stage: Stage):

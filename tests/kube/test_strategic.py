@@ -56,7 +56,7 @@ class TestMerge:
             ({"metadata": {"finalizers": ["b", {}]}}, "metadata.finalizers[1]"),
         ],
     )
-    def test_what_tells_items_apart_is_a_plain_value(self, patch, place):
+    def test_merge_key_must_be_a_plain_value(self, patch, place):
         """Said with its place, as everything else that has no meaning."""
         base = {"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a"}]}}
         with pytest.raises(MergeError) as refused:

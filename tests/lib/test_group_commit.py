@@ -38,7 +38,7 @@ async def test_write_cancelled_while_waiting_is_skipped():
     commits.close()
 
 
-async def test_close_commits_what_waits_and_then_refuses_writes():
+async def test_close_commits_pending_writes_and_refuses_others():
     groups = Groups()
     commits = GroupCommit(groups.commit, "commits", 8)
     futures = [commits.submit("a"), commits.submit("b")]

@@ -29,7 +29,7 @@ class TestQueue:
 
         run(main())
 
-    def test_what_a_worker_asks_for_waits_if_its_work_fails_then(self):
+    def test_worker_request_waits_for_backoff_after_a_failure(self):
         """It meant to go on at once, and what it meant to go on from has not come about; what others ask is news."""
 
         async def main():
@@ -200,7 +200,7 @@ class TestQueue:
 
         run(main())
 
-    def test_what_a_worker_was_cancelled_at_waits_for_the_next_one(self):
+    def test_key_of_a_cancelled_worker_is_processed_again(self):
         """A process that stops leading ends its workers in the middle of their turns, and may lead again."""
 
         async def main():
@@ -223,7 +223,7 @@ class TestQueue:
 
         run(main())
 
-    def test_deletes_go_first_but_starve_nobody(self):
+    def test_urgent_keys_go_first_without_starving_others(self):
         """Four urgent keys, then a normal one; a waiting key can become urgent."""
 
         async def main():
@@ -383,7 +383,7 @@ class TestPace:
 
         run(main())
 
-    def test_a_pass_given_to_somebody_gone_is_given_back(self):
+    def test_token_given_to_a_cancelled_waiter_is_returned(self):
         """Served and cancelled in the same instant: the pass is there for the next one at once."""
 
         async def main():
@@ -399,7 +399,7 @@ class TestPace:
 
         run(main())
 
-    def test_who_gives_up_takes_no_pass_along(self):
+    def test_cancelled_waiter_takes_no_token(self):
         """A cancelled one's turn is the next one's."""
 
         async def main():
@@ -413,7 +413,7 @@ class TestPace:
 
         run(main())
 
-    def test_who_need_not_wait_passes_at_once(self):
+    def test_token_is_taken_at_once_if_nothing_waits(self):
         """Not while there is no pass left, while nobody may, or before somebody who waits and goes first."""
 
         async def main():

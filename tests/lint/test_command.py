@@ -126,7 +126,7 @@ def test_rules_are_chosen_by_their_beginning(folder: Path, words: str, codes: li
     assert [each["code"] for each in json.loads(out)] == codes
 
 
-def test_a_rule_that_nobody_knows_is_refused(folder: Path):
+def test_unknown_rule_is_refused(folder: Path):
     with pytest.raises(DayflyError, match='no rule\'s code begins with "DF9"') as raised:
         run("--select", "DF9")
     assert raised.value.code == 2
@@ -141,7 +141,7 @@ def test_a_rule_is_explained(folder: Path):
     assert out.splitlines()[:3] == ["DF202 shared-name", RULES["DF202"].wrong, RULES["DF202"].advice]
 
 
-def test_what_cannot_be_read_is_the_callers_mistake(folder: Path):
+def test_unreadable_input_is_a_usage_error(folder: Path):
     with pytest.raises(DayflyError, match=r"nothing\.yaml: no such file") as raised:
         run("nothing.yaml")
     assert raised.value.code == 2
@@ -152,7 +152,7 @@ def test_what_cannot_be_read_is_the_callers_mistake(folder: Path):
         run("--set", "image")
 
 
-def test_all_that_apply_refuses_is_told_at_once_beside_the_advice(folder: Path):
+def test_refusals_and_advice_are_reported_together(folder: Path):
     (folder / "make.sh").unlink()
     (folder / "other.yaml").write_text(TWO.replace('"@{embed: ./make.sh}"', "createdb everybodys"))
     (folder / "third.yaml").write_text("name: [\n")
@@ -167,7 +167,7 @@ def test_all_that_apply_refuses_is_told_at_once_beside_the_advice(folder: Path):
     ]
 
 
-def test_what_cannot_be_read_hides_nothing_that_stands_beside_it(folder: Path):
+def test_unreadable_field_hides_no_other_finding(folder: Path):
     """A misspelt field, a bad name and a null are told with all else: what steps have with each other, and advice."""
     (folder / "plugin.yaml").write_text("""\
 name: Bad_Name@1
@@ -226,7 +226,7 @@ def test_a_comment_silences_one_rule_in_its_line_or_the_next(folder: Path):
     assert run("--select", "DF202")[0] == 1
 
 
-def test_nothing_is_said_of_a_value_whose_variable_is_not_given(folder: Path):
+def test_value_with_an_unset_variable_is_not_judged(folder: Path):
     webhook = TWO.replace('script: "@{embed: ./make.sh}"', "webhook: {method: GET, url: '@{server}/x'}")
     (folder / "plugin.yaml").write_text(webhook.replace("image: postgres}", "image: '@{image}'}"))
     assert run()[0] == 0
@@ -246,7 +246,7 @@ def test_plugins_within_a_sandbox_are_looked_at_too(folder: Path):
     ]
 
 
-def test_a_shellcheck_that_does_not_answer_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failing_shellcheck_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch):
     program = folder / "shellcheck"
     program.write_text("#!/bin/sh\nexit 3\n")
     program.chmod(0o755)
@@ -265,7 +265,7 @@ def test_shellcheck_finds_its_mistakes_in_the_line_of_the_script(folder: Path, m
     )
 
 
-def test_what_is_no_text_and_what_is_hostile_ends_nothing(folder: Path):
+def test_hostile_input_is_read_and_never_run(folder: Path):
     """A file may come from anybody's change: it is read, and nothing of it runs."""
     (folder / "plugin.yaml").write_bytes(TWO.encode() + b"\xff")
     assert json.loads(run("-o", "json")[1])[0]["code"] == "DF101"
@@ -344,7 +344,7 @@ def test_blanks_behind_a_variable_that_never_ends_are_read_once(folder: Path):
     assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
 
 
-def test_the_hook_of_pre_commit_calls_what_is_there(folder: Path):
+def test_pre_commit_hook_calls_an_existing_command(folder: Path):
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language", "files"} <= hook.keys()
     program, *words = shlex.split(hook["entry"])

@@ -37,7 +37,7 @@ def test_a_planted_mistake_is_found_in_its_line(path: Path):
 
 
 @pytest.mark.parametrize("path", CLEAN, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_is_well_written_is_left_in_peace(path: Path):
+def test_well_written_plugin_has_no_findings(path: Path):
     assert linter.lint([str(path)], ()).findings == []
 
 
@@ -52,7 +52,7 @@ def test_there_are_as_many_as_was_promised():
     assert {code for path in PLANTED for code, _ in planted(path)} == set(RULES)
 
 
-def test_each_rule_says_what_is_wrong_and_what_to_do():
+def test_each_rule_states_fault_and_advice():
     for code, rule in RULES.items():
         assert re.fullmatch(r"DF[1-6]\d\d", code)
         assert rule.code == code

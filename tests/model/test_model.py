@@ -52,7 +52,7 @@ def test_each_guard_of_the_operator_is_taken_away_once():
     assert taken == set(MUTATIONS)
 
 
-def test_the_shortest_way_to_each_violation_can_be_told(engine):
+def test_shortest_trace_to_a_violation_is_readable(engine):
     """One line for each step, the last of which says what is wrong."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "pods are born without a gate")
     outcome = search(engine, mutant.case)
@@ -67,6 +67,6 @@ def test_the_shortest_way_to_each_violation_can_be_told(engine):
     ]
 
 
-def test_what_the_prose_cannot_say_is_no_step():
+def test_every_effect_and_violation_has_words():
     assert set(WHAT) == set(EFFECTS.values())
     assert len(VIOLATIONS) == CONST["STUCK"]

@@ -53,7 +53,7 @@ def test_kind_has_the_article_with_which_it_is_spoken(noun, said):
 
 
 @pytest.mark.parametrize("kind", object_kinds.TOKEN_SECRETS)
-def test_a_secret_that_somebody_trusts_is_refused(kind):
+def test_secret_with_a_trusted_type_is_refused(kind):
     assert refusal({"apiVersion": "v1", "kind": "Secret", "type": kind})[0] == ("type",)
     assert refusal({"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}) == ((), "")
 
@@ -62,5 +62,5 @@ def test_a_secret_that_somebody_trusts_is_refused(kind):
     ("group", "kind"),
     [("", "ConfigMap"), ("", "PersistentVolumeClaim"), ("batch", "Job"), ("apps", "StatefulSet"), ("x.org", "Node")],
 )
-def test_what_is_harmless_or_somebody_elses_is_not(group, kind):
+def test_harmless_or_foreign_kind_is_accepted(group, kind):
     assert refusal({"apiVersion": version(group), "kind": kind}) == ((), "")

@@ -123,7 +123,7 @@ def test_how_it_stands(found, ready, failed, standing, words):
     assert bool(said.message) is (standing is not R)
 
 
-def test_of_many_values_the_first_three_are_shown():
+def test_first_three_of_many_values_are_shown():
     every = ReadyRule(when=Comparison(path="$.status.all[*]", in_=("Bound",)))
     said = judged(thing(all=["a", "b", "c", "d"]), every)
     assert said.message.endswith('is to be "Bound" and is "a", "b", "c"')
@@ -139,13 +139,13 @@ ANY = st.recursive(
 
 @pytest.mark.slow
 @given(status=ANY, verdict=st.sampled_from([COMPLETE, CONTRACT, BOUND]))
-def test_whatever_somebody_writes_into_a_status_is_judged_in_few_words(status, verdict):
+def test_status_message_is_one_short_line(status, verdict):
     said = judged({"kind": "Thing", "metadata": META, "status": status}, verdict, verdict)
     assert len(said.message) <= 300
     assert "\n" not in said.message
 
 
-def test_what_is_nested_too_deep_for_a_query_has_nothing_of_what_is_sought():
+def test_too_deep_status_counts_as_absent():
     deep = {"phase": "Bound"}
     for _ in range(200):
         deep = {"a": deep}
@@ -156,14 +156,14 @@ def test_what_is_nested_too_deep_for_a_query_has_nothing_of_what_is_sought():
 
 
 @pytest.mark.parametrize(("observed", "standing"), [(0, R), (1, R), (None, R), ("1", R), (True, R)])
-def test_one_of_a_kind_without_generations_is_as_its_controller_says(observed, standing):
+def test_kind_without_generations_is_judged_by_status(observed, standing):
     found = {"kind": "Thing", "metadata": {"name": "x"}, "status": {"observedGeneration": observed, "ready": True}}
     assert judged(found, CONTRACT).standing is standing
     found["status"] = {"conditions": [{"type": "Complete", "status": "True", "observedGeneration": observed}]}
     assert judged(found, COMPLETE).standing is standing
 
 
-def test_whose_it_is():
+def test_ownership_is_decided_by_uid_then_nonce():
     mine = {"metadata": {"uid": "u", "annotations": {"dayfly.dev/nonce": "t"}}}
     assert read.is_ours(mine, ref="", token="t")
     assert not read.is_ours(mine, ref="", token="other")
@@ -172,7 +172,7 @@ def test_whose_it_is():
     assert not read.is_ours({"metadata": {"uid": "u", "annotations": None}}, ref="", token="t")
 
 
-def test_what_holds_it():
+def test_foreign_finalizers_hold_a_deleted_object():
     held = {"metadata": {"finalizers": ["dayfly.dev/object", "a/b"], "deletionTimestamp": "now"}}
     assert (read.ending(held), read.hangs_on(held)) == (True, ["a/b"])
     assert read.hangs_on({"metadata": {}}) == []
@@ -199,7 +199,7 @@ def test_the_secret_of_an_output():
 
 
 @pytest.mark.parametrize("name", ["../configmaps/x", "a?watch=true", "a\nb", "$(id)", "a b", "A", "a" * 254, ""])
-def test_what_cannot_be_the_name_of_a_secret_names_none(name):
+def test_invalid_secret_name_is_ignored(name):
     """It would be a part of a request's path, and of the line that an administrator is to type."""
     told = UnitOutput(name="o", secret=SecretKey(json_path="$.status.secret", key="k"))
     assert read.secret_name(thing(secret=name), told) == ""

@@ -52,7 +52,7 @@ def test_a_value_of_another_form_is_unfit(value, form):
     assert caught.value.reason == "InputUnfit"
 
 
-def test_what_is_sensitive_stands_in_a_secret_alone():
+def test_sensitive_input_is_allowed_only_in_a_secret():
     secret = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": ""}, "metadata": {"labels": {}}}
     assert made(secret, {"v": b"x"}, {"v"}, **{"/stringData/a": ("v", "string")})["stringData"] == {"a": "x"}
     for manifest, at in ((secret, "/metadata/labels/a"), (CONFIG, "/data/a")):
@@ -67,7 +67,7 @@ def test_a_kind_that_no_step_may_make_is_refused_here_again():
     assert caught.value.reason == "KindRefused"
 
 
-def test_it_is_the_runs_and_of_its_namespace():
+def test_object_has_owner_namespace_and_finalizer():
     before = copy.deepcopy(CONFIG)
     meta = made(CONFIG)["metadata"]
     assert before == CONFIG
@@ -88,7 +88,7 @@ KINDS = [("batch/v1", "Job"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSe
 
 @pytest.mark.parametrize(("version", "kind"), KINDS)
 @pytest.mark.parametrize("spec", [{}, None, {"replicas": 3, "suspend": False}])
-def test_what_can_is_born_at_rest_and_let_go_to_what_was_meant(version, kind, spec):
+def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spec):
     manifest = {"apiVersion": version, "kind": kind} | ({} if spec is None else {"spec": dict(spec)})
     found = made(manifest)
     field, inert = ("suspend", True) if kind == "Job" else ("replicas", 0)
@@ -106,7 +106,7 @@ def test_what_can_is_born_at_rest_and_let_go_to_what_was_meant(version, kind, sp
 @pytest.mark.parametrize(
     ("version", "kind", "spec"), [("batch/v1", "Job", {"suspend": True}), ("apps/v1", "Deployment", {"replicas": 0})]
 )
-def test_what_is_meant_to_rest_is_never_let_go(version, kind, spec):
+def test_object_specified_as_suspended_is_never_released(version, kind, spec):
     manifest = {"apiVersion": version, "kind": kind, "spec": spec}
     assert rest(manifest) is None
     found = made(manifest)

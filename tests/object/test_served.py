@@ -41,7 +41,7 @@ async def test_how_a_kind_is_served_is_believed_for_a_minute():
 
 
 @pytest.mark.parametrize(("message", "refused"), [("exceeded quota", True), ("w does not support dry run", False)])
-async def test_what_can_be_asked_in_earnest_alone_is_not_refused_beforehand(message, refused):
+async def test_missing_dry_run_support_is_no_refusal(message, refused):
     async def create(*_, dry_run):
         assert dry_run
         raise errors.Refused("POST jobs", message, status=400)
@@ -58,7 +58,7 @@ async def test_what_can_be_asked_in_earnest_alone_is_not_refused_beforehand(mess
         )
 
 
-async def test_a_namespace_is_ending_from_its_deletion_until_it_is_gone():
+async def test_namespace_is_ending_from_deletion_until_gone():
     bench = Bench()
     assert not await bench.objects.is_ending("shop"), "there is none"
     bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop", "finalizers": ["example.org/x"]}})

@@ -199,7 +199,7 @@ def test_each_mistake_has_its_place(case):
     assert words in str(error)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_of_an_object_step_are_reported_together():
     with pytest.raises(SpecError) as caught:
         load(
             step(
@@ -249,7 +249,7 @@ spec:
 BOX = "name: box\nspec:\n  cluster: local\n  resources:\n  - {name: db, plugin: job, params: {size: '3'}}\n"
 
 
-def test_it_becomes_a_unit_and_is_removed_after_whatever_needs_it():
+def test_object_unit_is_removed_after_its_readers():
     document = run(BOX, PLUGIN).documents[0]
     claim, _, load_ = document.pre_start
     assert (claim.kind, claim.timeouts.run_ms, claim.timeouts.grace_ms) == ("object", 300_000, 0)
@@ -267,7 +267,7 @@ def test_it_becomes_a_unit_and_is_removed_after_whatever_needs_it():
     assert (last.timeouts.run_ms, last.retry.limit, last.retry.idempotent) == (0, 0, True)
 
 
-def test_a_param_that_stands_in_an_object_may_be_longer_than_a_variable():
+def test_object_param_may_exceed_the_variable_limit():
     plugin = """\
 name: job
 spec:
@@ -280,7 +280,7 @@ spec:
     assert len(make.inputs[0].value) == 70_000
 
 
-def test_whoever_writes_the_removal_says_when():
+def test_explicit_removal_step_decides_its_order():
     own = (
         "  - name: rm\n    inputs: [{name: x, valueFromStep: {name: rm2, output: gone}}]\n    object: {remove: claim}\n"
     )
@@ -340,7 +340,7 @@ def test_removals_count_among_the_units_of_a_run():
         run(BOX.replace(", params: {size: '3'}", ""), "name: job\nspec:\n  create:\n" + many)
 
 
-def test_a_plan_shows_what_is_made_and_removed():
+def test_plan_shows_created_and_removed_objects():
     create, delete = preview(run(BOX, PLUGIN)).events
     line = create.waves[0][0]
     assert (line.request, line.clocks, line.tries) == ("makes a Claim", "is ready within 5 min", "once")

@@ -123,7 +123,7 @@ def test_a_step_of_it_that_runs_is_ended_and_undone():
     hooking(story, others=("drain", "report", "tidy"), scripts={"before": Script(runs=600)})
 
 
-def test_object_deleted_meanwhile_waits_only_for_the_undo_steps():
+def test_object_deleted_early_waits_only_for_its_undo_steps():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], preStop=[step("drain")], postStop=[step("tidy", undoes="before")])

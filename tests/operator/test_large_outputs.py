@@ -47,7 +47,7 @@ class TestLargeOutputs:
         given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
         assert (given["db/drop"]["MAKE_URL"], given["db/drop"]["SEED_USER"]) == (b"db://1", b"ann\xff")
 
-    def test_a_deletion_meanwhile_does_not_take_the_log_away(self):
+    def test_deletion_keeps_the_log_with_the_outputs(self):
         """What is to be cleaned up is known by its outputs."""
 
         async def story(world: World) -> None:
@@ -65,7 +65,7 @@ class TestLargeOutputs:
         given = {unit: inputs for (_, unit, _), inputs in world.cloud.given.items()}
         assert given["db/drop"]["MAKE_URL"] == b"db://1"
 
-    def test_nobody_waits_for_them_once_the_cleanup_is_given_up(self):
+    def test_abandoned_cleanup_does_not_wait_for_outputs(self):
         async def story(world: World) -> None:
             world.cloud.lossy = world.cloud.forgiven = True
             self.silent(world)
@@ -77,7 +77,7 @@ class TestLargeOutputs:
 
         at_work(story)
 
-    def test_where_no_answer_ever_comes_they_are_lost(self):
+    def test_outputs_without_a_readable_log_are_lost(self):
         async def story(world: World) -> None:
             world.cloud.lossy = True
             self.silent(world)

@@ -48,7 +48,7 @@ def test_steps_of_one_go_are_written_together_beside_the_sandbox():
     at_work(story)
 
 
-def test_what_only_its_outputs_tell_to_be_sensitive_is_overwritten_in_what_is_kept():
+def test_late_known_sensitive_output_is_masked_in_kept_logs():
     """It was printed before the runner could know. The pods of those who read it get it as what must not be printed."""
     made = step("make", outputs=("url",))
     made["outputs"][0]["sensitive"] = True
@@ -79,7 +79,7 @@ def test_what_only_its_outputs_tell_to_be_sensitive_is_overwritten_in_what_is_ke
     at_work(story)
 
 
-def test_what_a_long_step_runs_beside_does_not_wait_for_its_end():
+def test_log_of_a_finished_step_is_kept_during_a_long_one():
     """Whoever wants to read the first step's log need not wait until the second one is over."""
 
     async def story(world: World) -> None:
@@ -153,7 +153,7 @@ def test_a_crash_before_they_are_written_loses_none():
     at_work(story)
 
 
-def test_a_step_that_ended_while_nobody_was_there_is_asked_for_its_log():
+def test_log_of_a_step_that_ended_without_operator_is_read():
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(lambda: world.cloud.starts("db/make"), "the first step")
@@ -171,7 +171,7 @@ def test_a_step_that_ended_while_nobody_was_there_is_asked_for_its_log():
     at_work(story)
 
 
-def test_a_step_that_was_over_before_it_could_be_followed_is_asked_for_its_log():
+def test_log_of_a_step_too_short_to_follow_is_read():
     async def story(world: World) -> None:
         def refuse(_, call):
             follows = call.request.path.endswith("/log") and call.request.query.get("follow")
@@ -188,7 +188,7 @@ def test_a_step_that_was_over_before_it_could_be_followed_is_asked_for_its_log()
     at_work(story)
 
 
-def test_where_no_log_can_be_read_nothing_waits_for_one():
+def test_unreadable_logs_block_nothing():
     asked = []
 
     async def story(world: World) -> None:
@@ -244,7 +244,7 @@ class Silent:
         return len(self.asked) - before
 
 
-def test_a_node_that_is_not_reached_is_left_in_peace_longer_and_longer(caplog):
+def test_unreachable_node_is_queried_with_backoff(caplog):
     silent = Silent()
 
     async def story() -> None:
@@ -271,7 +271,7 @@ def test_a_node_that_is_not_reached_is_left_in_peace_longer_and_longer(caplog):
     assert "connection refused" in said[0]
 
 
-def test_a_step_on_a_silent_node_is_followed_once_the_node_is_back():
+def test_step_on_a_silent_node_is_followed_after_recovery():
     silent = Silent()
 
     async def story() -> None:
@@ -298,7 +298,7 @@ def test_a_step_on_a_silent_node_is_followed_once_the_node_is_back():
     run(story())
 
 
-def test_an_api_server_that_is_not_reached_tells_nothing_of_nodes():
+def test_unreachable_api_server_does_not_mark_nodes_silent():
     silent = Silent()
 
     async def story() -> None:
@@ -311,7 +311,7 @@ def test_an_api_server_that_is_not_reached_tells_nothing_of_nodes():
     run(story())
 
 
-def test_of_a_cleanup_without_end_the_newest_logs_are_kept():
+def test_endless_cleanup_keeps_only_its_newest_logs():
     scene = Scene(RETRY, RETRY_UNITS, chain, clean=False)
 
     async def story(world: World) -> None:
@@ -378,7 +378,7 @@ def test_many_at_once_are_no_object_too_large():
 
 
 class TestStatus:
-    def test_it_says_moments_and_is_not_written_for_the_clock_alone(self):
+    def test_waiting_status_names_its_time_without_rewrites(self):
         """A waiting retry costs no write until it is over, and its sentence stays true."""
         scene = Scene(RETRY, RETRY_UNITS, chain, clean=False)
 
@@ -395,7 +395,7 @@ class TestStatus:
 
         at_work(story, scene)
 
-    def test_it_names_the_pods_of_running_steps(self):
+    def test_status_names_the_pods_of_running_steps(self):
         async def story(world: World) -> None:
             world.kubelet.scripts["db/make"].runs = 60
             world.sandbox(wish())

@@ -105,7 +105,7 @@ MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), inputs=(REA
     [({"spec": {"zone": "here"}}, {"zone": b"here"}, False), ({"spec": {}}, {}, True), (None, {}, True)],
     ids=["there", "lacks", "gone"],
 )
-async def test_a_step_waits_for_what_its_target_lacks_and_asks_for_it_again(target, given, waits):
+async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given, waits):
     """Whoever writes the field may do so without a sign that we heed."""
     bench = Bench()
     bench.target = target
@@ -120,7 +120,7 @@ async def test_a_step_waits_for_what_its_target_lacks_and_asks_for_it_again(targ
         assert (said.reason, said.since) == (Reason.WAITING_FOR_FIELD, NOW)
 
 
-async def test_of_what_stands_in_the_way_that_which_is_known_of_a_unit_is_said_first():
+async def test_known_obstacle_of_a_unit_is_reported_first():
     """Before what the server refused, and that before the want of a place."""
     bench = Bench()
     bench.session.refusals.put(("b", 1), says("refused"))
@@ -139,7 +139,7 @@ async def test_of_what_stands_in_the_way_that_which_is_known_of_a_unit_is_said_f
 
 
 @pytest.mark.parametrize("room", [0, 1, 2])
-async def test_what_comes_and_goes_in_a_run_leaves_its_steps_their_lines_in_the_ledger(room):
+async def test_extra_units_are_refused_before_the_ledger_is_full(room):
     """One that is full could not be written any more, and nothing of it be cleaned up. What has a line keeps it."""
     way = PreviewUnit(scheme="http", host="web.shop.example", port=80, key="k")
     kept = tuple(Unit(name=name, kind="preview", preview=way) for name in ("old", "new", "newer"))

@@ -94,7 +94,7 @@ class TestAttempts:
         await self.keep(server, url=b"db://1")
         assert server.data(NAME) == {"url": b"db://1", "log.tail": b"log", "log.times": b"0 5 2 9"}
 
-    async def test_who_comes_second_leaves_them(self, server):
+    async def test_existing_outputs_secret_is_left_unchanged(self, server):
         await server.secret(NAME, RUNNERS, None, url=b"db://1")
         server.cluster.calls.clear()
         await self.keep(server, url=b"db://1")
@@ -110,13 +110,13 @@ class TestAttempts:
         [body] = [call.request.body for call in server.cluster.calls if call.request.method == "DELETE"]
         assert msgspec.json.decode(body)["preconditions"]["uid"]
 
-    async def test_one_of_somebody_elses_stays(self, server):
+    async def test_outputs_secret_of_another_owner_is_kept(self, server):
         await server.secret(NAME, RUNNERS, a_run("another"), url=b"other")
         with pytest.raises(ForeignSecretError, match="delete it"):
             await self.keep(server, url=b"db://1")
         assert server.data(NAME) == {"url": b"other"}
 
-    async def test_one_that_is_not_there_after_all_is_a_fault_to_be_tried_again(self, server):
+    async def test_unknown_outcome_without_the_secret_is_an_error(self, server):
         async def lost(*_arguments):
             raise errors.OutcomeUnknown("POST", "no answer came")
 
@@ -131,7 +131,7 @@ class TestAttempts:
         assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) == {"url": b"db://1"}
         assert await outputs.recall(RUN, PLACE, result(url=b"db://2")) is None
 
-    async def test_one_that_a_step_reads_is_as_it_was_recorded_or_there_is_none(self, server):
+    async def test_output_that_differs_from_its_record_is_lost(self, server):
         outputs = AttemptSecrets(server.client)
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
         assert await outputs.read(RUN, RUNNERS, "db/make", "url") == b"db://1"
@@ -146,7 +146,7 @@ class TestAttempts:
         assert await AttemptSecrets(server.client).recall(RUN, PLACE, result(url=b"db://1")) is None
         assert await AttemptSecrets(server.client).recall(RUN, PLACE, result()) == {}
 
-    def test_an_output_without_bytes_is_told_from_none(self):
+    def test_empty_output_differs_from_a_missing_one(self):
         assert matching({"empty": b""}, result(empty=b"")) == {"empty": b""}
         assert matching({}, result(empty=b"")) is None
 
@@ -161,7 +161,7 @@ class TestBindings:
         assert await bind(server.client, RUN, DOCUMENT, "shop") == name
         assert len(server.changes()) == before
 
-    async def test_without_outputs_there_is_none_and_nobody_asks(self, server):
+    async def test_run_without_outputs_has_no_binding(self, server):
         assert await bind(server.client, a_run(), DOCUMENT, "shop") == ""
         assert server.cluster.calls == []
 
@@ -174,7 +174,7 @@ class TestBindings:
             await bind(server.client, RUN, DOCUMENT, "shop")
 
     @pytest.mark.parametrize("meanwhile", [True, False])
-    async def test_a_name_that_somebody_else_has_is_said(self, server, meanwhile):
+    async def test_binding_name_of_another_owner_is_reported(self, server, meanwhile):
         """Before we look, or between our look and our write."""
         name = resource_name(RUN, "db")
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
@@ -205,7 +205,7 @@ class TestBindings:
         server.client.create = late
         assert await bind(server.client, RUN, DOCUMENT, "shop") == name
 
-    async def test_a_namespace_that_refused_is_asked_again_when_its_time_is_over(self, monkeypatch):
+    async def test_refusing_namespace_is_retried_after_its_pause(self, monkeypatch):
         clock, asked = [1_000], []
 
         async def forbidden(*_arguments):
@@ -235,7 +235,7 @@ class TestLogs:
                 raise self.answer
             return self.answer
 
-    async def test_it_is_asked_for_later_and_later_and_then_given_up(self):
+    async def test_unread_log_is_retried_with_backoff_then_given_up(self):
         clock, pods, wait = [10_000], self.Pods(), LogWait()
         outputs = LogOutputs(pods, lambda: clock[0])
         waited = []
@@ -251,7 +251,7 @@ class TestLogs:
         assert waited[-1] <= 60_001
         assert clock[0] >= 10_000 + HOPELESS_MS
 
-    async def test_at_its_moment_it_is_asked_for_again(self):
+    async def test_log_is_read_again_at_its_time(self):
         clock, pods, wait = [10_000], self.Pods(), LogWait()
         outputs = LogOutputs(pods, lambda: clock[0])
         for now, asked in ((10_000, 1), (10_000 + FIRST_MS - 1, 1), (10_000 + FIRST_MS, 2)):
@@ -259,7 +259,7 @@ class TestLogs:
             await outputs.read(None, "d", wait)
             assert pods.asked == asked
 
-    async def test_a_clock_that_was_set_back_keeps_nobody_waiting(self):
+    async def test_clock_set_back_does_not_delay_the_log(self):
         clock, pods, wait = [10_000], self.Pods(), LogWait()
         outputs = LogOutputs(pods, lambda: clock[0])
         for now in (10_000, 9_999):
@@ -275,7 +275,7 @@ class TestLogs:
         assert await outputs.read(None, "d", wait) == {}
 
     @pytest.mark.parametrize(("answer", "found"), [(None, {}), ({"url": b"x"}, {"url": b"x"})])
-    async def test_what_it_has_is_read(self, answer, found):
+    async def test_available_outputs_are_read_from_the_log(self, answer, found):
         pods, wait = self.Pods(), LogWait()
         pods.answer = answer
         outputs = LogOutputs(pods, lambda: 5)

@@ -25,7 +25,7 @@ class TestCounting:
             ({"a": alive(kind="fork")}, 3),
         ],
     )
-    def test_what_the_ledger_has_alive_has_a_place(self, records, left):
+    def test_live_unit_in_the_ledger_occupies_a_slot(self, records, left):
         async def story(bench):
             found = bench.run("one", **records)
             other = bench.run("two")
@@ -35,7 +35,7 @@ class TestCounting:
 
         assert played(story, bound=3) == (left, left)
 
-    def test_what_was_claimed_after_the_close_cleans_up(self):
+    def test_unit_claimed_after_the_close_uses_a_cleanup_slot(self):
         async def story(bench):
             found = bench.run("one", closed=5, a=alive(4), d=alive(5))
             return await bench.slots(found), await bench.slots(found, cleaning=True)
@@ -57,7 +57,7 @@ class TestCounting:
             (NeverRan(reason="r"), 1),
         ],
     )
-    def test_one_that_lacks_its_image_or_has_ended_gives_its_place_back(self, fact, left):
+    def test_unit_without_image_or_ended_frees_its_slot(self, fact, left):
         async def story(bench):
             found = bench.run("one", a=alive())
             await bench.share(found, {(A, 1): fact} if fact else {})
@@ -77,7 +77,7 @@ class TestCounting:
 
         assert played(story, bound=1) == (1, 1, 0)
 
-    def test_of_a_namespace_in_which_nothing_is_under_way_nothing_is_remembered(self):
+    def test_idle_namespace_is_forgotten(self):
         """They come and go, and each end of a run looks through all that are known."""
 
         async def story(bench):
@@ -110,7 +110,7 @@ class TestCounting:
 
         assert played(story) == (True, 0)
 
-    def test_who_waits_says_so_as_soon_as_too_many_lack_it_and_again_once_they_do_not(self):
+    def test_waiting_runs_are_woken_when_image_limit_is_crossed(self):
         """Not each time that one more is counted."""
 
         async def story(bench):
@@ -132,7 +132,7 @@ class TestCounting:
 
 
 class TestSharing:
-    def test_those_that_wait_say_for_what(self):
+    def test_waiting_units_are_objected_to_with_the_blocker(self):
         async def story(bench):
             bench.run("one", a=alive(), b=alive())
             bench.places.settle("one")
@@ -168,7 +168,7 @@ class TestSharing:
         assert found.slots == 2, "both are held and not begun"
         assert list(found.objections) == [C]
 
-    def test_what_is_held_and_not_begun_may_begin_beside_what_is_free(self):
+    def test_held_unit_may_start_beside_free_slots(self):
         async def story(bench):
             found = bench.run("one", b=alive())
             assert bench.places.hold(found, A, cleaning=False)
@@ -176,7 +176,7 @@ class TestSharing:
 
         assert played(story, bound=5) == 4, "of five one has begun"
 
-    def test_of_those_that_wait_the_first_is_next(self):
+    def test_first_waiting_run_gets_the_free_slot(self):
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two", "three")
@@ -200,7 +200,7 @@ class TestHolding:
 
         assert played(story, bound=1)
 
-    def test_who_waits_is_looked_at_when_one_is_given_back(self):
+    def test_released_slot_wakes_the_first_waiting_run(self):
         async def story(bench):
             found = bench.run("one")
             bench.places.hold(found, A, cleaning=False)
@@ -212,7 +212,7 @@ class TestHolding:
 
         assert played(story, bound=1) == ["two"]
 
-    def test_who_waits_to_clean_up_is_looked_at_as_well(self):
+    def test_released_cleanup_slot_wakes_a_waiting_cleanup(self):
         async def story(bench):
             found = bench.run("one", closed=1)
             bench.places.hold(found, D, cleaning=True)
@@ -236,7 +236,7 @@ class TestHolding:
             ({(A, 2): Running(since=1)}, (), alive(state=State.VOID, attempt=1), 1),
         ],
     )
-    def test_it_is_held_as_long_as_its_pod_may_come(self, facts, hindered, record, left):
+    def test_slot_is_held_while_its_pod_may_still_appear(self, facts, hindered, record, left):
         async def story(bench):
             found = bench.run("one", **({"a": record} if record else {}))
             bench.places.hold(found, A, cleaning=False)
@@ -245,7 +245,7 @@ class TestHolding:
 
         assert played(story, bound=1) == left
 
-    def test_with_the_close_nothing_is_held_for_what_creates(self):
+    def test_close_releases_held_create_slots(self):
         async def story(bench):
             bench.places.hold(bench.run("one"), A, cleaning=False)
             closed = bench.run("one", closed=5)
@@ -283,7 +283,7 @@ class TestClaiming:
     @pytest.mark.parametrize(
         "end", [Record(unit=A, attempt=1, result=RESULT), Void(unit=A, attempt=1, reason="r", message="m", at=1)]
     )
-    def test_what_ends_in_the_same_write_gives_its_place(self, end):
+    def test_end_in_the_same_write_frees_its_slot_for_a_claim(self, end):
         async def story(bench):
             found = bench.run("one", a=alive())
             await bench.share(found)

@@ -134,7 +134,7 @@ class TestBound:
 
         play(story)
 
-    def test_who_comes_just_when_a_place_is_free_waits_behind_the_others(self):
+    def test_newcomer_waits_behind_runs_already_waiting(self):
         """Its turn may be taken before theirs, who are only about to be looked at."""
         plan = seal((Lifecycle(target=target("a"), pre_start=(Step(name="wait", kind="exec"),)),))
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
@@ -174,7 +174,7 @@ class TestBound:
 
         play(story)
 
-    def test_places_of_those_who_go_are_others(self):
+    def test_slots_of_deleted_sandboxes_are_freed(self):
         """A sandbox that is deleted while it waits, or while it runs, keeps nobody waiting."""
 
         async def story(world: World) -> None:
@@ -192,7 +192,7 @@ class TestBound:
 
         play(story)
 
-    def test_pod_that_cannot_be_made_keeps_nobody_waiting(self):
+    def test_pod_that_cannot_be_made_blocks_no_other(self):
         async def story(world: World) -> None:
             say_steps(world, 1)
             secret = "spec: {containers: [{name: main, envFrom: [{secretRef: {name: none}}]}]}"
@@ -268,7 +268,7 @@ class TestNeighbours:
     @pytest.mark.slow
     @pytest.mark.long_story
     @pytest.mark.parametrize("missing", [True, False], ids=["without its image", "busy"])
-    def test_nobody_feels_a_noisy_neighbour(self, missing):
+    def test_noisy_namespace_does_not_slow_down_another(self, missing):
         """Many sandboxes of one namespace at once: another's are ready in less than twice the time they take alone."""
 
         async def story(world: World) -> None:

@@ -26,7 +26,7 @@ class TestSettling:
             (WAITS, 0),
         ],
     )
-    def test_what_is_held_in_vain_goes_to_others(self, decision, left):
+    def test_unused_held_slot_is_freed(self, decision, left):
         async def story(bench):
             bench.places.hold(bench.run("one"), A, cleaning=False)
             bench.places.settle("one", decision)
@@ -35,7 +35,7 @@ class TestSettling:
 
         assert played(story, bound=1) == left
 
-    def test_what_was_begun_is_not_released(self):
+    def test_slot_of_a_started_unit_is_not_freed(self):
         async def story(bench):
             bench.run("one", a=alive())
             bench.places.settle("one", Decision())
@@ -53,7 +53,7 @@ class TestSettling:
 
         assert played(story, bound=1) == [("two", BELIEVED_MS / 1000)]
 
-    def test_who_waits_no_more_lets_the_next_one(self):
+    def test_run_that_stops_waiting_gives_up_its_turn(self):
         async def story(bench):
             found = bench.run("one")
             bench.places.hold(found, A, cleaning=False)
@@ -80,7 +80,7 @@ class TestSettling:
 
         assert sorted(set(played(story, bound=1)) - {"one"}) == ["three", "two"]
 
-    def test_one_that_is_gone_leaves_its_places_and_its_turn(self):
+    def test_deleted_run_frees_its_slots_and_its_turn(self):
         async def story(bench):
             bench.run("one", a=alive())
             bench.places.settle("one")
@@ -94,7 +94,7 @@ class TestSettling:
 
         assert played(story, bound=1) == (True, 1)
 
-    def test_what_was_held_for_one_that_went_meanwhile_is_given_back(self):
+    def test_slot_held_for_a_vanished_run_is_freed(self):
         async def story(bench):
             assert bench.places.hold(bench.made("one"), A, cleaning=False)
             other = bench.run("two")
@@ -104,7 +104,7 @@ class TestSettling:
 
         assert played(story, bound=1) == (0, 1)
 
-    def test_who_waits_hears_of_the_end_of_others(self):
+    def test_waiting_run_is_woken_by_the_end_of_another(self):
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two")
@@ -114,7 +114,7 @@ class TestSettling:
 
         assert played(story, bound=1) == ("one", ["two"])
 
-    def test_all_that_wait_are_told_once_images_are_the_reason_and_once_they_are_not(self):
+    def test_all_waiting_runs_are_woken_once_images_return(self):
         async def story(bench):
             every = [bench.run(f"r{number}", a=alive()) for number in range(IMAGES)]
             for each in every:
@@ -132,7 +132,7 @@ class TestSettling:
         assert told == ["one", "two"]
         assert again == []
 
-    def test_an_end_that_we_have_recorded_ourselves_counts_before_the_watch_tells_of_it(self):
+    def test_own_recorded_end_counts_before_the_watch_event(self):
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two")
@@ -142,7 +142,7 @@ class TestSettling:
 
         assert played(story, bound=1) == ["two"]
 
-    def test_a_close_that_we_have_written_frees_what_is_held_to_create_though_the_turn_failed_after_it(self):
+    def test_own_close_frees_held_slots_despite_a_failed_turn(self):
         async def story(bench):
             bench.places.hold(bench.run("one"), A, cleaning=False)
             await bench.wait("two")
@@ -152,7 +152,7 @@ class TestSettling:
 
         assert played(story, bound=1) == ["two"]
 
-    def test_what_is_held_in_vain_by_what_cleans_up_goes_to_others_too(self):
+    def test_unused_held_cleanup_slot_is_freed(self):
         async def story(bench):
             bench.places.hold(bench.run("one", closed=1), D, cleaning=True)
             other = bench.run("two", closed=1)
@@ -165,7 +165,7 @@ class TestSettling:
         assert played(story, bound=1) == ["two"]
 
     @pytest.mark.parametrize("closed", [0, 1])
-    def test_who_waits_to_create_stands_before_nobody_who_cleans_up_nor_the_reverse(self, closed):
+    def test_create_and_cleanup_runs_do_not_wait_for_each_other(self, closed):
         async def story(bench):
             bench.run("waits", closed=closed)
             bench.places.settle("waits", WAITS)
@@ -174,7 +174,7 @@ class TestSettling:
 
         assert played(story, bound=1) == 1
 
-    def test_who_waits_for_something_else_stands_before_nobody_and_looks_for_nobody(self):
+    def test_run_waiting_for_an_input_has_no_turn(self):
         async def story(bench):
             bench.run("one")
             bench.places.settle("one", Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_INPUT, message="m"),)))
@@ -198,7 +198,7 @@ class TestSettling:
 class TestHearing:
     """What a watch tells of a run, whoever has written it."""
 
-    def test_with_its_close_what_it_holds_to_create_goes_to_others(self):
+    def test_close_from_the_watch_frees_held_slots(self):
         async def story(bench):
             bench.places.hold(bench.run("one"), A, cleaning=False)
             await bench.wait("two")
@@ -206,7 +206,7 @@ class TestHearing:
 
         assert played(story, bound=1) == ["two"]
 
-    def test_what_a_peer_has_begun_is_counted(self):
+    def test_units_started_by_a_peer_are_counted(self):
         async def story(bench):
             bench.heard("one", a=alive())
             bench.heard("two", closed=1, d=alive())
@@ -215,14 +215,14 @@ class TestHearing:
 
         assert played(story, bound=1) == (0, 0)
 
-    def test_of_one_that_has_nothing_under_way_nobody_is_looked_at(self):
+    def test_idle_run_wakes_no_other(self):
         async def story(bench):
             await bench.wait("two")
             return bench.heard("one", a=alive(state=State.DONE))
 
         assert played(story, bound=1) == []
 
-    def test_what_moves_among_those_that_clean_up_leaves_its_place(self):
+    def test_slot_moves_to_cleanup_when_the_close_arrives(self):
         """It was claimed after the close of which we hear only now."""
 
         async def story(bench):
@@ -233,7 +233,7 @@ class TestHearing:
 
         assert played(story, bound=1) == (["two"], 0)
 
-    def test_who_waits_to_clean_up_hears_of_the_end_of_a_run(self):
+    def test_waiting_cleanup_is_woken_by_a_deleted_run(self):
         async def story(bench):
             bench.run("one", closed=1, d=alive())
             other = bench.run("two", closed=1)
@@ -257,7 +257,7 @@ class TestBounds:
 
         assert played(story) == bound
 
-    def test_where_nothing_is_to_be_made_cleanups_go_on(self):
+    def test_limit_of_zero_still_allows_cleanups(self):
         async def story(bench):
             bench.annotate("0")
             return await bench.slots(bench.run("one", closed=3), cleaning=True)
@@ -265,7 +265,7 @@ class TestBounds:
         assert played(story) == 1
 
     @pytest.mark.parametrize(("later", "bound"), [(BELIEVED_MS - 1, 2), (BELIEVED_MS, 5)])
-    def test_it_is_believed_for_a_while(self, later, bound):
+    def test_limit_is_cached_for_a_while(self, later, bound):
         async def story(bench):
             found = bench.run("one")
             await bench.slots(found)

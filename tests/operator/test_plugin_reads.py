@@ -40,7 +40,7 @@ def keep(world: World, plural="secrets", annotations: dict | None = None, metada
 
 
 @pytest.mark.parametrize("plural", READS)
-def test_only_what_names_the_plugin(plural):
+def test_secret_or_config_map_must_name_the_plugin(plural):
     """Neither its being there nor another plugin's name is enough; with its own name it goes on by itself."""
 
     async def story(world: World) -> None:
@@ -130,7 +130,7 @@ def test_hook_is_refused_as_an_inline_plugin_is():
 
 
 @pytest.mark.parametrize("told_by", ["outputs", "state", "owner"])
-def test_outputs_of_other_steps_are_told_by_type_and_owner(told_by):
+def test_outputs_secret_of_another_step_is_refused(told_by):
     """Whatever such a Secret is called, and whatever somebody has written on it."""
 
     async def story(world: World) -> None:
@@ -157,7 +157,7 @@ async def gone_but_for_the_secret(world: World) -> None:
     await gone(world)
 
 
-async def test_what_nobody_asks_for_again_is_not_kept():
+async def test_reads_not_requested_again_are_forgotten():
     """Names are for whoever writes plugins to choose: there may be ever new ones."""
     now, asked = 0, []
 

@@ -38,7 +38,7 @@ def played(story: Any) -> None:
     run(main())
 
 
-def test_they_are_asked_for_once_as_long_as_it_stays_as_it_is():
+def test_labels_are_read_once_per_generation():
     async def story(bench: Bench):
         assert await bench.known() == ({"app": "web"}, 1)
         assert await bench.known() == ({"app": "web"}, 0)
@@ -48,7 +48,7 @@ def test_they_are_asked_for_once_as_long_as_it_stays_as_it_is():
     played(story)
 
 
-def test_one_that_is_gone_has_none_and_nothing_of_it_is_remembered():
+def test_deleted_baseline_has_no_labels_and_is_forgotten():
     async def story(bench: Bench):
         await bench.known()
         bench.ask("DELETE", f"{DEPLOYMENTS}/web")
@@ -59,7 +59,7 @@ def test_one_that_is_gone_has_none_and_nothing_of_it_is_remembered():
     played(story)
 
 
-async def test_one_whose_pods_have_no_labels_is_there_all_the_same():
+async def test_baseline_without_pod_labels_exists_with_none():
     """Its selector may ask that they lack one."""
 
     async def baseline(*_: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ async def test_one_whose_pods_have_no_labels_is_there_all_the_same():
     assert await PodLabels(caches, SimpleNamespace(baseline=baseline)).of(OF) == {}
 
 
-def test_one_that_was_made_anew_is_asked_for_anew():
+def test_recreated_baseline_is_read_again():
     async def story(bench: Bench):
         await bench.known()
         bench.ask("DELETE", f"{DEPLOYMENTS}/web")

@@ -62,7 +62,7 @@ def test_namespace_must_be_granted():
     scene({"namespace": "team"}, story)
 
 
-def test_namespace_takes_steps_of_those_alone_whom_it_names():
+def test_namespace_accepts_steps_only_from_those_it_names():
     """That a team's steps may run there opens it to nobody else; what it names is believed within half a minute."""
 
     async def story(world: World) -> None:
@@ -126,7 +126,7 @@ def test_keys_of_others_where_the_administrator_allows_them():
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_pod_changed_by_a_webhook_is_not_let_go(restarted):
+def test_pod_changed_by_a_webhook_is_not_ungated(restarted):
     """What a mutating webhook did to the runner is found at once, and by another operator that has not made the pod."""
 
     async def story(world: World) -> None:
@@ -219,7 +219,7 @@ def test_why_a_pod_does_not_start_is_said_within_ten_seconds(fault, said):
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_what_only_an_event_tells_is_said_within_ten_seconds(allowed):
+def test_mount_failure_in_an_event_is_reported_in_ten_seconds(allowed):
     """A Secret that the overlay mounts is missing: the kubelet says so in Events, the pod's status is silent."""
     said = 'MountVolume.SetUp failed for volume "mine" : secret "mine" not found'
 
@@ -242,7 +242,7 @@ def test_what_only_an_event_tells_is_said_within_ten_seconds(allowed):
     scene({}, story)
 
 
-def test_image_that_hangs_is_said_within_ten_seconds_and_ended_at_its_deadline():
+def test_hanging_pull_is_reported_and_ended_at_its_deadline():
     """A registry that does not answer: neither status nor warning says so, only the kubelet's Event that it pulls."""
 
     async def story(world: World) -> None:
@@ -265,7 +265,7 @@ def test_image_that_hangs_is_said_within_ten_seconds_and_ended_at_its_deadline()
     assert world.cloud.starts("db/drop") == 1
 
 
-def test_word_of_a_kubelet_that_is_slow_to_speak_is_said_within_ten_seconds_too():
+def test_late_kubelet_event_is_reported_in_ten_seconds():
     """It comes just after the operator has asked for it in vain."""
 
     async def story(world: World) -> None:
@@ -280,7 +280,7 @@ def test_word_of_a_kubelet_that_is_slow_to_speak_is_said_within_ten_seconds_too(
     scene({}, story)
 
 
-def test_word_of_a_kubelet_that_is_slow_to_write_a_status_is_said_within_ten_seconds_too():
+def test_event_before_the_first_pod_status_is_reported():
     """A busy one writes the first status of a pod ten seconds after it has begun with it; its Events come at once."""
 
     async def story(world: World) -> None:
@@ -294,7 +294,7 @@ def test_word_of_a_kubelet_that_is_slow_to_write_a_status_is_said_within_ten_sec
     scene({}, story)
 
 
-def test_word_that_takes_the_place_of_another_is_said_within_ten_seconds_too():
+def test_event_that_replaces_another_is_reported():
     """A volume could not be mounted at first, and then the image's registry does not answer."""
     first = 'MountVolume.SetUp failed for volume "mine" : failed to sync secret cache: timed out waiting'
 
@@ -312,7 +312,7 @@ def test_word_that_takes_the_place_of_another_is_said_within_ten_seconds_too():
     scene({}, story)
 
 
-def test_what_kept_a_container_from_its_start_is_told_of_its_end():
+def test_cause_of_a_missing_start_is_reported_at_the_end():
     """Its pod is deleted while its image is missing. That it never began is no more than likely: it is cleaned up."""
 
     async def story(world: World) -> None:
@@ -447,7 +447,7 @@ def test_runner_that_was_taken_away_is_put_back():
     live(Scene(CHAIN, CHAIN_UNITS, chain).world, story)
 
 
-def test_secret_with_outputs_is_immutable_and_named_after_its_attempt():
+def test_outputs_secret_is_immutable_and_named_by_attempt():
     """A peer that has not heard of it writes the same: nothing changes, nobody minds."""
 
     def secrets(world: World) -> dict:

@@ -61,7 +61,7 @@ async def sandbox(world: World, **targets: str) -> str:
     return uid
 
 
-def test_an_address_leads_to_the_fork_or_else_to_the_baseline_and_gives_the_key():
+def test_preview_address_leads_to_fork_or_baseline_with_its_key():
     async def story(world: World) -> None:
         uid = await sandbox(world, site="http://web.shop.svc:80", page="http://page.shop.svc:80")
         await world.until(lambda: len(urls(world)) == 2, "the addresses", 30)
@@ -79,7 +79,7 @@ def test_an_address_leads_to_the_fork_or_else_to_the_baseline_and_gives_the_key(
     play(story)
 
 
-def test_an_address_is_told_only_while_it_works():
+def test_preview_address_is_reported_only_while_it_works():
     async def story(world: World) -> None:
         world.gateways.latency = 6.0
         world.sandbox(wish(forks=[fork()], defaultRouteGroup=previewed(site="http://web.shop.svc:80")))
@@ -107,7 +107,7 @@ def test_an_address_is_told_only_while_it_works():
     ],
     ids=["none", "tls", "no service", "no port", "no gateway", "refused"],
 )
-def test_one_that_cannot_be_is_said_and_keeps_nothing_up(edge, target, refuses, word):
+def test_impossible_preview_is_reported_and_blocks_nothing(edge, target, refuses, word):
     async def story(world: World) -> None:
         if refuses:
             world.gateways.refuses["site-box"] = refuses
@@ -124,7 +124,7 @@ def test_one_that_cannot_be_is_said_and_keeps_nothing_up(edge, target, refuses, 
     play(story, edge=edge)
 
 
-def test_one_that_no_gateway_speaks_of_is_waited_for_once():
+def test_preview_ignored_by_its_gateway_is_awaited_once():
     """Not again with each look at a sandbox of which nothing is remembered while it rests, nor by another operator."""
 
     async def story(world: World) -> None:
@@ -190,7 +190,7 @@ def test_a_groups_address_follows_its_members():
 UPDATE = ("update", "httproutes.gateway.networking.k8s.io")
 
 
-def test_a_fork_stays_while_the_address_of_a_living_group_cannot_be_led_elsewhere():
+def test_fork_stays_until_the_group_address_is_redirected():
     """Whatever became of its own routes: requests that come to the address would reach nobody."""
 
     async def story(world: World) -> None:
@@ -223,7 +223,7 @@ def test_a_fork_stays_while_the_address_of_a_living_group_cannot_be_led_elsewher
     play(story, groups=True)
 
 
-def test_an_address_that_may_not_be_led_elsewhere_goes_rather_than_that_a_fork_cannot_end():
+def test_group_address_is_removed_if_it_cannot_be_redirected():
     async def story(world: World) -> None:
         uid = grouped(world, "all", site="http://web.shop.svc:80")
         name = host_name(EDGE, "all", uid, "site")
@@ -282,7 +282,7 @@ def test_one_into_a_namespace_that_does_not_let_it_is_refused():
     play(story)
 
 
-def test_what_somebody_has_made_of_it_is_put_back_and_a_dropped_one_goes():
+def test_edited_preview_is_restored_and_removed_one_deleted():
     async def story(world: World) -> None:
         await sandbox(world, site="http://web.shop.svc:80")
         await world.until(lambda: urls(world), "the address", 30)
@@ -302,7 +302,7 @@ def test_what_somebody_has_made_of_it_is_put_back_and_a_dropped_one_goes():
     play(story)
 
 
-def test_nobody_elses_sandbox_has_the_same_name():
+def test_preview_host_names_differ_between_sandboxes():
     names = {host_name(EDGE, sandbox, uid, "site") for sandbox in ("box", "x" * 30) for uid in ("u1", "u2")}
     names.add(host_name(EDGE, "box", "u1", "s-ite"))
     assert len(names) == 5

@@ -57,7 +57,7 @@ class TestLease:
 
         at_work(story, count=2)
 
-    def test_who_leads_again_does_not_rest_on_what_it_said_before(self):
+    def test_new_leader_writes_the_status_again(self):
         """Another one has led meanwhile, and what that one said last is not so any more."""
 
         async def story(world: World) -> None:
@@ -82,7 +82,7 @@ class TestLease:
 
         at_work(story, SHORT, count=2)
 
-    def test_who_leads_again_forgets_what_another_one_has_ended(self):
+    def test_new_leader_forgets_runs_that_another_ended(self):
         async def story(world: World) -> None:
             electors = await elected(world)
             world.kubelet.scripts["db/make"].runs = 60
@@ -127,7 +127,7 @@ class TestLease:
 
 
 class TestProcess:
-    async def test_it_answers_until_it_is_asked_to_end(self, caplog):
+    async def test_process_serves_until_stopped(self, caplog):
         """Alive at once, ready once the caches are whole, and gone within a moment of being asked."""
         caplog.set_level(logging.INFO, "dayfly.operator")
         cluster = FakeCluster(extra=KINDS)
@@ -173,7 +173,7 @@ class TestProcess:
         await began.wait()
         return process
 
-    async def test_whoever_ends_the_process_ends_the_operator_first(self, monkeypatch):
+    async def test_cancelled_process_ends_the_operator_first(self, monkeypatch):
         """Nothing of it is at work once the process says that it is over."""
         ended = asyncio.Event()
 
@@ -190,7 +190,7 @@ class TestProcess:
             await asyncio.gather(process, return_exceptions=True)
         assert ended.is_set()
 
-    async def test_until_its_first_lists_are_whole_it_is_alive_and_not_ready(self, monkeypatch):
+    async def test_process_is_alive_but_not_ready_before_its_lists(self, monkeypatch):
         port = free_port()
         process = await self.begun(monkeypatch, asyncio.Event().wait, port)
         async with aiohttp.ClientSession() as session:
@@ -215,7 +215,7 @@ class TestProcess:
         assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
 
     @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
-    async def test_where_it_has_others_beside_it_they_elect_one(self, monkeypatch, seconds, elects):
+    async def test_leader_election_runs_only_with_a_lease(self, monkeypatch, seconds, elects):
         made: list[str] = []
 
         async def run(_operator: Operator) -> None:
@@ -231,7 +231,7 @@ class TestProcess:
         await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
         assert made == ["dayfly-operator"] * elects
 
-    async def test_without_a_front_nobody_waits_for_wishes(self):
+    async def test_operator_without_front_queues_no_sandboxes(self):
         """Nor does what comes of them pile up."""
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         for front in (None, SandboxesExtension):
@@ -240,7 +240,7 @@ class TestProcess:
                 queue.add(key)
                 assert len(queue) == (1 if front else 0)
 
-    async def test_what_is_frozen_is_counted_whoever_works_for_it(self):
+    async def test_frozen_counts_of_all_controllers_are_added(self):
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         operator = Operator(
             client,
@@ -250,7 +250,7 @@ class TestProcess:
         )
         assert b"dayfly_frozen 6.0" in operator.metrics.text()
 
-    async def test_what_the_operator_dies_of_ends_the_process(self, monkeypatch):
+    async def test_operator_crash_ends_the_process(self, monkeypatch):
         """Its kubelet begins another one."""
 
         async def run() -> None:
@@ -261,7 +261,7 @@ class TestProcess:
             with pytest.raises(ValueError, match="a defect"):
                 await process
 
-    def test_it_ends_when_asked_to_before_its_server_has_answered(self):
+    def test_process_stops_before_its_server_has_answered(self):
         """A rollout of an operator that never got its first lists whole does not wait until its pod is killed."""
 
         async def story(world: World) -> None:
@@ -321,7 +321,7 @@ class TestCommand:
             (["--runner", "/bin/true"], 1, "cannot reach a cluster"),
         ],
     )
-    def test_what_is_missing_is_said_before_anything_begins(self, arguments, code, said, capsys, monkeypatch):
+    def test_missing_configuration_is_reported_before_start(self, arguments, code, said, capsys, monkeypatch):
         monkeypatch.delenv("DAYFLY_RUNNER", raising=False)
         monkeypatch.setenv("KUBECONFIG", "/nonexistent")
         assert run(["operator", *arguments]) == code

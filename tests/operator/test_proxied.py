@@ -91,7 +91,7 @@ def test_every_change_was_numbered(trials):
     assert [each for each in trials.unowned if not any(part in each for part in shared)] == []
 
 
-def test_nothing_is_left_and_nobody_writes(trials):
+def test_trials_leave_nothing_and_idle_operators_write_nothing(trials):
     """(13, 14) By quorum reads nothing is there of any life, and two operators that have nothing to do write nothing."""
     assert trials.left == []
     assert trials.late == []

@@ -38,7 +38,7 @@ async def missed(world: World) -> None:
     await world.until(lambda: SAID in message(world), "the missing image to be said", 30)
 
 
-def test_deleted_while_its_image_is_missing_it_goes_at_once_without_a_cleanup():
+def test_sandbox_deleted_without_image_needs_no_cleanup():
     async def story(world: World) -> None:
         await missed(world)
         world.delete()
@@ -52,7 +52,7 @@ def test_deleted_while_its_image_is_missing_it_goes_at_once_without_a_cleanup():
     assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
 
 
-def test_deleted_before_its_kubelet_was_asked_why_it_waits_it_goes_without_a_cleanup_too():
+def test_sandbox_deleted_during_a_silent_pull_needs_no_cleanup():
     """A registry that does not answer: only an Event says that the image is being pulled, and nobody has read it yet."""
 
     async def story(world: World) -> None:
@@ -66,7 +66,7 @@ def test_deleted_before_its_kubelet_was_asked_why_it_waits_it_goes_without_a_cle
     assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
 
 
-def test_what_happens_is_said_until_it_has():
+def test_recall_is_reported_until_it_is_done():
     """The spare image is missing too, at first."""
 
     async def story(world: World) -> None:
@@ -84,7 +84,7 @@ def test_what_happens_is_said_until_it_has():
     assert not play(story, make=missing(spare_missing=True)).cloud.log
 
 
-def test_what_does_not_say_so_in_time_is_cleaned_up_as_if_it_had_begun():
+def test_unconfirmed_recall_is_cleaned_up_as_started():
     async def story(world: World) -> None:
         world.cloud.lossy = True
         await missed(world)
@@ -99,7 +99,7 @@ def test_what_does_not_say_so_in_time_is_cleaned_up_as_if_it_had_begun():
 
 
 @pytest.mark.parametrize("why", ["none is known", "it is the missing one", "the cluster does not admit it"])
-def test_without_a_spare_image_it_is_cleaned_up_at_once_as_if_it_had_begun(why):
+def test_step_without_fallback_image_is_cleaned_up_as_started(why):
     def refused(operation, _kind, old, new):
         if operation == "UPDATE" and ADDED in new.get("spec", {}):
             raise Refusal(403, "images come from our own registry alone")
@@ -120,7 +120,7 @@ def test_without_a_spare_image_it_is_cleaned_up_at_once_as_if_it_had_begun(why):
     assert play(story, make=missing()).cloud.starts("db/drop") == 1
 
 
-def test_its_pull_clock_ends_it_with_proof_so_it_is_made_again_three_times_and_owes_nothing():
+def test_missing_image_is_tried_three_times_without_cleanup():
     async def story(world: World) -> None:
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 2400)
         assert unit(world)["reason"] == "StartDeadlineExceeded"
@@ -135,7 +135,7 @@ def test_its_pull_clock_ends_it_with_proof_so_it_is_made_again_three_times_and_o
     assert made(world, "db/make") == 3
 
 
-def test_image_that_comes_just_after_its_pull_clock_is_used_by_the_next_attempt():
+def test_image_that_arrives_late_is_used_by_the_next_attempt():
     async def story(world: World) -> None:
         await world.until(lambda: made(world, "db/make") == 2, "the second attempt", 900)
         world.kubelet.scripts["db/make"].image_missing = ""
@@ -179,7 +179,7 @@ def test_container_that_cannot_be_created_is_recalled():
     assert (made(world, "db/make"), made(world, "db/drop")) == (1, 0)
 
 
-def test_the_spare_image_is_the_operators_own_unless_another_is_named():
+def test_fallback_image_is_that_of_the_operator_by_default():
     cluster = FakeCluster(seed=1)
     client = Client(cluster.transport("operator"), seed=1)
     containers = [{"name": "mesh", "image": "mesh:1"}, {"name": "operator", "image": "mine:2"}]
@@ -198,7 +198,7 @@ def test_the_spare_image_is_the_operators_own_unless_another_is_named():
     assert run(asked()) == ["mine:2", "other:3", "", ""]
 
 
-def test_where_there_is_nothing_to_clean_up_a_silent_registry_is_not_waited_for():
+def test_silent_registry_does_not_delay_a_run_without_cleanup():
     """A kubelet asks for one image after the other, so of many that are missing the last is not heard of for minutes."""
 
     async def story(world: World) -> None:

@@ -26,7 +26,7 @@ class TestRefusedEdit:
         await world.rest(60)
         return [each for each in world.writes[began:] if each.endswith("box/status")]
 
-    def test_it_stays_said_until_it_is_mended(self):
+    def test_refused_edit_is_reported_until_it_is_fixed(self):
         async def story(world: World) -> None:
             await self.refused(world)
             for pod in world.forks.all("pods"):  # news of the run are no news of that wish
@@ -43,7 +43,7 @@ class TestRefusedEdit:
 
         play(story)
 
-    def test_whoever_takes_over_says_the_same(self):
+    def test_next_operator_reports_the_same_refusal(self):
         async def story(world: World) -> None:
             await self.refused(world)
             said = await self.said_by_the_next(world)
@@ -53,7 +53,7 @@ class TestRefusedEdit:
 
         play(story)
 
-    def test_what_was_taken_up_is_not_refused_after_a_restart(self):
+    def test_accepted_sandbox_is_not_refused_after_a_restart(self):
         """Its plugin is gone; nobody has wished for anything else since."""
 
         async def story(world: World) -> None:
@@ -66,7 +66,7 @@ class TestRefusedEdit:
 
         play(story)
 
-    def test_it_is_taken_up_once_the_plugin_that_it_lacked_is_published(self):
+    def test_refused_edit_is_accepted_once_its_plugin_exists(self):
         async def story(world: World) -> None:
             await made(world)
             world.ask("DELETE", "/apis/dayfly.dev/v1alpha1/resourceplugins/pg")

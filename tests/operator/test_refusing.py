@@ -79,7 +79,7 @@ class TestPlugins:
 
         play(story)
 
-    def test_status_that_met_a_conflict_is_written_with_the_next_change(self):
+    def test_conflicting_status_is_written_with_the_next_change(self):
         async def story(world: World) -> None:
             lost = []
 
@@ -143,7 +143,7 @@ class TestSandboxes:
 
         play(story)
 
-    def test_what_is_asked_for_in_vain_is_warned_of_once(self):
+    def test_unused_param_is_warned_about_once(self):
         """A param that no step takes is legal, and probably not meant."""
 
         async def story(world: World) -> None:
@@ -159,7 +159,7 @@ class TestSandboxes:
 
         play(story)
 
-    def test_what_is_not_carried_out_is_a_condition_and_in_the_sentence(self):
+    def test_unserved_field_is_a_condition_and_in_the_message(self):
         def served(world: World) -> tuple[str, str, str]:
             ready_, found = world.status()["conditions"]
             assert ready_["type"] == "Ready"
@@ -183,7 +183,7 @@ class TestSandboxes:
         play(story)
 
     @pytest.mark.parametrize("published", ["before", "after"])
-    def test_plugin_that_cannot_be_read_stops_nobody_who_does_not_name_it(self, published):
+    def test_unreadable_plugin_blocks_only_sandboxes_naming_it(self, published):
         """The API server's schema takes it, our own does not: that is its publisher's trouble, not everybody's."""
 
         async def story(world: World) -> None:
@@ -202,7 +202,7 @@ class TestSandboxes:
         play(story)
 
     @pytest.mark.parametrize(("reference", "said"), [("pg@2", "pg@2.0.0"), ("pg@latest", "pg@2.0.0"), ("pg@1", "")])
-    def test_version_that_cannot_be_read_is_refused_to_those_who_name_it(self, reference, said):
+    def test_unreadable_version_is_refused_if_named(self, reference, said):
         """The latest is the highest that is published: an older one is not taken in its place without a word."""
 
         async def story(world: World) -> None:

@@ -63,7 +63,7 @@ def test_a_ledger_that_the_server_cannot_write():
     at_work(story)
 
 
-def test_an_object_that_is_due_once_something_is_recorded_that_cannot_be():
+def test_object_due_after_an_unrecordable_end_is_throttled():
     """Each turn asks for the next at once, to make the object from what this one records, and fails."""
 
     async def story(world: World) -> None:
@@ -126,7 +126,7 @@ def test_an_address_that_is_refused_in_other_words_each_time():
     previews(story)
 
 
-def test_a_fork_that_is_refused_its_new_form_in_other_words_each_time():
+def test_fork_refused_in_changing_words_is_throttled():
     async def story(world: World) -> None:
         await routed(world)
         refuse(world, "PUT", "/deployments/")
@@ -160,7 +160,7 @@ def test_a_hook_that_is_removed_while_its_runs_cannot_go_on():
     hooking.hooking(story)
 
 
-def test_what_is_kept_is_kept_while_a_steps_end_cannot_be_recorded():
+def test_group_route_follows_forks_during_an_unrecorded_end():
     """A group's address leads to no fork that goes (the rig hears of its end), whatever the group's own steps are at."""
 
     async def story(world: World) -> None:

@@ -147,7 +147,7 @@ def test_sandboxes_join_and_leave_live():
     tell(story)
 
 
-def test_a_sandbox_whose_cleanup_goes_on_is_not_listed():
+def test_sandbox_in_cleanup_is_not_a_member():
     async def story(world):
         world.plugin("db", {"runner": {"image": "busybox:1"}, "create": [step("before")], "delete": [step("report")]})
         world.start()
@@ -204,7 +204,7 @@ def test_the_oldest_of_two_forks_goes_first():
     tell(story)
 
 
-def test_nobody_left_for_long_enough_ends_it():
+def test_group_expires_after_its_ttl_without_sandboxes():
     async def story(world):
         world.start()
         world.sandbox({"labels": {"team": "pay"}}, "one")

@@ -95,7 +95,7 @@ SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
     ],
     ids=["none yet", "room", "no room", "many"],
 )
-def test_rules_of_a_virtual_service_that_have_no_room_for_a_key_are_said(rules, said):
+def test_virtual_service_without_room_for_a_key_is_reported(rules, said):
     thread = Thread(Mark(1, "box", "f-web"), "shop", {"web": "f-web"}, (Sign("baggage", "k"),))
     meta = {"namespace": "shop", "name": "web"}
     seen = rules and msgspec.convert({"metadata": meta, "spec": {"http": rules}}, VirtualService)
@@ -112,7 +112,7 @@ def test_rules_of_a_virtual_service_that_have_no_room_for_a_key_are_said(rules, 
         (ForeignRouteError("m"), "NameTaken", False),
     ],
 )
-def test_what_stands_in_the_way_is_said_with_what_to_do_where_somebody_can(error, reason, advice):
+def test_obstacle_is_reported_with_advice_if_any_exists(error, reason, advice):
     found = objection(error, 5)
     assert (found.reason, found.since) == (reason, 5)
     assert ("an administrator can bind the ClusterRole dayfly-forks" in found.message) is advice

@@ -68,7 +68,7 @@ def test_a_rule_holds_while_its_fork_answers_by_its_route():
     play(story)
 
 
-def test_one_that_begins_later_knows_what_holds():
+def test_late_subscriber_receives_the_current_rules():
     async def story(world: World) -> None:
         key, _ = await routed(world)
         async with watching(world) as board:
@@ -107,7 +107,7 @@ def test_a_groups_key_goes_from_one_sandbox_to_the_other():
     play(story)
 
 
-def test_where_nothing_routes_rules_hold_for_whoever_asks_himself():
+def test_rules_are_published_also_without_routing():
     async def story(world: World) -> None:
         async with watching(world) as board:
             world.sandbox(wish(forks=[fork()]))

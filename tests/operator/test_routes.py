@@ -80,7 +80,7 @@ class TestLife:
 
         play(story)
 
-    def test_it_is_not_ready_before_a_gateway_has_taken_its_route(self):
+    def test_sandbox_is_not_ready_before_its_gateway_accepts(self):
         async def story(world: World) -> None:
             world.gateways.latency = 600.0
             world.sandbox(wish(forks=[fork()]))
@@ -91,7 +91,7 @@ class TestLife:
 
         play(story)
 
-    def test_what_a_gateway_has_against_it_is_said(self):
+    def test_gateway_refusal_is_reported(self):
         async def story(world: World) -> None:
             world.gateways.refuses["web-"] = "no regular expressions here"
             world.sandbox(wish(forks=[fork()]))
@@ -110,7 +110,7 @@ class TestLife:
 
         play(story)
 
-    def test_a_fork_that_is_dropped_from_a_living_sandbox_goes_after_its_route(self):
+    def test_dropped_fork_is_removed_after_its_route(self):
         async def story(world: World) -> None:
             await routed(world)
             world.change({"spec": {"forks": []}})
@@ -193,7 +193,7 @@ class TestWithout:
 
         play(story, route=False)
 
-    def test_whoever_owns_a_route_may_have_it_left_alone(self):
+    def test_route_owner_can_opt_out_by_annotation(self):
         async def story(world: World) -> None:
             world.gateways.change("web", {"metadata": {"annotations": {IGNORE_ANNOTATION: "ignore"}}})
             await routed(world)
@@ -206,7 +206,7 @@ class TestWithout:
 
 
 class TestKeeping:
-    def test_what_somebody_has_made_of_it_is_put_back(self):
+    def test_edited_or_deleted_route_is_restored(self):
         async def story(world: World) -> None:
             key, name = await routed(world)
             [ours] = world.gateways.ours()
@@ -224,7 +224,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_it_follows_the_route_that_it_stands_beside(self):
+    def test_route_follows_the_route_of_its_baseline(self):
         async def story(world: World) -> None:
             key, name = await routed(world)
             backend = {"group": "", "kind": "Service", "name": "web", "port": 81, "weight": 1}
@@ -264,7 +264,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_of_the_others_labels_it_has_those_that_they_say(self):
+    def test_route_copies_only_the_listed_labels(self):
         """Policies may select routes by labels; all others are other tools' business."""
 
         async def story(world: World) -> None:
@@ -312,7 +312,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_a_route_goes_when_no_gateway_says_anything_any_more(self):
+    def test_route_is_removed_without_an_answer_of_its_gateway(self):
         async def story(world: World) -> None:
             await routed(world)
             world.gateways.latency = 10_000.0
@@ -322,7 +322,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_what_is_on_its_way_out_fits_no_request(self):
+    def test_ending_route_matches_no_request(self):
         """So that whoever forgets first where it leads answers nobody with an error."""
 
         async def story(world: World) -> None:
@@ -335,7 +335,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_a_route_that_the_server_would_keep_without_its_key_is_not_made(self):
+    def test_route_that_would_lose_its_key_is_not_created(self):
         """It would take everybody's requests."""
 
         async def story(world: World) -> None:
@@ -358,7 +358,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_what_is_left_of_a_run_that_is_gone_is_swept(self):
+    def test_route_of_a_vanished_run_is_removed(self):
         async def story(world: World) -> None:
             await routed(world)
             [ours] = world.gateways.ours()
@@ -375,7 +375,7 @@ class TestKeeping:
 
 
 class TestGroups:
-    def test_a_groups_key_leads_to_the_oldest_of_those_that_fork_a_baseline(self):
+    def test_group_key_leads_to_the_oldest_member_fork(self):
         async def story(world: World) -> None:
             key = group(world)
             labels = {"team": "payments"}

@@ -43,7 +43,7 @@ def runs(client, cache):
     return RunStore(client, cache)
 
 
-async def test_what_we_made_is_there_before_the_cache_has_it(runs, cache):
+async def test_own_birth_is_known_before_the_cache_has_it(runs, cache):
     cache.begun += 1
     made = await runs.birth(BODY)
     cache.replace([])  # a list that had begun before
@@ -57,7 +57,7 @@ async def test_a_later_list_without_it_is_its_end(runs, cache):
     assert runs.get("box") is None
 
 
-async def test_where_runs_are_not_served_nobody_knows(runs, cluster):
+async def test_unserved_runs_raise_instead_of_counting_as_gone(runs, cluster):
     made = await runs.birth(BODY)
     taken = cluster.forget("runs")
     with pytest.raises(errors.NotServed):
@@ -76,7 +76,7 @@ async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
     assert runs.get("box") is None
 
 
-async def test_what_we_revised_is_known_before_the_cache_has_it(runs, cache):
+async def test_own_revision_is_known_before_the_cache_has_it(runs, cache):
     """New forks do not move the ledger: what the cache has of it is as new, and older all the same."""
     made = await runs.birth(BODY)
     cache.put(made)
@@ -100,7 +100,7 @@ async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
     assert runs.get("box") == again
 
 
-async def test_who_said_that_it_is_gone_may_have_been_wrong(runs, cache):
+async def test_watch_deletion_of_a_living_run_is_corrected_by_a_read(runs, cache):
     made = await runs.birth(BODY)
     cache.put(made)
     cache.drop(Key("", "box"))
@@ -116,7 +116,7 @@ async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache)
     assert runs.get("box") is made
 
 
-async def test_one_that_took_the_name_since_is_another(runs, cache, client):
+async def test_recreated_run_is_not_the_earlier_one(runs, cache, client):
     """What we wrote last was of the one before it."""
     made = await runs.birth(BODY)
     await client.delete(RUNS, "box")
@@ -127,7 +127,7 @@ async def test_one_that_took_the_name_since_is_another(runs, cache, client):
     assert runs.get("box") == made, "of ours nobody has told us that it is gone"
 
 
-async def test_what_a_later_list_lacks_stays_away(runs, cache):
+async def test_run_missing_from_a_later_list_stays_absent(runs, cache):
     """Late news of it, from a watch that is behind, brings it back as little as what we wrote of it."""
     made = await runs.birth(BODY)
     cache.begun += 1
@@ -153,7 +153,7 @@ async def test_deletions_of_the_oldest_runs_are_forgotten(runs, cache):
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_an_answer_that_was_lost_is_asked_for(runs, client, written):
+async def test_lost_answer_is_resolved_by_reading_the_run(runs, client, written):
     """Whether the change was made is what lies there now."""
     made = await runs.birth(BODY)
     after = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
@@ -174,7 +174,7 @@ async def test_an_answer_that_was_lost_is_asked_for(runs, client, written):
     assert runs.get("box").ledger.seq == int(written)
 
 
-async def test_an_answer_was_lost_and_somebody_else_was_faster(runs, client):
+async def test_lost_answer_and_a_foreign_write_mean_not_written(runs, client):
     made = await runs.birth(BODY)
     update = client.update
     after = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
@@ -188,7 +188,7 @@ async def test_an_answer_was_lost_and_somebody_else_was_faster(runs, client):
     assert runs.get("box").ledger.seq == 7
 
 
-async def test_of_one_that_was_lost_and_is_gone_nothing_was_written(runs, client):
+async def test_lost_answer_for_a_deleted_run_means_not_written(runs, client):
     made = await runs.birth(BODY)
     await client.delete(RUNS, "box")
 
@@ -200,7 +200,7 @@ async def test_of_one_that_was_lost_and_is_gone_nothing_was_written(runs, client
     assert runs.get("box") is None
 
 
-async def test_who_comes_second_takes_up_what_the_first_has_written(runs, client):
+async def test_conflicting_write_adopts_the_stored_run(runs, client):
     made = await runs.birth(BODY)
     other = await client.update(
         RUNS, msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=7)), "box"
@@ -210,7 +210,7 @@ async def test_who_comes_second_takes_up_what_the_first_has_written(runs, client
     assert runs.get("box") == other
 
 
-async def test_a_commit_is_told_once_it_is_written(runs, client):
+async def test_commit_is_reported_once_when_written(runs, client):
     told = []
     runs.written = lambda run, moves: told.append((run.ledger.closed is not None, moves))
     made = await runs.birth(BODY)
@@ -221,7 +221,7 @@ async def test_a_commit_is_told_once_it_is_written(runs, client):
     assert len(told) == 1
 
 
-async def test_what_we_forget_is_known_by_the_cache_alone(runs):
+async def test_forgotten_run_is_known_only_from_the_cache(runs):
     await runs.birth(BODY)
     runs.forget("box")
     assert runs.get("box") is None
@@ -252,7 +252,7 @@ class TestOwn:
         cache.drop(Key("", "box"))
         assert not runs.is_own(Change(Key("", "box"), made, after))
 
-    async def test_what_we_forget_has_no_commits(self, runs, cache):
+    async def test_forgotten_run_has_no_own_commits(self, runs, cache):
         made, after = await self.committed(runs, cache)
         runs.forget("box")
         assert not runs.is_own(Change(Key("", "box"), made, after))
@@ -261,7 +261,7 @@ class TestOwn:
         made = await runs.birth(BODY)
         assert not runs.is_own(Change(Key("", "box"), None, made))
 
-    async def test_a_commit_of_somebody_else_is_news(self, runs, cache, client):
+    async def test_commit_of_another_is_not_our_own(self, runs, cache, client):
         made, after = await self.committed(runs, cache)
         other = msgspec.structs.replace(after, ledger=msgspec.structs.replace(after.ledger, born_at=7))
         assert not runs.is_own(Change(Key("", "box"), made, other))
@@ -269,7 +269,7 @@ class TestOwn:
     @pytest.mark.parametrize(
         "mark", [{"finalizers": ["x"]}, {"annotations": {"a": "b"}}, {"deletion_timestamp": "now"}]
     )
-    async def test_what_came_with_it_is_news(self, runs, cache, mark):
+    async def test_own_commit_with_other_changes_is_not_only_ours(self, runs, cache, mark):
         """A list tells only of the newest form: our commit, and what was done after it."""
         made, after = await self.committed(runs, cache)
         marked = msgspec.structs.replace(after, metadata=msgspec.structs.replace(after.metadata, **mark))

@@ -64,7 +64,7 @@ def told(story, operators=1, **scripts):
     return heard
 
 
-def test_a_life_is_told_once_with_its_cluster_and_namespace():
+def test_sandbox_life_is_published_once_with_its_namespace():
     async def story(world, heard):
         await world.until(lambda: ready(world), "ready")
         world.delete()
@@ -79,7 +79,7 @@ def test_a_life_is_told_once_with_its_cluster_and_namespace():
     assert "db://1" not in str(heard.events)
 
 
-def test_one_that_fails_is_told_and_when_its_end_is_near():
+def test_failure_and_near_expiry_are_published():
     async def story(world, heard):
         await world.until(lambda: ("failed", "box") in heard.taken, "that it failed")
         world.sandbox({"ttl": {"duration": "60m", "offsetFrom": "createdAt"}}, "short", "pay")
@@ -95,7 +95,7 @@ def test_one_that_fails_is_told_and_when_its_end_is_near():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", ends["short"])
 
 
-def test_what_one_namespace_cannot_get_rid_of_holds_up_no_other_and_the_next_leader_tells_it():
+def test_undeliverable_events_delay_no_other_namespace():
     async def story(world, heard):
         heard.away = {"shop"}
         await world.until(lambda: ready(world), "ready")
@@ -201,7 +201,7 @@ def test_traces_from_before_a_takeover_are_not_sent_again(takes_over):
     assert bool(sent) is not takes_over
 
 
-def test_a_run_is_told_as_traces_by_who_takes_its_turns():
+def test_run_is_traced_by_the_operator_that_runs_it():
     traces = []
 
     async def story(world):
@@ -235,7 +235,7 @@ def test_a_run_is_told_as_traces_by_who_takes_its_turns():
 
 
 @pytest.mark.parametrize("maker", [True, False])
-def test_a_pod_is_claimed_by_a_peer_that_was_told_otherwise_of_traces(maker):
+def test_pod_from_a_peer_with_other_trace_settings_is_claimed(maker):
     """Its step knows the span of its attempt if whoever made it was to send traces."""
 
     async def story(world):

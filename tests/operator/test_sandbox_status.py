@@ -61,7 +61,7 @@ class TestResources:
 
         at_work(story)
 
-    def test_namespace_that_was_not_granted_gets_no_secret_and_nothing_stops(self):
+    def test_forbidden_binding_leaves_the_resource_ready(self):
         """Where the operator may not write Secrets the resource is ready all the same, without a binding."""
 
         async def story(world: World) -> None:
@@ -102,7 +102,7 @@ class TestResources:
 
         at_work(story)
 
-    def test_a_namespace_that_refused_is_asked_again_after_a_while_only(self):
+    def test_refusing_namespace_is_retried_only_after_a_while(self):
         """Of many sandboxes in it one asks, and what was granted meanwhile is found by the next ones."""
 
         async def story(world: World) -> None:
@@ -164,7 +164,7 @@ class TestRestart:
 
         at_work(story)
 
-    def test_what_has_changed_meanwhile_is_said(self):
+    def test_change_during_a_restart_is_reported(self):
         async def story(world: World) -> None:
             world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
@@ -184,7 +184,7 @@ class TestRestart:
 
     @pytest.mark.slow
     @pytest.mark.long_story
-    def test_what_is_new_waits_for_nobody_who_rests(self):
+    def test_new_sandbox_does_not_wait_for_resting_ones(self):
         """A hundred sandboxes that are ready stand in nobody's way: each of them is looked at once, in the background."""
 
         async def story(world: World) -> None:
@@ -234,7 +234,7 @@ class TestEvents:
         at_work(story)
 
 
-def test_what_is_in_use_is_labelled_and_freed_again():
+def test_used_namespace_and_plugin_are_labelled_until_the_end():
     """The namespace and the plugin of a live sandbox cannot be deleted by mistake; afterwards they can."""
 
     def labelled(world: World) -> set[str]:
@@ -318,7 +318,7 @@ class TestLog:
         assert {line["attempt"] for line in lines if "unit" in line} == {1}
         assert lines[3]["message"] == "db/seed: attempt 1 failed: exit code 1"
 
-    def test_doubt_what_never_ran_and_giving_up_have_their_lines(self, caplog):
+    def test_doubt_void_and_abandon_are_logged(self, caplog):
         async def story(world: World) -> None:
             world.cloud.lossy = world.cloud.forgiven = True
             world.kubelet.scripts["db/make"].unschedulable = "0/3 nodes are available"

@@ -43,7 +43,7 @@ def versions(world: World, kind: str) -> list[Object]:
     return [write.new for write in world.cluster.store.after(world.cluster.kind(kind), 0) if write.new]
 
 
-def test_pod_in_the_place_of_the_claimed_one_tells_nothing_of_it():
+def test_replacement_of_a_claimed_pod_leaves_it_unknown():
     """All of it is ours but the UID. What became of the one that was claimed nobody knows."""
 
     async def story(world: World) -> None:
@@ -94,7 +94,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
     assert world.cloud.starts("db/make") == 1
 
 
-def test_target_whose_time_is_over_goes():
+def test_expired_sandbox_is_deleted():
     """It is deleted as the one that was meant, which the rules of the rig see to."""
 
     async def story(world: World) -> None:
@@ -105,7 +105,7 @@ def test_target_whose_time_is_over_goes():
     assert at_work(story).cloud.starts("db/drop") == 1
 
 
-def test_pod_that_may_start_later_than_any_of_ours_is_not_claimed():
+def test_pod_with_an_open_ended_start_window_is_not_claimed():
     """By its window a step is known to have ended: of one without an end nothing could ever be known."""
 
     def widened(operation, kind, _old, new):
@@ -193,11 +193,11 @@ def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
     assert sealed(own=own) is own
 
 
-def test_receipt_in_a_log_that_was_cut_is_heard_of_once_it_is_followed_again():
+def test_receipt_in_a_cut_log_is_read_when_followed_again():
     assert sealed(cut=2)
 
 
-def test_finalizer_of_an_object_that_took_the_place_of_another_stays():
+def test_finalizer_of_a_replacement_object_stays():
     """It was seen, went, and one of its name is there that needs its finalizer still."""
 
     async def main() -> list[str]:

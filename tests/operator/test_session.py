@@ -30,7 +30,7 @@ def things(world: World, uid: str) -> list[str]:
 
 
 @pytest.mark.parametrize("operators", [1, 2])
-def test_of_a_sandbox_that_was_cleaned_up_nothing_is_remembered(operators):
+def test_cleaned_up_sandbox_leaves_nothing_in_memory(operators):
     async def story(world: World) -> None:
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
@@ -60,7 +60,7 @@ def test_pods_of_a_resting_run_are_forgotten():
     at_work(story)
 
 
-def test_a_sandbox_whose_ledger_was_lost_is_forgotten_once_it_is_let_go():
+def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
     """Its figure falls too: somebody is woken by it."""
 
     async def story(world: World) -> None:

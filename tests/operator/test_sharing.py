@@ -38,7 +38,7 @@ def fresh(number: int = 1) -> tuple[RunObject, DocumentObject, SandboxObject]:
     )
 
 
-def test_they_stay_what_they_were():
+def test_shared_objects_keep_their_values():
     run, document, sandbox = fresh()
     share(run, [document], sandbox)
     assert (run, document, sandbox) == fresh()
@@ -46,7 +46,7 @@ def test_they_stay_what_they_were():
     assert (run, document, sandbox) == fresh()
 
 
-def test_what_belongs_together_has_equal_parts_once():
+def test_equal_parts_of_one_run_are_shared():
     run, document, sandbox = fresh()
     assert run.ledger.target.uid is not sandbox.metadata.uid
     share(run, [document], sandbox)
@@ -57,7 +57,7 @@ def test_what_belongs_together_has_equal_parts_once():
     assert run.ledger.target.name is sandbox.metadata.name
 
 
-def test_what_all_say_alike_is_held_once_for_all():
+def test_equal_parts_of_several_runs_are_shared():
     one, another = fresh(1), fresh(2)
     for run, document, sandbox in (one, another):
         share(run, [document], sandbox)
@@ -97,7 +97,7 @@ def test_invented_finalizers_are_not_shared():
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_sandbox_that_rests_shares_what_it_has(restarted):
+def test_resting_sandbox_shares_its_parts(restarted):
     """With whoever made it, and with whoever finds it."""
 
     async def story(world: World) -> None:

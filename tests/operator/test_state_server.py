@@ -65,7 +65,7 @@ def serving(monkeypatch: pytest.MonkeyPatch, story: Any, *, taken: bool = False)
 
 
 class TestServing:
-    def test_a_certificate_is_made_anew_in_time_and_where_the_address_is_another(self, monkeypatch):
+    def test_certificate_is_renewed_in_time_or_with_the_address(self, monkeypatch):
         monkeypatch.setattr(state_server, "LOOK_S", DAY)
 
         async def story(port: Port):

@@ -107,7 +107,7 @@ async def server():
 
 
 class TestKeeping:
-    async def test_what_one_replica_was_told_another_knows(self, server):
+    async def test_state_written_by_one_replica_is_read_by_another(self, server):
         first, second = server.client(0), server.client(1)
         assert (await first.lock("a"))[0] == 200
         assert await second.write(LARGE, "a") == 200
@@ -118,7 +118,7 @@ class TestKeeping:
         assert {each["metadata"]["ownerReferences"][0]["uid"] for each in kept} == {server.run.metadata.uid}
         assert [each.get("immutable", False) for each in kept] == ["chunk" in each["data"] for each in kept]
 
-    async def test_of_two_who_change_the_head_at_once_one_is_late(self, server):
+    async def test_one_of_two_concurrent_head_changes_fails(self, server):
         place, before = Place("box-1", "stack"), await server.stores[0].find(Place("box-1", "stack"))
         assert await server.stores[1].swap(place, before, Head(sandbox="1"))
         assert not await server.stores[0].swap(place, before, Head(sandbox="0"))
@@ -135,7 +135,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("harm", [Harm.LOST_ANSWER, Harm.LOST_REQUEST])
     @pytest.mark.parametrize("which", ["head", "chunk"])
-    async def test_a_write_of_which_nobody_knows_is_asked_again_and_written_once(self, server, harm, which):
+    async def test_write_with_a_lost_answer_is_repeated_once(self, server, harm, which):
         mine = server.client()
         await mine.lock("a")
         hit = []
@@ -157,7 +157,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("harm", [Harm.CONFLICT, Harm.UNREACHABLE, Harm.LOST_ANSWER, Harm.LOST_REQUEST])
     @pytest.mark.parametrize("second", [True, False])
-    async def test_of_a_version_that_could_not_be_written_whole_nothing_stays(self, server, harm, second):
+    async def test_partially_written_version_leaves_no_chunks(self, server, harm, second):
         """It would be there until the run ends, with each try anew, and be counted nowhere."""
         mine = server.client()
         await mine.lock("a")
@@ -181,7 +181,7 @@ class TestKeeping:
         assert await mine.read() == LARGE
 
     @pytest.mark.parametrize("harm", [Harm.UNREACHABLE, Harm.THROTTLE])
-    async def test_of_a_version_whose_head_was_not_written_nothing_stays(self, server, harm):
+    async def test_version_without_a_written_head_leaves_no_chunks(self, server, harm):
         """Of these certainly nothing was changed, so no head that comes late speaks of the chunks."""
         mine = server.client()
         await mine.lock("a")
@@ -211,7 +211,7 @@ class TestKeeping:
         assert await mine.read() == b"first"
         assert len(server.secrets()) == 2
 
-    async def test_what_it_has_counts_with_what_is_to_be_kept(self, server, monkeypatch):
+    async def test_stored_bytes_count_towards_the_limit(self, server, monkeypatch):
         mine = server.client()
         await mine.lock("a")
         await mine.write(b"first", "a")
@@ -235,7 +235,7 @@ class TestKeeping:
         assert deletes
         assert all(msgspec.json.decode(each.body)["preconditions"]["uid"] for each in deletes)
 
-    async def test_an_abandoned_run_leaves_what_it_has_and_any_other_does_not(self, server):
+    async def test_only_an_abandoned_run_keeps_its_state(self, server):
         mine = server.client()
         await mine.lock("a")
         await mine.write(b"kept", "a")
@@ -261,14 +261,14 @@ class TestKeeping:
         assert (status, b"version 1 of the state of stack is not what was written" in said) == (500, True)
 
     @pytest.mark.parametrize("data", [None, {}, {"head": b"{"}])
-    def test_of_a_head_that_is_damaged_its_secret_is_said(self, data):
+    def test_damaged_head_error_names_its_secret(self, data):
         metadata = AnnotatedMeta(name="s", namespace=SYSTEM)
         with pytest.raises(DamagedError, match=f"Secret {SYSTEM}/s"):
             state_secrets.head_of(Secret(metadata=metadata, data=data))
 
 
 class TestToken:
-    async def test_it_lies_beside_its_attempt_and_goes_with_it(self, server):
+    async def test_token_secret_exists_only_during_its_attempt(self, server):
         await server.service()
         given = await server.access.given(server.run, STEP, 1)
         assert server.secrets() == []
@@ -288,7 +288,7 @@ class TestToken:
         [gone] = [call.request for call in server.cluster.calls if call.request.method == "DELETE"]
         assert msgspec.json.decode(gone.body)["preconditions"]["uid"] == secret["metadata"]["uid"]
 
-    async def test_one_that_goes_with_nobody_is_not_taken_for_the_attempts(self, server):
+    async def test_token_secret_without_owner_is_rejected(self, server):
         await server.service()
         await server.access.grant(server.run, STEP, 1)
         [secret] = server.secrets()
@@ -297,14 +297,14 @@ class TestToken:
         with pytest.raises(ForeignTokenError):
             await server.access.grant(server.run, STEP, 1)
 
-    async def test_one_that_opens_nothing_is_not_taken_for_the_attempts(self, server):
+    async def test_token_secret_with_a_wrong_token_is_rejected(self, server):
         await server.service()
         key = Key(RUNNERS, (await server.access.given(server.run, STEP, 1)).token.secret)
         await server.kube.create(SECRETS, secret_of(server.run, key, state_secrets.TYPE, {"token": b"other"}), RUNNERS)
         with pytest.raises(ForeignTokenError, match=f"Secret {key} is not Dayfly's; delete it"):
             await server.access.grant(server.run, STEP, 1)
 
-    async def test_anothers_secret_of_that_name_is_neither_taken_nor_removed(self, server):
+    async def test_foreign_secret_of_that_name_is_neither_used_nor_removed(self, server):
         await server.service()
         name = (await server.access.given(server.run, STEP, 1)).token.secret
         meta = {"name": name, "namespace": RUNNERS}
@@ -319,7 +319,7 @@ class TestToken:
         found = await asyncio.gather(*(authority.load(server.kube, SYSTEM) for _ in range(3)))
         assert len({each.certificate for each in found}) == len({each.keys.name for each in found}) == 1
 
-    async def test_one_that_was_tampered_with_is_said(self, server):
+    async def test_altered_authority_secret_is_reported(self, server):
         meta = {"name": authority.NAME, "namespace": SYSTEM}
         await server.kube.create(SECRETS, {"metadata": meta, "data": {"key": "AAAA"}}, SYSTEM)
         with pytest.raises(NoStatesError, match="Secret dayfly-system/dayfly-state cannot be used: the key for states"):
@@ -337,7 +337,7 @@ class TestToken:
         await server.service(address)
         assert (await server.access.given(server.run, STEP, 1)).variables["TF_HTTP_ADDRESS"] == url
 
-    async def test_without_the_service_it_is_said_what_to_do(self, server):
+    async def test_missing_state_service_names_the_remedy(self, server):
         with pytest.raises(NoStatesError, match=r"kubectl apply --server-side -f deploy/install\.yaml"):
             await server.access.given(server.run, STEP, 1)
 
@@ -419,7 +419,7 @@ class TestServer:
                 return error.code, error.read()
 
     @pytest.mark.parametrize("small", [1 << 20, 100])
-    async def test_it_answers_by_the_authority_and_only_whom_it_knows(self, server, url, monkeypatch, small):
+    async def test_server_uses_the_authority_and_admits_only_known_tokens(self, server, url, monkeypatch, small):
         monkeypatch.setattr(handler, "MAX_BODY", 1000)
         monkeypatch.setattr(handler, "SMALL_BODY", small)
         known = await server.access.authority()
@@ -440,7 +440,7 @@ class TestServer:
         with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
             await asyncio.to_thread(self.ask, url, ssl.create_default_context(), token)
 
-    async def test_who_sends_a_large_body_slowly_is_in_nobodys_way(self, server, url, monkeypatch):
+    async def test_slow_large_body_delays_no_other_request(self, server, url, monkeypatch):
         monkeypatch.setattr(handler, "SMALL_BODY", 100)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
@@ -468,7 +468,7 @@ class TestServer:
         for _, writer in readers:
             writer.close()
 
-    async def test_who_says_nothing_is_let_go_and_nobody_holds_all_connections(self, url, monkeypatch):
+    async def test_silent_connections_are_closed_and_limited_per_client(self, url, monkeypatch):
         monkeypatch.setattr(bounded_socket, "MOST_OF_ONE", 3)
         port = int(url.split(":")[2].split("/")[0])
         careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -492,7 +492,7 @@ class TestServer:
             assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         writer.close()
 
-    async def test_an_api_server_that_is_away_is_said_and_asked_again(self, server, url, monkeypatch):
+    async def test_unavailable_api_server_is_answered_503_and_retried(self, server, url, monkeypatch):
         monkeypatch.setattr(handler, "ANSWER_TIMEOUT_S", 0.2)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())

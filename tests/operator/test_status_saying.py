@@ -131,7 +131,7 @@ NO = SandboxNotReadyError(Reason.PLUGIN_MISSING, "resource plugin x is not in th
 
 
 class TestSandbox:
-    async def test_it_is_said_once_of_the_wish_that_its_run_goes_by(self):
+    async def test_status_is_written_once_for_the_accepted_generation(self):
         bench = Boxes()
         assert [await bench.say(), await bench.say()] == [0.0, 0.0]
         assert bench.last == (2, True, "AllDesiredWorkloadsReady", READY)
@@ -139,7 +139,7 @@ class TestSandbox:
         assert len(bench.client.said) == 1
         assert bench.events == [("Normal", "AllDesiredWorkloadsReady")]
 
-    async def test_of_endpoints_it_is_silent_where_there_are_and_were_none(self):
+    async def test_status_omits_endpoints_if_there_never_were_any(self):
         bench = Boxes(status={"ready": False, "reason": "r", "message": "m"})
         await bench.say()
         assert "endpoints" not in bench.client.said[0]
@@ -153,7 +153,7 @@ class TestSandbox:
         assert bench.events == [("Warning", "PluginMissing"), ("Normal", "Starting")]
 
     @pytest.mark.parametrize(("closed", "deleted"), [(True, False), (False, True)])
-    async def test_of_one_that_ends_it_is_said_of_the_newest(self, closed, deleted):
+    async def test_ending_sandbox_reports_the_newest_generation(self, closed, deleted):
         """No further wish of its owner is taken up."""
         bench = Boxes(**({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}))
         await bench.say(report(closed=closed, ready=False, reason="Deleting"), Heeded(2, NO))
@@ -172,7 +172,7 @@ class TestSandbox:
         assert message == (f"{NO}; its forks stay as they are" if refused else READY)
 
     @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.HINDERED), (True, "AllDesiredWorkloadsReady")])
-    async def test_what_keeps_the_operator_from_going_on_is_said_of_what_is_not_ready(self, ready, reason):
+    async def test_hindrance_is_reported_only_while_not_ready(self, ready, reason):
         bench = Boxes()
         await bench.say(report(ready=ready, reason="AllDesiredWorkloadsReady"), hindrance="a quota")
         assert bench.last[2] == reason
@@ -187,7 +187,7 @@ class TestSandbox:
         assert await bench.say(report(ready=False, reason="Deleting")) == 0.0
         assert len(bench.client.said) == 1
 
-    async def test_what_is_not_carried_out_is_said_of_what_is_ready(self):
+    async def test_unserved_field_is_reported_only_once_ready(self):
         bench = Boxes(spec={"middleware": [{"name": "override", "match": []}]})
         await bench.say(report(ready=False, reason="Starting"))
         assert bench.last[3] == READY
@@ -211,7 +211,7 @@ class TestSandbox:
         assert (bool(served["message"]), served["observedGeneration"]) == (lacks, 3)
         assert (served["lastTransitionTime"] == since) is kept
 
-    async def test_what_a_process_before_this_one_has_said_is_not_said_again(self):
+    async def test_status_of_an_earlier_process_is_not_rewritten(self):
         first = Boxes()
         await first.say()
         spoken = {key: value for key, value in first.client.said[0].items() if key != "uid"}
@@ -220,7 +220,7 @@ class TestSandbox:
         assert again.client.said == []
 
     @pytest.mark.parametrize(("fault", "again"), [(GONE, 0.0), (MOVED, AGAIN_S)])
-    async def test_what_could_not_be_said_is_said_later_if_it_is_there_still(self, fault, again):
+    async def test_failed_status_write_is_retried_if_the_sandbox_exists(self, fault, again):
         bench = Boxes()
         bench.client.faults = [fault]
         assert await bench.say() == again
@@ -228,7 +228,7 @@ class TestSandbox:
         assert await bench.say() == 0.0
         assert len(bench.client.said) == 1
 
-    async def test_one_that_is_frozen_is_counted_until_it_goes_on_or_is_gone(self):
+    async def test_frozen_sandbox_is_counted_until_it_recovers_or_ends(self):
         bench = Boxes()
         await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.PLAN_LOST, "restore it"))
         assert bench.last == (3, False, Reason.PLAN_LOST, "restore it")
@@ -250,13 +250,13 @@ class TestSandbox:
         assert len(bench.client.said) == 2
 
     @pytest.mark.parametrize(("notes", "key"), [({SERVED_KEY_ANNOTATION: "theirs"}, "theirs"), ({}, routing_key("u"))])
-    async def test_the_key_of_a_control_planes_sandbox_is_the_one_that_it_was_given_there(self, notes, key):
+    async def test_served_sandbox_keeps_the_key_from_its_server(self, notes, key):
         bench = Boxes(annotations=notes)
         await bench.say()
         assert bench.client.said[0]["routingKey"] == key
 
     @pytest.mark.parametrize("said", [False, True])
-    async def test_that_its_end_is_near_is_an_event_unless_a_process_before_this_one_has_said_it(self, said):
+    async def test_expiry_warning_is_recorded_once_across_processes(self, said):
         told = [{"type": EXPIRES, "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "then"}]
         status = {"ready": False, "reason": "Starting", "message": "m", "conditions": told if said else []}
         bench = Boxes(spec={"ttl": {"duration": "1h"}}, status=status)
@@ -264,7 +264,7 @@ class TestSandbox:
         await bench.say()
         assert (("Warning", Reason.EXPIRES_SOON) in bench.events) is not said
 
-    async def test_it_is_looked_at_again_when_its_end_comes_near_however_often_it_was_looked_at(self):
+    async def test_expiring_sandbox_is_checked_again_before_its_end(self):
         bench = Boxes(spec={"ttl": {"duration": "1h"}})
         bench.scene.world.wish = TargetIntent(expires_at=NOW + 3_600_000)
         assert [await bench.say(), await bench.say()] == [pytest.approx(3_240.001)] * 2
@@ -272,7 +272,7 @@ class TestSandbox:
     @pytest.mark.parametrize(
         ("labels", "whose"), [({SERVED_LABEL: "u"}, {"servedFor": "acme/shop"}), ({}, {})], ids=["theirs", "own"]
     )
-    async def test_for_whom_it_is_is_said_of_a_control_planes(self, labels, whose):
+    async def test_served_sandbox_reports_its_organisation_and_name(self, labels, whose):
         bench = Boxes(labels=labels, annotations={SERVED_FOR_ANNOTATION: "acme", SERVED_NAME_ANNOTATION: "shop"})
         await bench.say()
         assert {key: value for key, value in bench.client.said[0].items() if key == "servedFor"} == whose
@@ -336,30 +336,30 @@ class TestResources:
         assert (said["observedGeneration"], said["conditions"][0]["observedGeneration"]) == (1, 1)
         assert bench.asked == 1
 
-    async def test_of_another_resources_steps_nothing_is_said(self):
+    async def test_resource_status_omits_units_of_other_resources(self):
         bench = Resources()
         await bench.say(report(unit(), msgspec.structs.replace(unit("failed"), id="mq/make", resource="mq")))
         [said] = bench.client.said
         assert (said["phase"], [told["id"] for told in said["units"]]) == ("Ready", ["db/make"])
 
-    async def test_before_it_is_ready_nobody_asks_for_its_outputs(self):
+    async def test_unready_resource_does_not_bind_its_outputs(self):
         bench = Resources()
         await bench.say(report(unit("running"), ready=False, reason="Starting"))
         assert bench.asked == 0
         assert (bench.client.said[0]["ready"], bench.client.said[0]["binding"]) == (False, None)
 
-    async def test_where_they_may_not_lie_nothing_is_named(self):
+    async def test_resource_without_a_secret_names_no_binding(self):
         bench = Resources(bound="")
         await bench.say()
         assert bench.client.said[0]["binding"] is None
 
     @pytest.mark.parametrize("phase", [Phase.CLEANED, Phase.ABANDONED])
-    async def test_of_a_run_that_is_over_nothing_is_said(self, phase):
+    async def test_ended_run_gets_no_resource_status(self, phase):
         bench = Resources(phase=phase)
         assert await bench.say() == 0.0
         assert (bench.client.made, bench.client.said) == ([], [])
 
-    async def test_somebody_elses_of_its_name_is_left_alone_and_looked_at_again(self):
+    async def test_foreign_resource_is_left_unchanged_and_checked_again(self):
         bench = Resources()
         bench.client.there = bench.client.resource("another")
         assert await bench.say() == FOREIGN_AGAIN_S
@@ -368,7 +368,7 @@ class TestResources:
         assert await bench.say() == 0.0
         assert len(bench.client.said) == 1
 
-    async def test_what_a_process_before_this_one_has_said_is_not_said_again(self):
+    async def test_status_of_an_earlier_process_is_not_rewritten(self):
         first = Resources()
         await first.say()
         spoken = {key: value for key, value in first.client.said[0].items() if key != "uid"}
@@ -380,7 +380,7 @@ class TestResources:
         assert bench.client.said[0]["phase"] == "Failed"
 
     @pytest.mark.parametrize("fault", [GONE, MOVED])
-    async def test_one_that_was_taken_away_is_made_again_with_the_next_news(self, fault):
+    async def test_deleted_resource_is_recreated_at_the_next_change(self, fault):
         bench = Resources()
         bench.client.faults = [fault]
         assert await bench.say() == 0.0
@@ -389,7 +389,7 @@ class TestResources:
         assert len(bench.client.made) == 2
         assert len(bench.client.said) == 1
 
-    async def test_of_one_that_was_put_in_its_place_whoever_has_spoken_believes_nothing(self):
+    async def test_status_of_a_replaced_resource_is_written_again(self):
         """Somebody's status may agree in what is news and lie in the rest; only who is new cannot know what he said."""
         first, bench = Resources(), Resources()
         await first.say()

@@ -53,7 +53,7 @@ def test_progress_that_goes_on_is_said_twice_a_minute():
     assert writes == [30, 60, 90]
 
 
-def test_a_chain_of_eight_short_steps_says_no_progress_before_its_end():
+def test_short_steps_write_no_progress_before_the_end():
     """So its further steps cost what the protocol needs, and no more, also where each takes twice a second."""
     told = said(0)
     assert all(told.wait(NEWS, (f"{step}/8",), step * 2_000) for step in range(1, 9))
@@ -78,7 +78,7 @@ def test_trouble_is_said_soon_also_where_it_goes_on():
     assert writes == [TROUBLE_SILENT_MS, 2 * TROUBLE_SILENT_MS, 3 * TROUBLE_SILENT_MS]
 
 
-def test_each_progress_settles_anew_after_a_saying():
+def test_progress_settles_again_after_each_write():
     told = said(0)
     told.wait(NEWS, ("1/9",), 4_000)
     told.note(NEWS, ("1/9",), 5_000)
@@ -95,7 +95,7 @@ def test_a_condition_holds_since_it_changed():
 
 
 @pytest.mark.parametrize(("since", "kept"), [("then", "then"), ("", stamp(7_000))])
-def test_a_condition_holds_since_a_process_before_this_one_has_said_so(since, kept):
+def test_condition_time_of_an_earlier_process_is_kept(since, kept):
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": since}] if since else []
     spoken = msgspec.convert({"ready": True, "reason": "r", "message": "m", "conditions": conditions}, WrittenStatus)
     found = StatusThrottle.found(spoken, NEWS, ("0/9",))
@@ -108,7 +108,7 @@ def test_a_condition_holds_since_a_process_before_this_one_has_said_so(since, ke
     ("version", "shown", "is_so"),
     [("9", ("b",), True), ("9", ("a",), False), ("5", ("b",), False), ("4", ("b",), False), ("10", ("b",), True)],
 )
-def test_somebody_else_has_written_another_if_it_is_newer_and_shows_another(version, shown, is_so):
+def test_newer_different_status_counts_as_overwritten(version, shown, is_so):
     told = StatusThrottle()
     assert not told.overwritten(version, shown), "nothing was written"
     told.version, told.shown = "5", ("a",)

@@ -46,7 +46,7 @@ def test_pods_of_a_run_that_is_gone_by_their_label_alone(ends):
     at_work(story)
 
 
-def test_pod_behind_our_gate_that_wears_the_label_of_a_run_that_ends():
+def test_foreign_gated_pod_with_the_run_label_is_kept():
     async def story(world: World) -> None:
         await world.until(lambda: ready(world), "ready")
         [run] = world.cluster.objects("runs")

@@ -93,7 +93,7 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
 @pytest.mark.parametrize(
     "fault", [UndecidableError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")]
 )
-async def test_what_is_wrong_with_one_part_stops_none_of_the_others(fault, caplog):
+async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
     """It would end the operator's process, and the next one's: it sweeps first of all."""
     done: list[str] = []
 
@@ -116,7 +116,7 @@ async def test_what_is_wrong_with_one_part_stops_none_of_the_others(fault, caplo
     assert [record.levelname for record in caplog.records] == ["ERROR" if isinstance(fault, ValueError) else "WARNING"]
 
 
-async def test_a_server_that_cannot_be_asked_ends_the_sweep():
+async def test_unreachable_server_ends_the_sweep():
     async def fails() -> None:
         raise errors.ServerTrouble("GET", "away")
 

@@ -60,7 +60,7 @@ def after(number: int) -> float:
 @pytest.mark.timeout(3600, func_only=True)
 @pytest.mark.parametrize("slice_", range(SLICES))
 @pytest.mark.parametrize("name", LIVES)
-def test_what_is_taken_away_is_waited_for(name, slice_, played):
+def test_each_taken_away_object_is_waited_for(name, slice_, played):
     count, every = whole(name)
     assert count > 40
     assert len(every) > 50
@@ -100,13 +100,13 @@ AGAIN = {
 
 
 @pytest.mark.parametrize(("name", "what", "number"), AGAIN.values(), ids=AGAIN)
-def test_what_the_proof_once_found(name, what, number):
+def test_past_findings_of_the_proof_stay_fixed(name, what, number):
     [taking] = [each for each in whole(name)[1] if each.name == what]
     lived(name, taking, number, after(number))
 
 
 @pytest.mark.parametrize("name", LIVES)
-def test_a_world_leaves_what_scenes_share_as_it_was(name):
+def test_world_leaves_shared_scene_data_unchanged(name):
     """Some of these lives have units more; once they had them put into every other life of the process."""
     before = dict(CHAIN_UNITS), dict(RETRY_UNITS)
 
@@ -118,7 +118,7 @@ def test_a_world_leaves_what_scenes_share_as_it_was(name):
 
 
 @pytest.mark.parametrize("name", SELECTION.sample(LIVES, 3, "lives that a taking does not touch"))
-def test_what_nobody_meets_makes_no_difference(name):
+def test_unused_taking_makes_no_difference(name):
     """So the proof leaves it out."""
     count, every = whole(name)
     number = count // 2

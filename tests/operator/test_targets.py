@@ -158,7 +158,7 @@ async def whole_life(world: World) -> None:
     await world.until(lambda: not world.leftovers(), "everything to go")
 
 
-def test_it_starts_and_stops_by_itself():
+def test_target_starts_and_stops_by_itself():
     journal: list[str] = []
 
     async def story(world: World) -> None:
@@ -198,7 +198,7 @@ def test_a_crash_at_any_of_its_changes(harm, played):
 
 @pytest.mark.parametrize(("until", "reason"), [("expires", "Expired"), ("lease", "LeaseLapsed")])
 @pytest.mark.parametrize("removes", [False, True])
-def test_it_is_over_when_its_owner_says(until, reason, removes):
+def test_target_ends_by_its_ttl_or_lapsed_lease(until, reason, removes):
     """By its time to live, or by a lease that nobody renews; it goes with its run if its adapter says so."""
     reasons = []
 
@@ -223,7 +223,7 @@ def test_it_is_over_when_its_owner_says(until, reason, removes):
     assert reasons == [reason]
 
 
-def test_one_that_never_started_has_nothing_to_stop():
+def test_target_that_never_started_skips_pre_stop():
     """Its preStart failed to be followed by a start; preStop is passed over, postStop is owed."""
 
     async def story(world: World) -> None:
@@ -257,7 +257,7 @@ def test_given_up_by_an_annotation_it_lives_on():
     tell(story)
 
 
-def test_documents_of_one_that_went_before_its_run_was_born_are_swept():
+def test_documents_of_a_target_without_a_run_are_removed():
     """Whether a run may come yet is asked of its kind, and of that very object."""
 
     async def story(world: World) -> None:
@@ -275,7 +275,7 @@ def test_documents_of_one_that_went_before_its_run_was_born_are_swept():
     tell(story)
 
 
-def test_one_that_is_held_without_a_run_is_told_of():
+def test_held_target_without_a_run_is_reported_to_its_adapter():
     journal: list[str] = []
 
     async def story(world: World) -> None:
@@ -305,7 +305,7 @@ def test_a_kind_that_comes_later_is_watched_from_then_on():
     tell(story)
 
 
-def test_what_must_be_granted_for_a_kind_is_derived():
+def test_rights_of_a_target_kind_are_derived():
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]}
     cluster = ClusterWatches(client=None)  # type: ignore[arg-type] - nobody is asked
     assert rights(Maps(cluster, [])) == rule

@@ -26,13 +26,13 @@ def running(world: World, unit: str):
     return lambda: world.cloud.starts(unit) > 0
 
 
-def test_of_an_annotation_for_retries_what_is_no_attempt_is_passed_over():
+def test_retry_annotation_ignores_invalid_attempts():
     said = "db/drop=4 nonsense =1 db/make= a=-1 b=1.5 c=x=2 far=999999999 never=1000000000"
     assert retries(said) == {"db/drop": 4, "c=x": 2, "far": 999_999_999}
 
 
 class TestPods:
-    def test_lost_node_is_unknown_until_its_deadline_and_then_cleaned_up(self):
+    def test_lost_node_is_unknown_until_its_deadline_then_cleaned(self):
         """Nobody hears of the step again: it is not called failed, nothing is started, and cleanup waits for the proof."""
 
         async def story(world: World) -> None:
@@ -192,7 +192,7 @@ class TestLedger:
 
         play(story)
 
-    def test_back_off_is_ended_by_an_annotation_for_that_attempt_alone(self):
+    def test_retry_annotation_ends_the_backoff_of_one_attempt(self):
         """The delete step fails for an hour; who has mended what it needs does not wait ten minutes for the next try."""
 
         async def story(world: World) -> None:
@@ -319,7 +319,7 @@ class TestSweeper:
 
         play(story)
 
-    def test_what_may_not_be_taken_away_stops_nothing_else(self):
+    def test_forbidden_deletion_does_not_stop_the_sweeper(self):
         """Whoever took the operator's rights in one namespace away did not mean the others."""
 
         def forbid(operation, kind, old, _new):
@@ -348,7 +348,7 @@ class TestSweeper:
         play(story)
 
     @pytest.mark.parametrize("told_of_its_start", [True, False])
-    def test_pod_of_an_abandoned_run_on_a_lost_node_goes_once_it_must_have_ended(self, told_of_its_start):
+    def test_pod_of_an_abandoned_run_on_a_lost_node_is_removed_late(self, told_of_its_start):
         """Its node never says so, and nobody but us may take our finalizer off."""
 
         async def story(world: World) -> None:

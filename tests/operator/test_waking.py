@@ -94,7 +94,7 @@ def begin(cluster: ClusterWatches, state: State, *, closed: bool = False, ref: s
     cluster.pods.put(pod(1))
 
 
-def test_what_a_running_step_tells_is_looked_at_at_once(cluster, woken):
+def test_first_status_of_a_running_step_wakes_at_once(cluster, woken):
     begin(cluster, State.CLAIMED)
     woken.clear()
     cluster.pods.put(pod(2, node="n"))
@@ -104,7 +104,7 @@ def test_what_a_running_step_tells_is_looked_at_at_once(cluster, woken):
 
 
 @pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, COMPANY_S), (State.NONE, 0.0)])
-def test_a_gate_that_went_from_a_claimed_pod_is_looked_at_with_other_news(cluster, woken, state, after):
+def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, after):
     """We took it off, and the watch told of it before the answer came; from what nobody claimed it may not go."""
     begin(cluster, state, ref="pod" if state is State.CLAIMED else "")
     cluster.pods.put(pod(2, gated=True))
@@ -114,7 +114,7 @@ def test_a_gate_that_went_from_a_claimed_pod_is_looked_at_with_other_news(cluste
 
 
 @pytest.mark.parametrize("heeded", [True, False])
-def test_a_start_is_looked_at_at_once_where_its_log_can_be_followed(cluster, woken, heeded):
+def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, heeded):
     cluster.heeds = lambda pod: heeded
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n", seen=True))
@@ -125,7 +125,7 @@ def test_a_start_is_looked_at_at_once_where_its_log_can_be_followed(cluster, wok
     assert woken[1:] == [0.0], "whatever else becomes of it is"
 
 
-def test_what_else_a_running_step_tells_has_no_company_to_wait_for(cluster, woken):
+def test_other_changes_of_a_running_step_wake_at_once(cluster, woken):
     """Another node than before it was seen there, or an end that came with its start."""
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n"))
@@ -143,14 +143,14 @@ def test_what_else_a_running_step_tells_has_no_company_to_wait_for(cluster, woke
     assert woken == [0.0, 0.0], "it has begun, and ended"
 
 
-def test_a_node_that_is_heard_of_with_the_first_status_is_looked_at_at_once(cluster, woken):
+def test_node_in_the_first_status_wakes_at_once(cluster, woken):
     begin(cluster, State.CLAIMED)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))
     assert woken == [0.0]
 
 
-def test_what_our_own_answer_told_is_looked_at_with_other_news(cluster, woken):
+def test_own_change_wakes_with_other_changes(cluster, woken):
     begin(cluster, State.CLAIMED)
     cluster.pods.advance(pod(3, node="n", seen=True))
     woken.clear()
@@ -159,7 +159,7 @@ def test_what_our_own_answer_told_is_looked_at_with_other_news(cluster, woken):
 
 
 @pytest.mark.parametrize(("ahead", "gated", "after"), [(True, True, COMPANY_S), (True, False, 0.0), (False, True, 0.0)])
-def test_a_pod_that_we_have_made_ahead_of_its_turn_is_looked_at_with_other_news(cluster, woken, ahead, gated, after):
+def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gated, after):
     begin(cluster, State.NONE, ref="")
     cluster.pods.drop(Key("runners", "p"))
     cluster.made_ahead = lambda run, pod: ahead and (run.metadata.name, pod.metadata.name) == ("box", "p")
@@ -169,7 +169,7 @@ def test_a_pod_that_we_have_made_ahead_of_its_turn_is_looked_at_with_other_news(
     assert woken == [after, 0.0], "whatever becomes of it later is looked at at once"
 
 
-def test_that_a_pod_which_we_let_go_is_on_its_way_out_is_no_news(cluster, woken):
+def test_deletion_of_a_released_pod_wakes_nothing(cluster, woken):
     begin(cluster, State.DONE)
     woken.clear()
     with cluster.letting_go(pod(1)):
@@ -179,7 +179,7 @@ def test_that_a_pod_which_we_let_go_is_on_its_way_out_is_no_news(cluster, woken)
     assert woken == [ALONE_S]
 
 
-def test_of_a_unit_that_is_recorded_only_its_own_pod_is_no_news(cluster, woken):
+def test_only_the_own_pod_of_a_recorded_unit_wakes_nothing(cluster, woken):
     """The pod of its next attempt, which nobody has claimed, is."""
     begin(cluster, State.DONE)
     another = pod(2, held=False)
@@ -191,7 +191,7 @@ def test_of_a_unit_that_is_recorded_only_its_own_pod_is_no_news(cluster, woken):
     assert woken == [0.0]
 
 
-def test_a_pod_of_no_run_wakes_nobody(cluster, woken):
+def test_pod_without_a_run_wakes_nothing(cluster, woken):
     bare = pod(1)
     cluster.pods.put(msgspec.structs.replace(bare, metadata=msgspec.structs.replace(bare.metadata, labels={})))
     assert woken == []
@@ -213,7 +213,7 @@ def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
     assert woken == [0.0]
 
 
-def test_a_recorded_steps_pod_is_let_go_when_it_has_ended(cluster, woken):
+def test_ended_pod_of_a_recorded_step_wakes_its_release(cluster, woken):
     """Its receipt may be known before its end; after that only a finalizer that stayed is ours to see to."""
     begin(cluster, State.DONE)
     woken.clear()
@@ -275,7 +275,7 @@ def test_the_end_of_a_run_is_urgent(cluster, asked, closed):
     assert asked == [("box", Urgency.URGENT if closed else Urgency.BACKGROUND)]
 
 
-def test_of_a_run_that_is_gone_we_hear(cluster, asked):
+def test_deleted_run_wakes_the_runs_with_its_forks(cluster, asked):
     cluster.runs.put(forking("box", "web", closed=True))
     asked.clear()
     cluster.runs.drop(Key("", "box"))
@@ -326,7 +326,7 @@ def test_forks_hear_of_services_in_their_namespace(cluster, asked):
     assert sorted(run for run, _ in asked) == ["box", "fox"], "that of a fork, too"
 
 
-def test_whoever_waits_for_a_plugin_hears_of_it(cluster):
+def test_published_plugin_wakes_only_sandboxes_without_a_run(cluster):
     for name in ("first", "second"):
         meta = AnnotatedMeta(name=name, namespace="shop", uid=name)
         cluster.sandboxes.put(SandboxObject(metadata=meta, spec={}))

@@ -138,7 +138,7 @@ def test_how_its_sender_ends_is_said(codes, reason, words):
     play(story, scripts={"db/make": Script(codes=codes, outputs=SCRIPTS["db/make"].outputs)})
 
 
-def test_what_a_killed_sender_sent_is_not_cleaned_up_before_its_time_is_over():
+def test_request_of_a_killed_sender_is_cleaned_up_after_its_time():
     made = plugin([{**MAKE, "timeouts": {"run": "4m"}}], [DROP])
 
     async def story(world: World) -> None:
@@ -158,7 +158,7 @@ def test_what_a_killed_sender_sent_is_not_cleaned_up_before_its_time_is_over():
     play(story, made, {"db/make": Script(codes=(1,), outputs=SCRIPTS["db/make"].outputs)})
 
 
-def test_an_answer_that_was_lost_is_asked_for_under_the_same_key():
+def test_lost_answer_is_retried_with_the_same_key():
     made = plugin([{**MAKE, "retry": {"idempotent": True}}], [DROP])
     units = {**UNITS, "db/make": Unit(creates=True, undone_by="db/drop")}
 

@@ -52,7 +52,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_one_that_comes_or_goes_may_concern_whoever_forks_anything_and_whose_rules_it_has(bench):
+def test_new_or_deleted_virtual_service_wakes_forks_and_owners(bench):
     assert bench.has(ours("box")) == ["box", "far", "here", "near"]
     assert bench.goes() == ["box", "far", "here", "near"]
 
@@ -73,19 +73,19 @@ def test_so_may_one_by_which_the_calls_of_others_go_now(bench, other):
     assert bench.has(ours("box"), **other) == ["far", "here", "near"]
 
 
-def test_somebodys_rules_concern_those_who_fork_there(bench):
+def test_foreign_rule_change_wakes_the_forks_behind_it(bench):
     bench.has({"match": "a"}, ours("box"))
     assert bench.has({"match": "b"}, ours("box")) == ["here"]
 
 
-def test_a_run_looks_at_its_own_rules_and_at_nobody_elses(bench):
+def test_own_rule_change_wakes_only_its_run(bench):
     bench.has(ours("one"), ours("two"))
     assert bench.has(ours("one"), ours("two", timeout="1s")) == ["two"]
     assert bench.has(ours("one")) == ["two"]
     assert bench.has(ours("one"), ours("three")) == ["three"]
 
 
-def test_what_changes_nothing_of_it_wakes_nobody(bench):
+def test_change_outside_the_rules_wakes_nothing(bench):
     bench.has({"match": "a"}, ours("box"))
     assert bench.has({"match": "a"}, ours("box"), labels={"team": "shop"}, annotations={"note": "x"}) == []
 

@@ -69,7 +69,7 @@ def url_of(link: str) -> str:
 JUMP = 0.005
 
 
-def test_a_sandbox_lives_and_dies_before_ones_eyes_without_a_reload(browser, home, tmp_path):
+def test_sandbox_lives_and_ends_on_the_page_without_reload(browser, home, tmp_path):
     (tmp_path / "all.yaml").write_text(GATED.replace("@{folder}", str(tmp_path)))
     link = home("page", "--no-open")
     with driven.visit(browser, url_of(link), link) as visit:
@@ -191,7 +191,7 @@ def test_every_view_can_be_read_by_everybody(world, host, enter, scheme, size):
         assert visit.axe() == []
 
 
-def test_sensitive_outputs_come_for_a_click_alone_and_it_is_recorded(world, enter):
+def test_sensitive_output_appears_on_click_and_is_recorded(world, enter):
     with enter() as visit:
         page = visit.page
         visit.open("/page/sandboxes/sb1?unit=mydb%2Fprovision", ".values li:has-text('h1')")
@@ -205,7 +205,7 @@ def test_sensitive_outputs_come_for_a_click_alone_and_it_is_recorded(world, ente
         assert "canary" not in page.content()
 
 
-def test_what_needs_somebody_leads_to_it(world, host, enter):
+def test_attention_item_links_to_its_sandbox(world, host, enter):
     with enter() as visit:
         visit.open("/page/attention", ".concerns li")
         text = visit.page.inner_text(".concerns")
@@ -217,7 +217,7 @@ def test_what_needs_somebody_leads_to_it(world, host, enter):
         visit.page.wait_for_selector(".why li:has-text('ResourceFailed')")
 
 
-def test_badge_counts_what_its_page_lists(world, host, enter):
+def test_badge_equals_the_number_of_listed_concerns(world, host, enter):
     """Failures, stuck cleanups and abandoned ones."""
     asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
     world.put("sandboxes/sb3", wishes.empty())
@@ -250,7 +250,7 @@ def test_code_in_sentences_is_shown_as_code_and_never_as_markup(world, host, ent
             assert "`dayfly" not in visit.page.inner_text("main")
 
 
-def test_abandoned_and_ended_sandbox_states_what_may_be_left(world, host, enter):
+def test_abandoned_and_ended_sandbox_lists_possible_leftovers(world, host, enter):
     uid = uid_of(host, "sb1")
     moves = (("Claim", "mydb/provision", ""), ("Close", "", ""))
     host.lines[uid] = tuple(
@@ -267,7 +267,7 @@ def test_abandoned_and_ended_sandbox_states_what_may_be_left(world, host, enter)
         assert "Nothing holds it up" not in text
 
 
-def test_who_may_only_look_sees_no_buttons_and_the_server_refuses(world, enter):
+def test_viewer_sees_no_buttons_and_is_refused_by_the_server(world, enter):
     key = world.call("POST", "keys", {"name": "looker", "role": "viewer"}).json["key"]
     with enter(key) as visit:
         page = visit.page
@@ -287,7 +287,7 @@ def test_who_may_only_look_sees_no_buttons_and_the_server_refuses(world, enter):
             assert page.evaluate(ask, [method, path, body]) == 403, path
 
 
-def test_filters_stand_in_the_address_and_find_names_labels_and_states(world, enter):
+def test_filter_is_in_the_url_and_matches_names_and_labels(world, enter):
     with enter() as visit:
         page = visit.page
         names = lambda: page.locator("tbody th a").all_inner_texts()  # noqa: E731
@@ -346,7 +346,7 @@ def test_by_keyboard_alone_to_a_sandbox_its_units_and_its_end(world, host, enter
     assert host.closed[uid].reason == "Deleted"
 
 
-def test_a_sandbox_is_copied_as_the_file_and_as_the_command_that_make_it(world, enter):
+def test_sandbox_can_be_copied_as_file_and_as_command(world, enter):
     with enter(permissions=["clipboard-read", "clipboard-write"]) as visit:
         page = visit.page
         visit.open("/page/sandboxes/sb1", ".actions button")
@@ -385,7 +385,7 @@ def test_abandoning_asks_for_a_reason_and_extending_for_how_long(world, host, en
     assert host.given_up[uid].message == "the cluster is gone"
 
 
-def test_of_thousands_only_what_is_seen_is_there(client, host, enter):
+def test_long_list_contains_only_visible_rows(client, host, enter):
     for n in range(150):
         client.call("PUT", f"sandboxes/box-{n:03}", wishes.empty())
     with enter() as visit:
@@ -410,7 +410,7 @@ def test_a_revoked_key_shows_the_way_in_again(world: Client, enter):
         visit.page.wait_for_selector("h1:has-text('Sign in')")
 
 
-def test_given_up_and_ended_is_told_with_what_may_be_left(world, host, enter):
+def test_abandoned_sandbox_lists_possible_leftovers(world, host, enter):
     uid = uid_of(host, "sb1")
     asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
     told(host, uid, reason="Abandoned")

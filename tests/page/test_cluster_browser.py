@@ -20,7 +20,7 @@ pytestmark = pytest.mark.builds("page", "runner")
 LOOKS = ("delete sandboxes", "patch sandboxes", "get secrets")
 
 
-def test_who_may_all_sees_it_change_reveals_and_deletes(browser, stage):
+def test_editor_sees_changes_reveals_and_deletes(browser, stage):
     asked = stage(LIFE, up)
     with serving(asked.cluster) as served, driven.visit(browser, served.url, served.link()) as visit:
         page = visit.page
@@ -50,7 +50,7 @@ def test_who_may_all_sees_it_change_reveals_and_deletes(browser, stage):
         assert any("deletionTimestamp" in each["metadata"] for each in asked.cluster.objects("sandboxes"))
 
 
-def test_who_may_only_look_has_no_buttons_and_reads_why(browser, stage):
+def test_viewer_has_no_buttons_and_reads_the_reason(browser, stage):
     asked = stage(SLOW, running)
     hidden = ("/log", "/objectlifecyclemethods", "/runs", "/resourceplugins")
     with (
@@ -83,7 +83,7 @@ def test_a_list_that_is_forbidden_says_so(browser):
         visit.page.wait_for_selector(".fault", state="detached")
 
 
-def test_what_strangers_write_is_text(browser, stage):
+def test_hostile_text_is_shown_as_text(browser, stage):
     asked = stage(FAILING, failing)
     with serving(asked.cluster) as served, driven.visit(browser, served.url, served.link()) as visit:
         evil = {"labels": {"team": EVIL}, "description": EVIL}

@@ -37,7 +37,7 @@ def until(events, wanted):
 
 
 class TestWhoIsLetIn:
-    def test_a_link_works_once_and_not_for_long_and_the_cookie_is_no_scripts(self, stage, monkeypatch):
+    def test_link_works_once_and_cookie_is_hidden_from_scripts(self, stage, monkeypatch):
         with serving(still()) as served:
             assert served.call("GET", "/page/session").status == 401
             assert served.call("GET", "sandboxes/box").status == 401
@@ -69,7 +69,7 @@ class TestWhoIsLetIn:
             assert served.call("POST", "/page/enter", {"code": served.link().partition("#")[2]}, **wrong).status == 403
             assert "deletionTimestamp" not in served.ada.cluster.objects("sandboxes")[0]["metadata"]
 
-    def test_another_page_reads_nothing_and_another_name_of_this_machine_neither(self):
+    def test_cross_site_and_foreign_host_requests_are_refused(self):
         with serving(still()) as served:
             served.sign_in()
             for wrong in ({"Sec_Fetch_Site": "cross-site"}, {"Sec_Fetch_Site": "same-site"}, {"Host": "evil.example"}):
@@ -77,7 +77,7 @@ class TestWhoIsLetIn:
             assert served.call("GET", "sandboxes/box", Sec_Fetch_Site="same-origin").status == 200
             assert served.call("GET", "sandboxes/box").headers.get("access-control-allow-origin") is None
 
-    def test_of_the_api_it_has_what_the_page_asks_for_and_says_so_of_the_rest(self):
+    def test_page_serves_only_the_api_it_needs(self):
         with serving(still()) as served:
             served.sign_in()
             assert served.call("PUT", "sandboxes/box", {}).status == 405
@@ -135,7 +135,7 @@ class TestWhatItSays:
             ):
                 assert msgspec.convert(served.get(path), form) is not None, path
 
-    def test_the_plan_is_what_its_run_has_sealed_and_before_that_what_its_wish_means(self, stage):
+    def test_plan_is_the_sealed_one_or_a_preview_before_that(self, stage):
         asked = stage(LIFE, up)
         with serving(asked.cluster) as served:
             served.sign_in()
@@ -150,7 +150,7 @@ class TestWhatItSays:
             said = served.call("GET", "sandboxes/odd/plan")
             assert (said.status, said.json["error"]) == (404, "no resource plugin nosuch@latest")
 
-    def test_what_needs_somebody_with_commands_that_mean_this_cluster(self, stage):
+    def test_attention_names_commands_for_this_cluster(self, stage):
         asked = stage(NEVER_GOES, stuck)
         with serving(asked.cluster) as served:
             served.sign_in()
@@ -168,7 +168,7 @@ class TestWhatItSays:
             assert concern["next"].startswith("go by its message (it printed nothing), fix the plugin")
             assert concern["next"] in served.get("sandboxes/box/why")["because"][0]["next"]
 
-    def test_hooks_that_were_refused_are_told_to_whoever_may_list_them(self):
+    def test_refused_hooks_are_shown_only_with_the_right(self):
         def hook(name, reason, troubled=0):
             condition = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
             status = {"ready": reason == "TakenUp", "reason": reason, "message": f"m-{name}", "troubled": troubled}
@@ -192,7 +192,7 @@ class TestWhatItSays:
             served.ada.denied = ("lifecyclehooks",)
             assert served.get("attention") == []
 
-    def test_who_is_about_to_expire_is_told_though_nothing_changes(self, monkeypatch):
+    def test_expiring_sandbox_is_listed_without_a_change(self, monkeypatch):
         with serving(still(status={"expiresAt": "2026-01-01T01:00:00Z"})) as served:
             served.sign_in()
             wait_for(lambda: served.get("sandboxes/box")["status"].get("scheduledDeleteTime"))
@@ -200,7 +200,7 @@ class TestWhatItSays:
             [concern] = [each for each in served.get("attention") if each["kind"] == "expiring"]
             assert f"`dayfly sandbox extend box --for 2h{FLAGS}`" in concern["next"]
 
-    def test_who_asks_for_the_head_of_its_stream_is_answered_and_goes_on(self):
+    def test_head_of_a_stream_is_answered_and_connection_kept(self):
         with serving(still()) as served:
             served.sign_in()
             connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=5)
@@ -227,7 +227,7 @@ class TestWhatItSays:
             assert f"`dayfly logs box db seed{FLAGS}`" in concerns[0]["next"]
             assert served.call("GET", "sandboxes/box").status == 404
 
-    def test_one_that_cannot_be_read_hides_no_other(self, stage):
+    def test_unreadable_sandbox_hides_no_other(self, stage):
         """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
 
         async def another(world: World) -> None:
@@ -250,7 +250,7 @@ class TestLogs:
         query = "&".join(f"{key}={value}" for key, value in more.items())
         return served.call("GET", f"sandboxes/box/log?unit={unit}&attempt=1&offset={offset}&{query}")
 
-    def test_what_is_kept_and_what_comes_while_it_runs(self, stage):
+    def test_log_is_shown_kept_and_live(self, stage):
         pods = []
 
         async def talking(world: World) -> None:
@@ -278,7 +278,7 @@ class TestLogs:
             served.on_loop(lambda: log.write(b"o\n"))
             assert self.log(served, "db/make", said["next"], wait=20).json["data"] == "two\n"
 
-    def test_without_the_right_to_running_pods_it_is_said_where_the_log_would_be(self, stage):
+    def test_denied_live_log_says_where_to_read_it_later(self, stage):
         asked = stage(SLOW, running)
         with serving(asked.cluster, denied=("/log",)) as served:
             served.sign_in()
@@ -289,7 +289,7 @@ class TestLogs:
 
 
 class TestRights:
-    def test_who_may_only_look_is_told_why_there_are_no_buttons(self, stage):
+    def test_viewer_is_given_the_reason_for_missing_buttons(self, stage):
         asked = stage(LIFE, up)
         mine = ("delete sandboxes", "patch sandboxes", "get secrets")
         with serving(asked.cluster, may_not=mine) as served:
@@ -311,7 +311,7 @@ class TestRights:
             ("/steplogs", "sandboxes/box/attempts"),
         ],
     )
-    def test_what_is_forbidden_is_said_and_the_rest_is_there(self, stage, part, path):
+    def test_forbidden_part_is_reported_and_the_rest_is_shown(self, stage, part, path):
         asked = stage(LIFE, up)
         with serving(asked.cluster, denied=(part,)) as served:
             served.sign_in()
@@ -343,7 +343,7 @@ class TestRights:
                 served.ada.away = False
                 assert "changed" in [kind for kind, _ in until(events, "synced")]
 
-    def test_sensitive_values_are_for_a_click_and_for_who_may_read_the_secret(self, stage):
+    def test_sensitive_value_needs_a_click_and_the_secret_right(self, stage):
         asked = stage(LIFE, up)
         with serving(asked.cluster, denied=("/runs",)) as served:
             served.sign_in()
@@ -409,7 +409,7 @@ class TestChanges:
             assert said.json["status"]["scheduledDeleteTime"].startswith("2026-01-01T02:00:00")
             assert cluster.objects("sandboxes")[0]["spec"]["ttl"] == {"duration": "120m"}
 
-    def test_what_the_cluster_refuses_is_its_own_sentence(self, stage):
+    def test_refusal_of_the_cluster_is_passed_on(self, stage):
         asked = stage(LIFE, up)
         asked.cluster.denied = {("delete", "sandboxes.dayfly.dev")}
         with serving(asked.cluster) as served:
@@ -418,7 +418,7 @@ class TestChanges:
             assert said.status == 403
             assert "cannot delete resource" in said.json["error"]
 
-    def test_one_that_a_control_plane_has_is_changed_there(self):
+    def test_served_sandbox_must_be_changed_at_its_server(self):
         with serving(still(status={"servedFor": "acme/sb1"})) as served:
             served.sign_in()
             wait_for(lambda: "delete" in served.get("sandboxes/box/report")["denied"])

@@ -57,7 +57,7 @@ def build(static: Path) -> None:
     (static.parent / "secret").write_text("canary")
 
 
-def test_an_unbuilt_page_says_how_to_build_it_and_is_found_once_it_is(get: Get, static: Path):
+def test_missing_page_build_says_how_to_build_it(get: Get, static: Path):
     status, _, body = get("/page/")
     assert (status, body.decode()) == (503, "The page is not built in this checkout. Build it with: make page\n")
     build(static)
@@ -87,7 +87,7 @@ def test_hashed_files_are_kept_for_ever_and_others_are_none(get: Get, static: Pa
     assert get("/page/", method="POST")[0] == 405
 
 
-def test_nothing_but_its_own_files_may_run_and_nobody_may_frame_it(get: Get, static: Path):
+def test_page_runs_only_its_own_files_and_cannot_be_framed(get: Get, static: Path):
     for path in ("/page/", "/page/assets/index-abc.js", "/page/assets/none.js"):
         for _ in range(2):
             _, headers, _ = get(path)
@@ -107,13 +107,13 @@ def test_nothing_but_its_own_files_may_run_and_nobody_may_frame_it(get: Get, sta
             build(static)
 
 
-def test_browsers_are_led_from_the_root_to_the_page_and_programs_are_not(get: Get):
+def test_browsers_are_redirected_from_the_root_to_the_page(get: Get):
     status, headers, _ = get("/")
     assert (status, headers["location"]) == (307, "/page/")
     assert get("/", accept="*/*")[0] == 401
 
 
-def test_a_checkout_builds_it_for_whoever_first_wants_to_see_it(tmp_path: Path):
+def test_checkout_builds_the_page_on_first_use(tmp_path: Path):
     """The checkout's own command with a build, and a command line, that only say that they were called."""
     root = tmp_path / "checkout"
     static = root / "src/dayfly/page/static"

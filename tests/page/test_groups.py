@@ -120,7 +120,7 @@ def test_a_group_lives_before_ones_eyes_without_a_reload(browser, home, tmp_path
         assert page.evaluate("window.same"), "it was never loaded again"
 
 
-def test_whom_it_has_and_whose_fork_answers(world, host, enter):
+def test_group_page_shows_members_and_answering_forks(world, host, enter):
     uid = uid_of(host, "pay")
     host.ports[uid] = (Endpoint(unit="preview:shop", host="127.0.0.1", port=8123),)
     say(world, host)
@@ -165,7 +165,7 @@ def test_whom_it_has_and_whose_fork_answers(world, host, enter):
         assert page.evaluate("window.same")
 
 
-def test_of_a_group_with_more_sandboxes_than_are_named_a_sandbox_still_knows(world, enter, monkeypatch):
+def test_sandbox_knows_its_group_beyond_the_listed_members(world, enter, monkeypatch):
     monkeypatch.setattr("dayfly.server.runs.group_forms.LISTED", 1)
     with enter() as visit:
         visit.open("/page/routegroups/pay", "text=and 1 more")
@@ -222,7 +222,7 @@ def test_filters_and_keys_are_those_of_the_sandboxes(world, enter):
         page.wait_for_selector("h1:has-text('pay')")
 
 
-def test_what_can_be_done_to_it(world, host, enter):
+def test_group_can_be_copied_extended_retried_and_abandoned(world, host, enter):
     uid = uid_of(host, "pay")
     with enter(permissions=["clipboard-read", "clipboard-write"]) as visit:
         page = visit.page
@@ -259,7 +259,7 @@ def test_what_can_be_done_to_it(world, host, enter):
     assert host.given_up[uid].message == "nobody listens"
 
 
-def test_who_may_only_look_sees_no_buttons(world, enter):
+def test_viewer_of_a_group_sees_no_buttons(world, enter):
     key = world.call("POST", "keys", {"name": "looker", "role": "viewer"}).json["key"]
     with enter(key) as visit:
         visit.open("/page/routegroups/pay", ".members li")
@@ -267,7 +267,7 @@ def test_who_may_only_look_sees_no_buttons(world, enter):
         assert [each.strip() for each in shown] == ["Copy as YAML", "Copy as command"]
 
 
-def test_of_a_thousand_only_what_is_seen_is_there(client, host, enter):
+def test_long_group_list_contains_only_visible_rows(client, host, enter):
     for n in range(120):
         client.call("PUT", f"routegroups/group-{n:03}", group())
     with enter() as visit:

@@ -15,7 +15,7 @@ NAMES = "import socket; print([name for _, name in socket.if_nameindex()])"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may have a network of its own")
-def test_it_holds_for_this_thread_and_its_processes_and_ends():
+def test_own_network_covers_child_processes_and_ends():
     before = socket.if_nameindex()
     with own_network():
         assert [name for _, name in socket.if_nameindex()] == ["lo"]

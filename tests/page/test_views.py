@@ -24,7 +24,7 @@ new PerformanceObserver((list) => list.getEntries().forEach((each) => (window.mo
 """
 
 
-def test_of_one_name_those_that_have_ended_are_looked_at_one_by_one(client, host, enter):
+def test_ended_sandboxes_of_one_name_are_shown_separately(client, host, enter):
     uids = []
     for text in ("of the first", "of the second"):
         client.put("sandboxes/again", wishes.empty())
@@ -55,7 +55,7 @@ def test_of_one_name_those_that_have_ended_are_looked_at_one_by_one(client, host
         visit.open("/page/sandboxes/again", ".standing .state:has-text('ready')")
 
 
-def test_what_comes_under_a_name_that_one_looks_at_is_shown_at_once(client, host, enter):
+def test_new_sandbox_appears_at_once_on_its_open_page(client, host, enter):
     """Sooner than a visit's own patience, which is less than the pause between two looks at what is not there."""
     with enter() as visit:
         visit.open("/page/sandboxes/later", "text=There is no sandbox of this name")
@@ -68,7 +68,7 @@ def test_what_comes_under_a_name_that_one_looks_at_is_shown_at_once(client, host
         visit.page.wait_for_selector(".standing .state:has-text('ready')")
 
 
-def test_of_many_that_have_ended_older_ones_are_shown_on_request(client, enter):
+def test_older_ended_sandboxes_are_shown_on_request(client, enter):
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "given_up": False}
     now = time.time_ns() // 1_000_000
     many = [{**row, "uid": str(n), "name": f"b{n:03}", "ended_at": now - n // 3} for n in range(450)]
@@ -92,7 +92,7 @@ def test_of_many_that_have_ended_older_ones_are_shown_on_request(client, enter):
         visit.page.wait_for_selector("text=1 of 455 in the last week")
 
 
-def test_a_plugin_is_a_graph_of_steps_which_say_what_they_do(world, enter):
+def test_plugin_page_shows_a_graph_of_its_steps(world, enter):
     with enter() as visit:
         page = visit.page
         visit.open("/page/plugins/db", ".node >> nth=1")
@@ -104,7 +104,7 @@ def test_a_plugin_is_a_graph_of_steps_which_say_what_they_do(world, enter):
         assert visit.axe() == []
 
 
-def test_a_units_panel_has_its_attempts_and_what_holds_it_up(world, enter):
+def test_unit_panel_shows_attempts_and_obstacles(world, enter):
     with enter() as visit:
         page = visit.page
         visit.open("/page/sandboxes/sb1?unit=mydb%2Fdrop", ".attempts li >> nth=1")
@@ -188,7 +188,7 @@ window.EventSource.CLOSED = 2;
 """
 
 
-def test_a_trouble_that_is_over_when_a_new_stream_begins_is_said_no_more(client, enter):
+def test_error_disappears_when_a_new_stream_begins(client, enter):
     with enter() as visit:
         page = visit.page
         page.add_init_script(STREAMS)
@@ -207,7 +207,7 @@ def test_a_trouble_that_is_over_when_a_new_stream_begins_is_said_no_more(client,
         assert page.locator(".fault").count() == 0
 
 
-def test_what_was_revealed_of_one_unit_is_never_shown_as_anothers(world, host, enter):
+def test_revealed_value_is_not_shown_for_another_unit(world, host, enter):
     uid = uid_of(host, "sb1")
     provision, _ = host.reports[uid].units
     other = msgspec.structs.replace(provision, id="mydb/other", name="other")

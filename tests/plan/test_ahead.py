@@ -23,6 +23,6 @@ AHEAD = [Prepare(unit=SEED, attempt=1, ahead=True)]
     ],
     ids=["while it is made", "it is there", "it was refused", "without a gate"],
 )
-def test_what_is_asked_for_ahead(fields, asked):
+def test_units_are_prepared_ahead_only_if_they_may_start(fields, asked):
     decided = decide(PLAN, world(CLAIMED, **fields), NOW)
     assert [effect for effect in decided.effects if isinstance(effect, Prepare)] == asked

@@ -16,20 +16,20 @@ LOOSE = msgspec.structs.replace(
 BOUND = Bind(unit=MAKE, attempt=1, ref="uid-1")
 
 
-def test_it_is_entered_and_let_go_in_one_turn():
+def test_object_is_bound_and_released_in_one_turn():
     found = decide(PLAN, world(LOOSE, facts={KEY: Held(ref="uid-1")}, made={KEY: "uid-1"}), NOW)
     assert found.moves == (BOUND,)
     assert found.effects == (Launch(unit=MAKE, attempt=1),)
 
 
-def test_another_of_its_name_is_never_let_go():
+def test_object_with_another_uid_is_never_released():
     run = after(PLAN, LOOSE, BOUND)
     found = decide(PLAN, world(run, facts={KEY: Held(ref="uid-2")}, made={KEY: "uid-2"}), NOW)
     assert not found.moves
     assert not found.effects
 
 
-def test_what_has_ended_by_the_first_sight_is_entered_before_it_is_recorded():
+def test_object_ended_at_first_sight_is_bound_then_recorded():
     ended = Ended(result=Result(outcome="failed", reason="ObjectFailed", ended_at=NOW))
     found = decide(PLAN, world(LOOSE, facts={KEY: ended}, made={KEY: "uid-1"}), NOW)
     assert [type(move) for move in found.moves] == [Bind, Record]
@@ -40,12 +40,12 @@ def test_news_of_another_attempt_binds_nothing():
     assert not decide(PLAN, world(LOOSE, made={(MAKE, 2): "uid-1"}), NOW).moves
 
 
-def test_what_has_ended_without_a_thing_of_its_own_is_given_none():
+def test_unit_ended_without_a_reference_is_not_bound():
     over = after(PLAN, LOOSE, Record(unit=MAKE, attempt=1, result=Result(outcome="failed", reason="r", ended_at=NOW)))
     assert not [move for move in decide(PLAN, world(over, made={KEY: "uid-1"}), NOW).moves if isinstance(move, Bind)]
 
 
-def test_what_it_waits_for_is_said_in_its_own_words():
+def test_wait_of_a_running_unit_uses_its_own_words():
     fact = Running(since=NOW, reason="ObjectNotReady", message="waits for Job shop/x: it has no condition Complete yet")
     [wait] = [each for each in decide(PLAN, world(LOOSE, facts={KEY: fact}), NOW).waits if each.unit == MAKE]
     assert (wait.reason, wait.message) == ("ObjectNotReady", fact.message)

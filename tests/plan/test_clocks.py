@@ -17,7 +17,7 @@ RUN = after(PLAN, born(PLAN), claim("db/make"))
 
 
 @pytest.mark.parametrize(("placed", "limit"), [(False, LIMITS.schedule_ms), (True, LIMITS.pull_ms)])
-def test_it_may_wait_so_long_for_a_place_and_then_so_long_to_start(placed, limit):
+def test_unit_has_separate_limits_to_be_placed_and_to_start(placed, limit):
     def decided(waits):
         fact = Waiting(since=NOW - waits, reason="Waits", message="", placed=placed)
         return decide(PLAN, world(RUN, facts={("db/make", 1): fact}), NOW)
@@ -27,7 +27,7 @@ def test_it_may_wait_so_long_for_a_place_and_then_so_long_to_start(placed, limit
     assert [type(effect).__name__ for effect in decided(limit).effects] == ["Fence"]
 
 
-def test_it_may_run_and_end_so_long():
+def test_unit_has_a_limit_to_run_and_end():
     def decided(runs):
         return decide(PLAN, world(RUN, facts={("db/make", 1): Running(since=NOW - runs)}), NOW)
 
@@ -49,7 +49,7 @@ def test_a_moment_that_has_come_is_no_reason_to_look_again():
     assert decided.wake_at > NOW
 
 
-def test_who_was_recalled_is_looked_at_in_time_while_others_are_waited_for():
+def test_recalled_unit_is_checked_in_time_despite_other_waits():
     """Of a step behind the forks nothing is said while one of them does not answer; its own clock runs."""
     plan = plan_of(document(post_start=(unit("make"),)), forks=(fork(),))
     run = after(plan, born(plan), claim(APP, generation=GENERATION), claim(MAKE))
@@ -57,7 +57,7 @@ def test_who_was_recalled_is_looked_at_in_time_while_others_are_waited_for():
     assert decide(plan, world(run, facts=facts), NOW).wake_at == ASKED.recalled + RECALL_MS
 
 
-def test_a_run_rests_when_nothing_is_done_and_no_unit_is_waited_for():
+def test_decision_rests_only_without_actions_and_unit_waits():
     timer = Wait(unit="", reason="", message="", until=NOW)
     assert Decision(waits=(timer,)).rests
     for one in (
@@ -69,6 +69,6 @@ def test_a_run_rests_when_nothing_is_done_and_no_unit_is_waited_for():
 
 
 @pytest.mark.parametrize("before", [(), (Started(at=3),), (close(), Stopped(at=4))])
-def test_that_its_target_has_started_is_noted_once_and_not_after_its_stop(before):
+def test_start_of_the_target_is_recorded_once_before_its_stop(before):
     decided = decide(PLAN, world(after(PLAN, born(PLAN), *before), target=TargetState(started=True)), NOW)
     assert [move for move in decided.moves if isinstance(move, Started)] == ([] if before else [Started(at=NOW)])

@@ -306,7 +306,7 @@ def test_decision(row):
     check(row)
 
 
-def test_cleanup_that_never_gets_to_run_is_stuck_as_one_that_fails_is():
+def test_cleanup_that_never_runs_is_stuck():
     """Whoever waits for it is told so; that nothing ran is no comfort."""
     run = closed(done(PLAN, born(PLAN), MAKE, SEED))
     for attempt in range(1, 6):
@@ -316,7 +316,7 @@ def test_cleanup_that_never_gets_to_run_is_stuck_as_one_that_fails_is():
         assert said == ("CleanupStuck" if attempt == 5 else "Deleting")
 
 
-def test_what_is_said_of_a_unit_beside_its_state_is_in_its_sentence():
+def test_remark_of_a_unit_is_in_its_message():
     run = after(PLAN, closed(done(PLAN, born(PLAN), MAKE, SEED)), claim(DROP, at=NOW))
     where = world(run, facts={(DROP, 1): Running(since=NOW)}, remarks={DROP: "input url is absent"})
     units = describe(PLAN, where, decide(PLAN, where, NOW), NOW).units
@@ -326,13 +326,13 @@ def test_what_is_said_of_a_unit_beside_its_state_is_in_its_sentence():
     )
 
 
-def test_a_create_that_never_can_be_given_its_inputs_has_failed_at_once():
+def test_creation_with_unusable_inputs_fails_at_once():
     run = after(PLAN, ledger(PLAN, claim(MAKE)), Void(unit=MAKE, attempt=1, reason="InputNotText", message="no", at=0))
     assert describe(PLAN, world(run), decide(PLAN, world(run), NOW), NOW).reason == "ResourceFailed"
 
 
 @pytest.mark.parametrize("fact", [LACKS, ASKED])
-def test_where_nothing_would_be_cleaned_up_no_proof_is_waited_for(fact):
+def test_run_without_cleanup_waits_for_no_proof(fact):
     """That a step never began is worth waiting for only if its cleanup could be spared by that."""
     plan = plan_of(document(pre_start=(unit("make"),)))
     run = after(plan, born(plan), claim(MAKE), close())
@@ -343,7 +343,7 @@ def test_where_nothing_would_be_cleaned_up_no_proof_is_waited_for(fact):
 class TestTargetThatLivesOn:
     """A hook is removed: what its steps have made is undone, and nothing that belongs to the target's own end runs."""
 
-    def test_only_what_undoes_runs_and_waits_for_nothing_that_does_not(self):
+    def test_surviving_target_runs_only_undo_steps_without_waiting(self):
         run = msgspec.structs.replace(
             after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1
         )
@@ -352,12 +352,12 @@ class TestTargetThatLivesOn:
         states = {each.id: each.state for each in _described(run, decision, TargetState(started=True)).units}
         assert (states["drain"], states["report"], states["cool"]) == ("skipped", "skipped", "skipped")
 
-    def test_where_nothing_may_have_run_nothing_is_undone(self):
+    def test_surviving_target_without_creation_undoes_nothing(self):
         run = msgspec.structs.replace(born(HOOK), started_at=1)
         decision = decide(HOOK, world(run, wish=TargetIntent(stop=REMOVED), target=TargetState(started=True)), NOW)
         assert [type(move) for move in decision.moves] == [Close, Finish]
 
-    def test_a_target_that_goes_meanwhile_changes_nothing(self):
+    def test_later_stop_does_not_change_a_surviving_close(self):
         """It is what it was when it closed."""
         run = msgspec.structs.replace(
             after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1

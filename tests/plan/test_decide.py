@@ -396,17 +396,17 @@ def test_decision(row):
         (up(), {(APP, 1): Running(since=0)}, TargetIntent(), 0),
     ],
 )
-def test_it_says_when_to_look_again(run, facts, wish, at):
+def test_decision_says_when_to_look_again(run, facts, wish, at):
     assert decide(PLAN, world(run, facts=facts, wish=wish), NOW).wake_at == at
 
 
-def test_a_request_is_recorded_with_whoever_made_it():
+def test_close_request_is_recorded_with_its_caller():
     stop = Request(at=5, reason="Deleted", message="deleted", by="ada")
     (move, *_) = decide(PLAN, world(born(PLAN), wish=TargetIntent(stop=stop)), NOW).moves
     assert move.request == stop
 
 
-def test_a_cleaned_run_keeps_releasing_what_is_left():
+def test_cleaned_run_keeps_releasing_attempts():
     run = after(PAIR, done(PAIR, DROPPING, DROP), Finish(at=1))
     facts = {(MAKE, 1): Ended(result=succeeded()), (DROP, 1): Sealed(result=succeeded())}
     assert phrase(decide(PAIR, world(run, facts=facts), NOW)) == "release db/make#1, dissolve"

@@ -94,7 +94,7 @@ def test_decision(row):
     ("lived", "ended", "pause"),
     [(60_000, NOW, 1_000), (59_999, NOW, 4_000), (0, NOW, 4_000), (60_000, NOW - 999, 1_000)],
 )
-def test_one_that_had_run_for_a_minute_starts_again_soon_and_one_that_keeps_ending_later(lived, ended, pause):
+def test_fork_restart_pause_depends_on_its_run_time(lived, ended, pause):
     third = UnitRecord(
         attempt=3,
         state=State.DONE,

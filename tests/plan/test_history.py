@@ -29,12 +29,12 @@ RUN = Run(uid="u", target=TARGET, plan="", seq=7, phase=Phase.CLEANED)
     ],
     ids=lambda each: type(each).__name__ if not isinstance(each, (str, int)) else "",
 )
-def test_what_is_told_of_a_move(move, unit, attempt, reason, message):
+def test_history_line_describes_its_move(move, unit, attempt, reason, message):
     assert list(lines(RUN, [move], 99)) == [
         HistoryEntry(seq=7, at=99, unit=unit, attempt=attempt, move=type(move).__name__, reason=reason, message=message)
     ]
 
 
-def test_of_several_moves_each_has_its_line_in_their_order():
+def test_several_moves_have_lines_in_order():
     moves = [Close(request=STOP), Finish(at=5)]
     assert [line.move for line in lines(RUN, moves, 99)] == ["Close", "Finish"]

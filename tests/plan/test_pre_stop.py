@@ -39,5 +39,5 @@ CLOSED = after(HOOK, STARTED, close())
         "open, whatever is wished",
     ],
 )
-def test_it_is_once_they_are_over_or_there_is_no_need(run, past):
+def test_pre_stop_is_past_once_done_or_not_needed(run, past):
     assert is_past_pre_stop(HOOK, run) is past

@@ -47,7 +47,7 @@ def test_each_reason_can_be_said(reason):
     assert Reason(reason).name in SAID
 
 
-def test_nobody_says_a_reason_of_their_own():
+def test_no_module_writes_a_reason_as_a_literal():
     found = {
         (path.name, word) for path in FILES for node in ast.walk(ast.parse(path.read_text())) for word in literal(node)
     }
@@ -66,7 +66,7 @@ def test_advice_can_be_filled_in():
         assert "{" not in entry.advice.format(look="a", logs="b", sandbox="c").replace("{path", "")
 
 
-def test_what_is_not_ours_is_trouble():
+def test_unknown_reason_counts_as_trouble():
     assert reason_catalog.tone("FailedMount") is Tone.TROUBLE
     assert reason_catalog.tone("") is Tone.PROGRESS
     assert reason_catalog.advice("FailedMount") == ""

@@ -65,7 +65,7 @@ def test_a_group_may_ask_for_any_or_all_of_several_labels():
     assert [each.name for each in crowd.of("all").values()] == ["both"]
 
 
-def test_after_any_changes_it_is_as_if_asked_anew():
+def test_membership_equals_a_new_computation_after_any_changes():
     chance = random.Random(7)
     crowd, sandboxes, groups = Members(), {}, {}
     for _ in range(3_000):
@@ -102,7 +102,7 @@ def test_forks_of_the_same_name_in_two_clusters_are_no_conflict():
     assert conflicts([member("a", scope="c", baselines=["s/w"]), member("b", scope="d", baselines=["s/w"])]) == ()
 
 
-def test_what_is_said():
+def test_group_status_describes_its_members():
     one, two = member("one", 1, baselines=["shop/web"]), member("two", 2, baselines=["shop/web"])
     said = standing(report(), [], [])
     assert (said.ready, said.reason, said.message) == (True, "NoMatchedSandboxes", "No living sandbox matches.")
@@ -114,7 +114,7 @@ def test_what_is_said():
     assert (said.ready, said.matched, said.reason) == (True, ("one", "two"), "AllDesiredWorkloadsReady")
 
 
-def test_of_very_many_conflicts_some_are_named_and_the_others_counted():
+def test_many_conflicts_are_partly_named_and_counted():
     names = [f"shop/w{number}" for number in range(10)]
     said = standing(report(), [member(name, 1, baselines=names) for name in ("one", "two")], [])
     assert said.message.count("one goes before two") == 8
@@ -122,12 +122,12 @@ def test_of_very_many_conflicts_some_are_named_and_the_others_counted():
 
 
 @pytest.mark.parametrize(("phase", "matched"), [(Phase.OPEN, ("one",)), (Phase.CLOSED, ())])
-def test_a_group_that_is_not_ready_says_why_and_one_that_ends_has_nobody(phase, matched):
+def test_unready_group_gives_its_reason_and_ending_one_is_empty(phase, matched):
     said = standing(report(ready=False, reason="HooksPending", message="a: runs", phase=phase), [member("one")], [])
     assert (said.ready, said.reason, said.message, said.matched) == (False, "HooksPending", "a: runs", matched)
 
 
-def test_nobody_who_joins_makes_a_group_unready():
+def test_unready_members_do_not_make_a_group_unready():
     """A label is all that a stranger needs to join."""
     assert standing(report(), [member(str(n)) for n in range(50)], [str(n) for n in range(50)]).ready
 

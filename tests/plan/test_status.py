@@ -83,12 +83,12 @@ def with_fork(*moves):
 
 
 class TestOpen:
-    def test_what_comes_before_the_forks_is_counted_alone(self):
+    def test_unit_before_the_forks_is_reported_first(self):
         report = told(after(PLAN, born(PLAN), claim("db/b")))
         assert (report.reason, report.about, report.others) == (Reason.RESOURCES_PENDING, "db/b", 1)
         assert (report.done, report.total) == (0, 4)
 
-    def test_what_comes_after_them_that_is_done_is_not_said(self):
+    def test_finished_unit_after_the_forks_is_not_reported(self):
         run = made(PLAN, "a", "b", "c")
         report = told(run)
         assert (report.reason, report.about, report.others) == (Reason.HOOKS_PENDING, "db/d", 0)
@@ -141,11 +141,11 @@ class TestOpen:
         assert told(run).reason is Reason.OUTCOME_UNKNOWN
         assert told(after(PLAN, run, record("db/b", failed()))).reason is Reason.RESOURCE_FAILED
 
-    def test_what_is_under_way_is_said_before_what_waits(self):
+    def test_running_unit_is_reported_before_a_waiting_one(self):
         run = after(PLAN, made(PLAN, "a", "b"), claim("db/d"))
         assert told(run).about == "db/d"
 
-    def test_what_is_tried_again_is_said_before_what_runs(self):
+    def test_retrying_unit_is_reported_before_a_running_one(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), void("db/b", at=NOW))
         assert told(run).about == "db/b"
 
@@ -163,7 +163,7 @@ class TestForks:
             (None, "waiting", False),
         ],
     )
-    def test_it_runs_once_it_answers(self, fact, state, ready):
+    def test_fork_is_running_once_it_answers(self, fact, state, ready):
         report = told(with_fork(), FORKED, facts={(APP, 1): fact} if fact else {})
         found = one(report, APP)
         assert (found.state, report.ready) == (state, ready)
@@ -181,25 +181,25 @@ class TestForks:
         run = after(FORKED, made(FORKED, "a", "b"), claim(APP, generation="old"))
         assert one(told(run, FORKED, facts={(APP, 1): Running(since=7)}), APP).state == "waiting"
 
-    def test_one_whose_end_is_unknown(self):
+    def test_fork_with_an_unknown_end_is_unknown(self):
         assert one(told(with_fork(doubt(APP)), FORKED), APP).state == "unknown"
 
     @pytest.mark.parametrize("end", [record(APP, failed(at=NOW)), void(APP, at=NOW)], ids=["ended", "void"])
-    def test_one_that_ended_is_tried_again_and_with_the_run_it_stops(self, end):
+    def test_ended_fork_is_retried_and_stops_with_the_run(self, end):
         run = with_fork(end)
         found = one(told(run, FORKED), APP)
         assert found.state == "retrying"
         assert found.until > NOW
         assert one(told(after(FORKED, run, close()), FORKED), APP).state == "stopped"
 
-    def test_one_that_still_ends_is_said_to(self):
+    def test_ended_fork_still_running_is_stopping(self):
         run = with_fork(record(APP, failed(at=NOW)))
         found = one(told(run, FORKED, facts={(APP, 1): Running(since=7)}), APP)
         assert found.reason == Reason.STOPPING
 
 
 class TestClosed:
-    def test_what_was_never_begun_is_passed_over(self):
+    def test_unstarted_unit_of_a_closed_run_is_skipped(self):
         run = after(PLAN, made(PLAN, "a"), close())
         report = told(run)
         assert states(report) == {"a": "succeeded", **dict.fromkeys("bcd", "skipped"), "y": "skipped", "z": "waiting"}
@@ -218,17 +218,17 @@ class TestClosed:
         found = one(told(run, facts={("db/b", 1): Running(since=7, reason=reason, message="m")}), "db/b")
         assert (found.reason, found.message) == (reason, "asked to end: deleted by ada; m")
 
-    def test_what_will_never_be_begun_is_not_counted(self):
+    def test_skipped_units_are_not_counted(self):
         report = told(after(PLAN, born(PLAN), close(), Finish(at=NOW)))
         assert set(states(report).values()) == {"skipped"}
         assert (report.done, report.total, report.reason) == (0, 0, Reason.CLEANED)
 
-    def test_what_works_is_said_and_not_what_waits(self):
+    def test_closed_run_reports_the_running_unit(self):
         run = after(PLAN, made(PLAN, "a"), close(), claim("db/z"))
         report = told(run)
         assert (report.about, report.others) == ("db/z", 0)
 
-    def test_only_what_waits_is_said_where_nothing_works(self):
+    def test_closed_run_reports_the_waiting_unit_if_none_runs(self):
         run = done(PLAN, after(PLAN, made(PLAN, "a"), close()), "db/y")
         report = told(run)
         assert (report.about, report.others, report.done) == ("db/z", 0, 1)
@@ -238,13 +238,13 @@ class TestClosed:
         assert states(told(run))["a"] == "retrying"
         assert states(told(after(PLAN, run, close())))["a"] == "stopped"
 
-    def test_what_dayfly_keeps_of_an_answer_for_itself_is_nobodys_output(self):
+    def test_internal_webhook_record_is_not_an_output(self):
         told_by = {name: OutputRecord(digest="sha256:00", size=1) for name in ("location", "definite-answer")}
         over = msgspec.structs.replace(failed(), outputs=told_by)
         run = after(PLAN, born(PLAN), claim("db/a"), record("db/a", over))
         assert one(told(run), "db/a").outputs == ("location",)
 
-    def test_what_was_cancelled_has_stopped_and_what_failed_has_failed(self):
+    def test_cancelled_unit_has_stopped_and_failed_one_failed(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"))
         cancelled = Result(outcome="failed", reason=Reason.CANCELLED)
         run = after(PLAN, run, record("db/a", cancelled), record("db/b", failed()))
@@ -252,7 +252,7 @@ class TestClosed:
         found = states(told(after(PLAN, run, close())))
         assert (found["a"], found["b"]) == ("stopped", "failed")
 
-    def test_what_has_failed_says_why_while_its_processes_are_still_ending(self):
+    def test_failed_unit_gives_its_reason_while_processes_end(self):
         run = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()), close())
         found = one(told(run, facts={("db/a", 1): Running(since=7)}), "db/a")
         assert (found.state, found.reason, found.message) == ("failed", "ExitCode", "exit code 1")
@@ -277,7 +277,7 @@ class TestClosed:
 
 
 class TestBeside:
-    def test_what_was_said_earlier_is_said_anew_with_its_clocks(self):
+    def test_earlier_report_is_updated_with_its_clocks(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), record("db/b", succeeded()))
         report = told(run, facts={("db/a", 1): Running(since=NOW)})
         later = respoken(report, NOW + 8_000)
@@ -289,11 +289,11 @@ class TestBeside:
         assert respoken(ready, NOW + 8_000) == ready
         assert (ready.about, ready.others) == ("", 0)
 
-    def test_of_a_unit_that_says_nothing_its_state_is_said(self):
+    def test_unit_without_a_message_is_described_by_its_state(self):
         quiet = UnitReport(id="db/a", name="a", event="preStart", kind="exec", state="waiting")
         assert of_unit(quiet, "", 2) == "db/a: waiting (and 2 more)"
 
-    def test_a_wish_that_is_not_served_is_said_of_what_is_open(self):
+    def test_unserved_field_is_reported_for_an_open_ready_run(self):
         ready = told(made(PLAN, "a", "b", "c", "d"))
         assert limited(ready, ()) is ready
         found = limited(ready, ("virtual",))
@@ -304,7 +304,7 @@ class TestBeside:
         closed = told(after(PLAN, made(PLAN, "a"), close()))
         assert limited(closed, ("virtual",)) is closed
 
-    def test_a_resource_counts_what_is_of_its_own_and_of_its_part(self):
+    def test_resource_counts_only_its_own_units(self):
         report = told(after(PLAN, made(PLAN, "a"), close()))
         assert of_resource(report.units, "db", closed=True)[:3] == ("Deleting", 0, 1)
         assert of_resource(report.units, "db", closed=False)[:3] == ("Ready", 1, 1)
@@ -343,7 +343,7 @@ class TestBeside:
             ("succeeded", Reason.NAME_TAKEN, False),
         ],
     )
-    def test_what_stands_in_the_way_is_trouble(self, state, reason, said):
+    def test_state_or_reason_in_the_way_counts_as_trouble(self, state, reason, said):
         found = UnitReport(id="a", name="a", event="preStart", kind="exec", state=state, reason=reason)
         assert troubled([found]) is said
 
@@ -382,7 +382,7 @@ class TestWords:
 
 
 class TestSealed:
-    def test_who_reads_its_own_resource_by_name_waits_for_no_reader_of_it(self):
+    def test_reading_its_own_resource_makes_no_dependency(self):
         """It would be cleaned up after itself."""
         own = UnitInput(name="a", from_=Ref(unit="a", output="out", resource="db"))
         reads = msgspec.structs.replace(unit("b"), inputs=(own,))
@@ -404,7 +404,7 @@ class TestSealed:
             (None, set()),
         ],
     )
-    def test_what_was_declared_sensitive_is_so_for_whoever_reads_it(self, ref, found):
+    def test_sensitive_output_is_sensitive_for_its_reader(self, ref, found):
         outputs = (UnitOutput(name="key", path="/k", sensitive=True), UnitOutput(name="url", path="/u"))
         plan = seal(
             (
@@ -422,14 +422,14 @@ def test_a_time_that_was_over_long_ago_is_over(wish):
     assert found.moves[0].request.reason in (Reason.EXPIRED, Reason.LEASE_LAPSED)
 
 
-def test_an_end_that_is_told_counts_once_the_run_has_it():
+def test_observed_end_counts_only_once_recorded():
     ended = Ended(result=succeeded(9))
     report = told(after(PLAN, born(PLAN), claim("db/a")), facts={("db/a", 1): ended})
     assert report.phase is Phase.OPEN
     assert states(report)["a"] == "running", "the report is of the ledger"
 
 
-def test_only_what_ran_may_linger():
+def test_only_an_attempt_that_ran_can_linger():
     """Of an attempt that never ran nothing is left, whatever is still heard of it."""
     facts = {("db/a", 1): Running(since=1)}
     ran = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()))

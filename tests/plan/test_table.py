@@ -51,7 +51,7 @@ def unbound(run):
 
 
 @pytest.mark.parametrize("ref", ["", "uid-2"])
-def test_what_is_bound_is_never_bound_again_nor_to_nothing(ref):
+def test_bound_unit_is_never_bound_again_or_to_nothing(ref):
     run = after(PLAN, unbound(CLAIMED), Bind(unit="db/make", attempt=1, ref="uid-1")) if ref else unbound(CLAIMED)
     assert run.unit("db/make").ref == ("uid-1" if ref else "")
     with pytest.raises(IllegalMoveError):
@@ -101,7 +101,7 @@ def test_run_moves(phase, kind):
             after(PLAN, PHASES[phase], run_move(kind))
 
 
-def test_a_target_starts_once_and_stops_once_and_never_starts_after_that():
+def test_target_starts_and_stops_at_most_once():
     started = after(PLAN, BORN, Started(at=3))
     assert (started.started_at, started.has_started) == (3, True)
     stopped = after(PLAN, CLOSED, Stopped(at=4))
@@ -111,7 +111,7 @@ def test_a_target_starts_once_and_stops_once_and_never_starts_after_that():
             after(PLAN, run, move)
 
 
-def test_ledgers_that_were_begun_before_records_had_a_kind_are_read_on():
+def test_ledger_without_record_kinds_is_still_readable():
     """What is kept is told by its generation, what a fork is by its name alone."""
     old = b"""{"uid": "u", "target": {"kind": "Sandbox", "name": "box", "uid": "u"}, "plan": "p", "units": {
         "fork:shop/web": {"attempt": 1, "state": "claimed", "generation": "sha256:0"}, "db/make": {"attempt": 1}}}"""
@@ -152,7 +152,7 @@ def test_news_of_another_attempt_is_refused(move):
         after(PLAN, CLAIMED, move)
 
 
-def test_success_is_final_except_for_a_fork_started_anew():
+def test_success_is_final_except_for_a_restarted_fork():
     run = done(PLAN, BORN, "db/make", "fork:shop/app")
     with pytest.raises(IllegalMoveError):
         after(PLAN, run, claim("db/make", 2))
@@ -177,7 +177,7 @@ def test_a_new_attempt_keeps_the_counts_and_forgets_the_rest():
     assert (again.outcome, again.reason, again.ended_at) == ("", "", 0)
 
 
-def test_what_a_failed_attempt_told_is_known_until_one_succeeds():
+def test_outputs_of_a_failed_attempt_last_until_a_success():
     told = after(PLAN, CLAIMED, record("db/make", succeeded()))
     told = after(PLAN, CLAIMED, record("db/make", failed_with_outputs(told)))
     voided = after(PLAN, told, claim("db/make", 2), void("db/make", 2))

@@ -81,7 +81,7 @@ def test_a_creation_has_its_units_and_their_attempts_below_it():
     assert "s3cr3t" not in str(spans), "no sentence of a step's is in it"
 
 
-def test_told_again_it_is_the_same_and_every_span_has_an_id_of_its_own():
+def test_trace_is_reproducible_with_unique_span_ids():
     spans = run_trace.creation(RUN, HISTORY, "ready", "", 999)
     assert spans == run_trace.creation(RUN, HISTORY, "ready", "", 5000)
     assert len({each.id for each in spans}) == len(spans)
@@ -93,14 +93,14 @@ def test_told_again_it_is_the_same_and_every_span_has_an_id_of_its_own():
     assert parent == f"00-{spans[3].trace:032x}-{spans[3].id:016x}-01"
 
 
-def test_a_host_that_keeps_the_latest_attempts_alone_tells_those():
+def test_trace_without_history_has_only_the_latest_attempts():
     assert tree(run_trace.creation(RUN, (), "ready", "", 999))[1:3] == [
         ("create sandbox", "db/make", 300, 400, ""),
         ("db/make", "attempt 2", 300, 400, ""),
     ]
 
 
-def test_what_failed_has_failed_up_to_the_top():
+def test_failed_unit_marks_its_parent_spans_as_failed():
     run = msgspec.structs.replace(RUN, units={"db/make": done(1, (110, 0, 200), "failed", "OOMKilled")})
     spans = run_trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)
     assert [each.error for each in spans] == ["ResourceFailed", "OOMKilled", "OOMKilled"]
@@ -108,12 +108,12 @@ def test_what_failed_has_failed_up_to_the_top():
 
 
 @pytest.mark.parametrize("reason", ["a b", "x" * 64, "key=s3cr3t", "s3cr3t!"])
-def test_a_reason_that_is_no_word_is_not_told(reason):
+def test_reason_that_is_no_word_is_traced_as_other(reason):
     run = msgspec.structs.replace(RUN, units={"db/make": done(1, (110, 0, 200), "failed", reason)})
     assert run_trace.creation(run, (), "failed", Reason.RESOURCE_FAILED, 999)[2].error == "Other"
 
 
-def test_an_end_is_a_trace_of_its_own_that_leads_to_the_beginning():
+def test_deletion_is_its_own_trace_linked_to_the_creation():
     units = RUN.units | {"db/drop": done(40, (9000, 9001, 9100))}
     closed = Request(at=2000, reason="Deleted")
     run = msgspec.structs.replace(RUN, units=units, closed=closed, phase=Phase.CLEANED, ended_at=9200)
@@ -135,7 +135,7 @@ def test_an_end_is_a_trace_of_its_own_that_leads_to_the_beginning():
     assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], "what came before it"
 
 
-def test_what_is_kept_is_told_from_its_start_until_all_was_ready():
+def test_fork_span_lasts_from_its_start_until_readiness():
     fork = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation="g", claimed_at=600)
     run = msgspec.structs.replace(RUN, units=RUN.units | {"fork:Deployment/default/shop": fork})
     spans = run_trace.creation(run, HISTORY, "ready", "", 999)
@@ -156,7 +156,7 @@ def test_what_is_kept_is_told_from_its_start_until_all_was_ready():
     assert tree(failed)[0][3] == 500, "with what has ended last, not when somebody looked"
 
 
-def test_what_began_with_the_close_belongs_to_the_end_alone():
+def test_unit_started_at_the_close_belongs_to_the_deletion():
     closed = Request(at=300, reason="Deleted")
     run = msgspec.structs.replace(RUN, closed=closed, phase=Phase.CLEANED, ended_at=600)
     assert [each.name for each in run_trace.creation(run, (), "closed", "", 999)] == ["create sandbox"]

@@ -105,7 +105,7 @@ def test_the_top_is_the_sandbox_since_its_birth_or_its_deletion():
     assert asked(closed=DELETED, phase=Phase.CLOSED).since == 5
 
 
-def test_what_waits_stands_above_what_it_waits_for():
+def test_waiting_unit_is_listed_above_its_cause():
     (waiting,) = asked(
         unit("db/make", "running", reason=Reason.RUNNING, message="attempt 1 has been running for 2 s"),
         unit("db/seed", "waiting", reason=Reason.WAITING_FOR_INPUT, waits_on=("db/make",)),
@@ -137,7 +137,7 @@ def test_each_reason_of_a_closing_run_has_advice(reason):
     assert found is None or found.next
 
 
-def test_what_says_nothing_stands_there_with_its_state():
+def test_unit_without_a_message_shows_its_state():
     found = leaf(unit("db/make", "waiting"))
     assert (found.reason, found.message) == ("waiting", "waiting")
 
@@ -154,7 +154,7 @@ def test_a_failure_says_its_reason_once():
     assert failed.next.startswith("read its log with `dayfly logs box db make`, fix the plugin")
 
 
-def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
+def test_unit_that_never_ran_is_not_referred_to_a_log():
     refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="input a has 70000 bytes"))
     assert refused.next.startswith("go by its message (it never ran, so it has no log), fix the plugin")
     again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
@@ -164,7 +164,7 @@ def test_nobody_is_sent_to_the_log_of_an_attempt_that_never_ran():
     )
 
 
-def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
+def test_silent_unit_is_not_referred_to_its_log():
     failed = unit("db/make", "failed", started_at=5, message="exit code 1")
     assert "read its log with `dayfly logs box db make`" in leaf(failed).next
     found = why(report(failed), "box", mute={"db/make"})
@@ -172,7 +172,7 @@ def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
     assert found.because[0].next.startswith("go by its message (it printed nothing), fix the plugin")
 
 
-def test_whether_something_was_printed_is_asked_of_attempts_that_have_failed_alone():
+def test_log_size_is_needed_only_for_failed_attempts():
     """Of those that have a log, and to whose log somebody may be sent: with the number of the attempt."""
     units = (
         unit("failed", "failed", started_at=5, attempt=1),
@@ -221,11 +221,11 @@ def test_an_image_that_is_missing_at_the_cleanup_has_a_way_out():
     assert "`dayfly abandon box --reason ...`" in advice
 
 
-def test_what_nobody_can_help_has_no_advice():
+def test_unknown_reason_has_no_advice():
     assert leaf(unit("db/make", "waiting", reason="SomethingOfTheHost")).next == ""
 
 
-def test_a_wish_that_is_not_served_is_the_reason_once_all_else_is_ready():
+def test_unserved_field_is_the_reason_once_all_is_ready():
     told = why(report(reason=Reason.READY, ready=True, unserved=("virtual",)), "box")
     assert (told.subject, told.reason, told.because) == ("sandbox box", Reason.UNSERVED, ())
     assert "virtual" in told.message
@@ -233,7 +233,7 @@ def test_a_wish_that_is_not_served_is_the_reason_once_all_else_is_ready():
     assert pending.reason == "ResourcesPending"
 
 
-def test_what_ends_is_what_still_lives_or_is_to_run():
+def test_closing_run_lists_living_and_pending_units():
     """Of a run that closes: steps of its end, and whatever of its beginning has not ended."""
     units = [
         unit("a", "running"),
@@ -251,16 +251,16 @@ def test_what_ends_is_what_still_lives_or_is_to_run():
     assert [each.subject for each in begun.because] == ["a", "b", "c", "g"]
 
 
-def test_what_waits_for_somebody_who_is_not_there_is_a_cause_itself():
+def test_unit_waiting_for_an_absent_one_is_a_cause():
     (only,) = asked(unit("a", "waiting", waits_on=("gone",))).because
     assert (only.subject, only.because) == ("a", ())
 
 
-def test_one_that_began_at_the_very_first_moment_has_a_log():
+def test_unit_started_at_time_one_has_a_log():
     assert "dayfly logs" in leaf(unit("db/make", "failed", reason="ExitCode", started_at=1)).next
 
 
-def test_what_is_not_waiting_to_be_retried_says_why():
+def test_unit_that_cannot_be_retried_gives_its_state():
     told = report(unit("db/make", "failed"), unit("db/drop", "failed", event="postStop"), unit("db/seed", "running"))
     assert nothing_to_retry(told) == "nothing in it is waiting to be retried: m"
     assert "is never run again in its sandbox; delete the sandbox" in nothing_to_retry(told, "db/make")

@@ -51,7 +51,7 @@ def test_judges_whatever_it_is_given(seed, played):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", ["restricted", "baseline"])
-def test_kubernetes_passes_what_we_pass(api, level, played):
+def test_kubernetes_accepts_every_pod_the_policy_accepts(api, level, played):
     """The oracle is a namespace that enforces the level; pods are created there with dryRun."""
     namespace = f"oracle-{level}"
     labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest"}

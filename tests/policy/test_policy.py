@@ -179,7 +179,7 @@ def test_refuses(overlay, words):
 
 
 @pytest.mark.parametrize("overlay", ARGO.values(), ids=ARGO)
-def test_refuses_what_argo_let_pass(overlay):
+def test_policy_refuses_overlays_that_argo_accepted(overlay):
     """Three fixes in a row there looked at the patch; here only what the patch makes of the pod counts."""
     assert check(overlay)
 
@@ -213,7 +213,7 @@ def test_keys_that_an_administrator_allows(keys, passes):
 @pytest.mark.parametrize(
     "key", ["dayfly.dev/run", "dayfly.dev/x", "container.apparmor.security.beta.kubernetes.io/main"]
 )
-def test_keys_that_nobody_allows(field, key):
+def test_reserved_keys_are_never_allowed(field, key):
     """Ours and Kubernetes' own stay what they are: an overlay cannot bring them, whatever a namespace allows."""
     plain, pod = merged({}), merged({"metadata": {field: {key: "x"}}})
     assert pod == plain or policy.check(pod, terms(keys=frozenset({"*"}))) != []
@@ -269,7 +269,7 @@ def test_a_volume_that_is_there_twice_is_said():
     assert [str(each) for each in policy.check(pod, terms())] == ["spec.volumes[3].name v appears twice"]
 
 
-def test_what_dayfly_itself_mounts_is_granted_by_its_inputs():
+def test_mounts_made_by_dayfly_need_no_grant():
     assert policy.references(merged({})) == []
     assert policy.check(merged({}), terms(inline=True)) == []
 
@@ -328,7 +328,7 @@ def test_the_volume_of_the_runner_is_as_it_was_made(change):
     assert [each.path for each in policy.check(pod, terms())] == ["spec.volumes (dayfly)"]
 
 
-def test_a_pod_without_a_security_context_lacks_what_is_restricted():
+def test_pod_without_security_context_violates_restricted():
     pod = merged({})
     del pod["spec"]["securityContext"]
     assert [str(each) for each in policy.check(pod, terms())] == [
@@ -337,13 +337,13 @@ def test_a_pod_without_a_security_context_lacks_what_is_restricted():
     ]
 
 
-def test_nobody_elses_pod():
+def test_pod_without_its_owner_is_refused():
     pod = merged({})
     pod["metadata"]["ownerReferences"] = []
     assert [str(each) for each in policy.check(pod, terms())] == ["metadata.ownerReferences must name the Run"]
 
 
-def test_the_scripts_container_is_known_by_its_name_wherever_it_stands():
+def test_script_container_is_found_by_name_in_any_position():
     pod = merged(spec(containers=[side(name="proxy")]))
     pod["spec"]["containers"].sort(key=lambda each: each["name"] == "main")
     assert policy.check(pod, terms()) == []
@@ -354,12 +354,12 @@ def test_the_scripts_container_is_known_by_its_name_wherever_it_stands():
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (3, ""), (4, " (and 1 more)"), (9, " (and 6 more)")])
-def test_the_first_three_of_what_is_wrong_are_said_in_words(count, more):
+def test_first_three_violations_are_described(count, more):
     said = policy.described([policy.Violation(f"spec.a{n}", "is wrong") for n in range(count)])
     assert said == "; ".join(f"spec.a{n} is wrong" for n in range(min(count, 3))) + more
 
 
-def test_a_token_of_an_account_is_there_only_where_that_is_granted():
+def test_account_token_needs_a_grant():
     source = {"serviceAccountToken": {"path": "t", "expirationSeconds": 600}}
     pod = merged({"spec": {"volumes": [{"name": "t", "projected": {"sources": [source]}}]}})
     assert any("serviceAccountToken" in str(each) or "token" in str(each) for each in policy.check(pod, terms()))

@@ -21,7 +21,7 @@ def test_defaults_pass():
     assert policy.restored(seen(), merged({})) == []
 
 
-def test_what_an_administrators_webhook_may_do():
+def test_admission_webhook_may_make_ordinary_changes():
     pod = seen()
     main = pod["spec"]["containers"][0]
     main["image"] = "mirror.example/x:1"
@@ -35,14 +35,14 @@ def test_what_an_administrators_webhook_may_do():
     assert policy.restored(pod, merged({})) == []
 
 
-def test_what_an_overlay_brings_is_the_administrators_to_change():
+def test_volume_from_an_overlay_may_be_changed():
     rendered = merged({"spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]}})
     stored = copy.deepcopy(rendered)
     next(each for each in stored["spec"]["volumes"] if each["name"] == "v")["emptyDir"] = {"sizeLimit": "2Gi"}
     assert policy.restored(stored, rendered) == []
 
 
-def test_what_was_left_open_is_for_the_cluster_to_fill_in():
+def test_unset_security_context_may_be_filled_in():
     """Where pods may be as they like, an administrator's webhook makes them stricter."""
     rendered, stored = copy.deepcopy(merged({})), seen()
     del rendered["spec"]["containers"][0]["securityContext"]
@@ -112,7 +112,7 @@ def test_what_was_left_open_is_for_the_cluster_to_fill_in():
         ),
     ],
 )
-def test_what_it_may_not(change, path):
+def test_forbidden_change_of_a_stored_pod_is_found(change, path):
     pod = seen()
     change(pod, pod["spec"]["containers"][0])
     found = policy.restored(pod, merged({}))
@@ -138,7 +138,7 @@ def test_each_label_that_was_taken_away_is_named():
         },
     ],
 )
-def test_of_one_from_which_things_were_taken_each_is_told(stored):
+def test_each_removed_part_of_a_stored_pod_is_reported(stored):
     """Whatever a webhook leaves of it, it is judged, and never let go."""
     told = {violation.path for violation in policy.restored(stored, merged({}))}
     assert told >= {

@@ -85,7 +85,7 @@ def test_notes(dayfly_resource):
 
 
 @pytest.mark.long_story
-def test_a_resource_for_a_test_a_module_and_a_session_on_several_workers(suite):
+def test_resource_fixtures_work_per_test_module_and_session(suite):
     suite.write(RESOURCE)
     suite.write(
         """
@@ -175,7 +175,7 @@ def test_it(dayfly_resource, dayfly_resource_session):
 """
 
 
-def test_what_a_failed_test_had_can_be_kept(suite):
+def test_resources_of_failed_tests_can_be_kept(suite):
     suite.write(FAILING)
     said = suite.run("--dayfly-keep", "-n", "1", code=1)
     kept = re.findall(r"^(t-sqlite-notes-\w{6}), of .*: DAYFLY_HOME=\S+ dayfly get sandbox \1$", said, re.MULTILINE)
@@ -226,7 +226,7 @@ def test_another(dayfly_resource):
 
 
 @pytest.mark.parametrize("status", [200, 401, 404])
-def test_whoever_answers_where_a_killed_server_did_is_not_asked_for_anything(tmp_path, monkeypatch, status):
+def test_stranger_at_the_port_of_a_killed_server_is_not_used(tmp_path, monkeypatch, status):
     """The folder outlives a machine's restart, and its port is somebody else's then."""
     started = []
 
@@ -246,7 +246,7 @@ def test_whoever_answers_where_a_killed_server_did_is_not_asked_for_anything(tmp
     assert (started, stranger.asked) == ([str(tmp_path)], [])
 
 
-def test_a_server_that_runs_is_used_where_somebody_says_so(suite):
+def test_running_server_is_used_if_configured(suite):
     environment = {**suite.environment, "DAYFLY_HOME": str(suite.folder / "home")}
     dayfly = [sys.executable, "-m", "dayfly"]
     subprocess.run([*dayfly, "up", "--detach", "--port", "0"], env=environment, check=True, capture_output=True)
@@ -268,7 +268,7 @@ def test_it(dayfly_resource):
 
 
 @pytest.mark.root
-def test_a_home_of_somebody_else_is_refused(suite):
+def test_home_of_another_user_is_refused(suite):
     suite.home.mkdir(parents=True)
     os.chown(suite.home, 12345, -1)
     suite.write(RESOURCE)
@@ -278,7 +278,7 @@ def test_a_home_of_somebody_else_is_refused(suite):
     os.chown(suite.home, os.geteuid(), -1)
 
 
-def test_it_costs_nothing_where_nobody_uses_it(suite):
+def test_unused_plugin_imports_nothing(suite):
     suite.write("import sys\ndef test_it():\n    print(sorted(m for m in sys.modules if m.startswith('dayfly')))\n")
     said = suite.run("-s", "-q")
     assert "['dayfly', 'dayfly.pytest_plugin']" in said

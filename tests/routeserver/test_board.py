@@ -39,7 +39,7 @@ def take(told, watcher):
 
 
 @given(st.lists(st.tuples(st.lists(RULES, max_size=4), st.booleans()), max_size=8), QUERIES)
-def test_a_watcher_that_looks_now_and_then_knows_what_holds(states, query):
+def test_watcher_that_polls_knows_the_current_rules(states, query):
     board = Board()
     with board.watch(query) as watcher:
         told = {}
@@ -54,7 +54,7 @@ def test_a_watcher_that_looks_now_and_then_knows_what_holds(states, query):
     assert board.watchers == 0
 
 
-async def test_nobody_hears_of_what_is_not_new():
+async def test_unchanged_rule_does_not_wake_a_watcher():
     board = Board()
     first = rule(BASELINES[0], "k1", "one")
     board.replace([first])

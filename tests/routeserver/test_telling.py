@@ -101,7 +101,7 @@ async def test_all_that_holds_then_synced_then_each_change(board, dialled):
     stream.cancel()
 
 
-async def test_nothing_is_told_before_it_is_known(board, dialled):
+async def test_nothing_is_served_before_rules_are_known(board, dialled):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await dialled.get(pb.WorkloadRoutingRulesRequest())
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -114,7 +114,7 @@ async def test_nothing_is_told_before_it_is_known(board, dialled):
     stream.cancel()
 
 
-async def test_the_end_of_the_server_is_the_end_of_a_stream_and_of_no_more(board):
+async def test_server_end_closes_the_stream_normally(board):
     board.replace([])
     async with grpc_server.serving(board, "127.0.0.1", 0) as port:
         client = Dialled(port)
@@ -125,7 +125,7 @@ async def test_the_end_of_the_server_is_the_end_of_a_stream_and_of_no_more(board
     await client.channel.close()
 
 
-async def test_too_many_that_listen_are_told_so(board, dialled, monkeypatch):
+async def test_too_many_streams_are_refused(board, dialled, monkeypatch):
     monkeypatch.setattr(grpc_server, "MOST_STREAMS", 1)
     board.replace([])
     first = dialled.watch(pb.WorkloadRoutingRulesRequest())
@@ -146,7 +146,7 @@ async def test_too_many_that_listen_are_told_so(board, dialled, monkeypatch):
         ("unix:", ""),
     ],
 )
-def test_whose_a_stream_is(peer, address):
+def test_stream_is_counted_by_its_peer_address(peer, address):
     assert grpc_server.address_of(peer) == address
 
 
@@ -169,7 +169,7 @@ async def test_one_address_does_not_take_all_streams(board, dialled, monkeypatch
         stream.cancel()
 
 
-async def test_one_that_never_reads_keeps_nobody_waiting(board, dialled):
+async def test_client_that_never_reads_delays_no_other(board, dialled):
     """Far more than a connection holds is told, over and over; the other hears of the last of it."""
     board.replace([])
     deaf = dialled.watch(pb.WorkloadRoutingRulesRequest())
@@ -227,7 +227,7 @@ async def test_rest(board, url):
         assert (await ask(f"{rest.PATH}?destinationSandboxName=three", 200)) == {"routingRules": []}
 
 
-async def test_who_calls_it_by_another_name_is_refused(board, url):
+async def test_request_with_a_foreign_host_header_is_refused(board, url):
     """So does a page whose own name was made to lead to this machine, in a browser here."""
     board.replace([rule("k1")])
     async with aiohttp.ClientSession() as client:

@@ -19,7 +19,7 @@ from runner.scripts import BOMB, DAEMON, RESTLESS, STUBBORN
 from selection import in_time
 
 
-def test_a_script_that_ignores_the_polite_signal_is_killed_after_its_grace(attempt, isolation, mark):
+def test_script_ignoring_sigterm_is_killed_after_its_grace(attempt, isolation, mark):
     for run_ms in patience(400):
         one = attempt()
         begin = time.monotonic()
@@ -50,7 +50,7 @@ def test_a_polite_script_may_say_good_bye(attempt, isolation):
     assert (receipt.outcome, receipt.code, one.log) == ("deadline", 5, "ready\nbye\n")
 
 
-def test_who_holds_the_log_elsewhere_and_prints_without_end_keeps_nobody(attempt, isolation, mark):
+def test_endless_writer_on_the_log_does_not_delay_the_end(attempt, isolation, mark):
     one = attempt()
     slow = [f"y{number}" * 20 for number in range(99)]  # so it reads what is printed slower than that comes
     script = "#!/bin/sh\necho ready\nexec sleep 60\n"
@@ -129,7 +129,7 @@ def test_killing_its_own_init_does_not_free_a_step(attempt, mark):
     assert processes_with(mark) == []
 
 
-def test_a_killed_launcher_takes_its_step_with_it_and_frees_the_lock_last(attempt, isolation, mark):
+def test_killed_launcher_ends_its_step_before_unlocking(attempt, isolation, mark):
     one = attempt().write(STUBBORN, isolation=isolation, env=f"MARK={mark}")
     launcher = one.start()
     one.wait_for_log("ready")
@@ -172,7 +172,7 @@ def _without_descriptors(mark):
     return found
 
 
-def test_a_launcher_killed_at_any_instant_leaves_nothing_and_runs_nothing_twice(attempt, isolation, mark, place):
+def test_launcher_killed_at_any_instant_runs_nothing_twice(attempt, isolation, mark, place):
     chance = random.Random(7)
     seen = set()
     pause = 0.006  # as long as it takes to the start, on this machine and now: earlier after a start, later after none
@@ -224,7 +224,7 @@ def test_cancelled_before_its_start_is_void(attempt, isolation):
     assert "cancelled" in one.receipt().detail
 
 
-def test_the_launcher_outlives_whoever_started_it(attempt, isolation):
+def test_launcher_outlives_the_process_that_started_it(attempt, isolation):
     """A server that dies takes nothing with it: the launcher has a session of its own."""
     one = attempt().write("#!/bin/sh\nsleep 0.3; echo done\n", isolation=isolation)
     server = os.fork()

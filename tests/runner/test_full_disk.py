@@ -30,7 +30,7 @@ def fill(folder: Path, *, but: int) -> None:
     (folder / "ballast").write_bytes(b"x" * room)
 
 
-def test_a_log_that_fills_the_disk_is_cut_and_the_receipt_is_there(small, isolation):
+def test_log_that_fills_the_disk_is_cut_and_receipt_written(small, isolation):
     receipt = small.run("#!/bin/sh\nhead -c 3000000 /dev/zero\nexit 7\n", isolation=isolation)
     assert (receipt.outcome, receipt.code, receipt.fields["log-truncated"]) == ("exited", 7, "1")
     assert 500_000 < int(receipt.fields["log-bytes"]) < 1 << 20
@@ -46,7 +46,7 @@ def test_an_output_without_room_is_refused_and_named(small, isolation, place):
     assert not list(small.dir.glob("out.*"))
 
 
-def test_an_input_without_room_leaves_nothing_of_its_secret_behind(runner, tmp_path):
+def test_input_that_fills_the_disk_leaves_no_secret(runner, tmp_path):
     """Without isolation it lies among the host's files: half of one would also be in the next attempt's way."""
     tiny, folder = tmp_path / "tiny", tmp_path / "attempt"
     for each in (tiny, folder):

@@ -36,7 +36,7 @@ def test_an_exited_script_leaves_receipt_log_and_marker(attempt, isolation):
     assert sorted(entry.name for entry in one.dir.iterdir()) == ["lock", "log", "marker", "receipt"]
 
 
-def test_a_signal_is_told_apart_from_a_code(attempt, isolation):
+def test_end_by_signal_is_distinguished_from_an_exit_code(attempt, isolation):
     receipt = attempt().run("#!/bin/sh\nkill -9 $$\n", isolation=isolation)
     assert (receipt.outcome, receipt.code) == ("signaled", 9)
 
@@ -63,7 +63,7 @@ def test_the_script_starts_clean(attempt, isolation):
     assert lines[5:-1] == ["0", "1", "2", "200", "3"]
 
 
-def test_it_begins_where_its_caller_was_only_if_told_so(attempt, isolation, place):
+def test_caller_folder_is_inherited_only_if_requested(attempt, isolation, place):
     """In a container the caller's folder is the image's; on the machine it is anybody's."""
     (place / "image").mkdir()
     for keys, caller, where in [
@@ -208,7 +208,7 @@ def test_too_late_is_void_and_says_so_in_the_marker(attempt):
         ("#!/usr/bin/env A=b\n", "names no program behind env"),
     ],
 )
-def test_a_script_that_cannot_be_executed_names_what_to_repair(attempt, isolation, script, words):
+def test_unexecutable_script_names_its_fault(attempt, isolation, script, words):
     one = attempt()
     receipt = one.run(script, isolation=isolation, output=["o\0/tmp/never"])
     assert (receipt.outcome, receipt.code) == ("not-executable", 127)
@@ -336,7 +336,7 @@ def test_a_log_elsewhere_is_made_when_there_is_something_to_say(attempt, isolati
     assert (logs / "run").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_log_is_the_hosts_even_where_new_files_are_the_steps_own(attempt, isolated, place):
+def test_log_is_a_host_file_even_in_a_private_folder(attempt, isolated, place):
     log = place / "run" / "a.log"
     one = attempt()
     one.run(f"#!/bin/sh\ntouch {place}/new; echo said\n", isolation=isolated, private=str(place), log=str(log))
@@ -353,7 +353,7 @@ def test_a_step_without_a_place_for_its_log_is_not_started(attempt, isolation, p
     assert not (place / "ran").exists()
 
 
-def test_a_step_whose_log_cannot_be_opened_is_not_started(attempt, isolation, place):
+def test_step_without_a_log_file_is_not_started(attempt, isolation, place):
     (place / "run").write_text("no folder")
     receipt = attempt().run("#!/bin/sh\necho said\n", isolation=isolation, log=f"{place}/run/a.log")
     assert (receipt.outcome, receipt.detail) == ("refused", "The log cannot be opened: Not a directory.")
@@ -433,7 +433,7 @@ def test_outputs_are_kept_verbatim_also_when_the_script_failed(attempt, isolatio
     assert sorted(path.name for path in one.dir.glob("out.*")) == ["out.binary", "out.empty"]
 
 
-def test_the_limit_is_over_all_outputs_and_nothing_partial_is_kept(attempt):
+def test_size_limit_covers_all_outputs_without_partial_ones(attempt):
     one = attempt()
     receipt = one.run(
         "#!/bin/sh\nfor n in 1 2 3; do head -c 400 /dev/zero > $D/$n; done; truncate -s 10T $D/4; truncate -s 10M $D/5\n",
@@ -484,7 +484,7 @@ def test_outputs_survive_a_deadline(attempt, isolation):
     assert one.output("o") == b"half"
 
 
-def test_the_program_is_small_and_tells_its_version(runner):
+def test_probe_prints_isolation_and_version(runner):
     said = subprocess.run([str(runner), "probe"], capture_output=True, text=True).stdout.splitlines()
     assert said[0].split("=")[0] == "isolation"
     assert said[0].split("=")[1] in {"root", "user", "none"}

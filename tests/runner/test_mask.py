@@ -41,7 +41,7 @@ def test_a_value_is_found_across_pieces(attempt, isolation, size):
         json.dumps(SECRET)[1:-1],
     ],
 )
-def test_it_is_found_in_other_forms(attempt, form):
+def test_secret_is_masked_in_other_encodings(attempt, form):
     one = attempt()
     one.run(f"#!/bin/sh\ncat <<'END'\n<{form}>\nEND\n", mask=SECRET + "\n")
     assert SECRET not in one.log
@@ -57,7 +57,7 @@ def test_it_is_found_in_other_forms(attempt, form):
         'ä<"\t',
     ],
 )
-def test_it_is_found_in_json_whoever_has_written_that(attempt, value):
+def test_secret_is_masked_in_every_json_escape(attempt, value):
     """By Python, by what leaves all characters, and by Go; the twin in Python knows the same forms."""
     go = json.dumps(value, ensure_ascii=False)
     for char in "<>&":
@@ -70,7 +70,7 @@ def test_it_is_found_in_json_whoever_has_written_that(attempt, value):
 
 
 @pytest.mark.parametrize("value", [b"\xff<<\xfe", b"\xc3<<\xa4", b"\xed\xa0\x80&", b"\xc0\xafaa", b"aaaa\xe2\x82"])
-def test_what_is_no_text_is_found_as_it_is(attempt, value):
+def test_binary_secret_is_masked(attempt, value):
     one = attempt()
     one.run(python(f"os.write(1, b'.' + {value!r} + b'.')"), mask=value)
     assert one.log == ".***."
@@ -83,7 +83,7 @@ def test_each_line_of_a_value_of_several(attempt):
     assert one.log == "key: ***\nkey: ***\nkey: ***\nkey: end\nkey: ***\n"
 
 
-def test_a_value_of_a_thousand_lines_costs_a_talkative_step_no_minutes(attempt):
+def test_masking_a_value_of_many_lines_stays_fast(attempt):
     """Each line of it is looked for, but not each of them at each byte."""
     one = attempt()
     lines = [base64.b64encode(hashlib.sha256(b"%d" % number).digest()).decode() for number in range(1_000)]
@@ -109,13 +109,13 @@ def test_a_short_value_masks_nothing(attempt, value):
     assert one.log == "abc a\n"
 
 
-def test_what_only_looked_like_its_beginning_is_there_in_the_end(attempt):
+def test_beginning_of_a_secret_alone_is_printed(attempt):
     one = attempt()
     one.run("#!/bin/sh\nprintf s3cr3t\n", mask=SECRET)
     assert one.log == "s3cr3t"
 
 
-def test_an_output_is_known_once_its_file_is_there_and_overwritten_where_it_was_not(attempt, isolation, place):
+def test_sensitive_output_is_masked_before_and_after_it_exists(attempt, isolation, place):
     log = place / "the.log"
     log.write_text("of an earlier life: generated-key\n")
     one = attempt()
@@ -168,7 +168,7 @@ def test_no_fifo_in_an_outputs_place_holds_it_up(attempt):
     assert (receipt.outcome, one.log) == ("exited", "said\nmore\n")
 
 
-def test_the_limit_counts_what_is_kept(attempt):
+def test_log_limit_counts_masked_bytes(attempt):
     one = attempt()
     receipt = one.run(python("print('x' * 10 + 'generated-key' + 'y' * 100)"), mask="generated-key", log_limit=15)
     assert one.log == "x" * 10 + "***yy\n[dayfly: log cut at 15 bytes]\n"

@@ -145,12 +145,12 @@ def test_the_kernels_figure_is_read_alike(verdicts, lines):
 @given(
     st.lists(st.tuples(st.from_regex(r"[a-z][a-z0-9-]{0,40}", fullmatch=True), st.binary(max_size=300)), max_size=30)
 )
-def test_what_python_writes_the_program_reads(judge, records):
+def test_orders_encoded_in_python_are_read_by_the_runner(judge, records):
     short = [(key, value) for key, value in records if len(key) <= 32 and key != "end"]
     assert judge([frames.encode("dayfly-order", short)])[0][0]
 
 
-def test_what_the_program_writes_python_reads(attempt):
+def test_receipt_of_the_runner_is_read_in_python(attempt):
     """The other way: every receipt in these tests is read by `frames.decode`; here one with every key."""
     one = attempt()
     receipt = one.run("#!/bin/sh\nkill -15 $$\n", output=f"o\0{one.dir}/none")

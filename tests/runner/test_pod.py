@@ -38,7 +38,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_runs_once_and_is_told_in_both_places(container, kind):
+def test_pod_step_runs_once_and_reports_in_log_and_summary(container, kind):
     one = container(**kind)
     ended = one.run(
         "#!/bin/sh\nid -u; echo err >&2; printf 'v\\000\\377' > /tmp/o; printf 'no end'; exit 3\n",
@@ -58,14 +58,14 @@ def test_a_step_runs_once_and_is_told_in_both_places(container, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_begins_in_an_empty_folder_where_the_image_names_none(container, kind):
+def test_pod_step_starts_in_an_empty_folder_by_default(container, kind):
     one = container(**kind)
     ended = one.run("#!/bin/sh\npwd; ls -A | wc -l; echo mine > file && cat file\n")
     assert ended.log == b"/dayfly-state/work\n0\nmine\n"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_folder_of_an_image_is_kept_if_the_step_may_write_there(container, kind):
+def test_writable_image_folder_is_kept(container, kind):
     ended = container(**kind, folder="/tmp").run("#!/bin/sh\npwd\n")
     assert ended.log == b"/tmp\n"
     ended = container(**kind, folder="/usr").run("#!/bin/sh\npwd; touch mine && rm mine\n", cwd="/tmp")
@@ -164,7 +164,7 @@ VERSION_2 = ("memory.events", "low 0\\nhigh 0\\nmax 7\\noom 1\\noom_kill {}\\noo
         (None, 0, 0, "", None),
     ],
 )
-def test_what_the_kernel_killed_for_want_of_memory_is_told(container, groups, before, after, limit, told):
+def test_out_of_memory_kill_is_reported(container, groups, before, after, limit, told):
     """The script plays the kernel: it writes the control group's files, which here are plain ones."""
     one = container()
     script = "#!/bin/sh\nexit 137\n"
@@ -216,7 +216,7 @@ def test_a_killed_instance_is_lost_and_never_repeated(container, mark):
     assert one.run().document == again.document
 
 
-def test_what_was_refused_stays_refused(container):
+def test_refused_step_stays_refused(container):
     """A later instance might find repaired what the first one missed, but its refusal was said already."""
     one = container().write("#!/bin/sh\necho x >> /tmp/effects\n", secret_env="TOKEN\0/dayfly/token")
     refused = one.run()
@@ -233,7 +233,7 @@ def test_too_late_is_void(container):
     assert (ended.receipt.outcome, ended.code, ended.log) == ("void", 125, b"")
 
 
-def test_what_is_recalled_is_void_and_leaves_nothing(container):
+def test_recalled_step_is_void_and_leaves_nothing(container):
     one = container()
     one.verb = "void"
     ended = one.run("#!/bin/sh\necho x > /tmp/effects\n")
@@ -248,7 +248,7 @@ def test_what_is_recalled_is_void_and_leaves_nothing(container):
 @pytest.mark.parametrize(
     ("killed", "outcome"), [(signal.SIGTERM, "cancelled"), (signal.SIGKILL, "lost")], ids=["asked", "killed"]
 )
-def test_what_started_before_its_recall_says_so(container, mark, killed, outcome):
+def test_step_started_before_its_recall_reports_that(container, mark, killed, outcome):
     """The kubelet ends a container whose image is changed, and makes another one, which hears of the recall."""
     one = container().write("#!/bin/sh\necho x >> /tmp/effects; exec sleep 100\n", env=f"MARK={mark}")
     first = one.start()
@@ -261,7 +261,7 @@ def test_what_started_before_its_recall_says_so(container, mark, killed, outcome
     assert (one.root / "tmp/effects").read_text() == "x\n"
 
 
-def test_recalled_as_another_user_it_does_not_say_that_it_never_began(container):
+def test_recall_as_another_user_proves_nothing(container):
     """The first container was root's; in the other image the user is another, and may not read what that one left."""
     one = container().write("#!/bin/sh\necho x > /tmp/effects\n")
     one.run()
@@ -302,7 +302,7 @@ def test_an_input_on_a_read_only_root_is_refused(container):
     assert "/etc/in" in ended.receipt.detail
 
 
-def test_host_records_have_no_place_in_a_pod_and_pod_records_none_on_a_host(container, attempt):
+def test_host_and_pod_records_are_refused_in_the_other_mode(container, attempt):
     assert "private" in container().run("#!/bin/sh\n", private="/tmp").receipt.detail
     assert "log file" in container().run("#!/bin/sh\n", log="/tmp/log").receipt.detail
     receipt = attempt().run("#!/bin/sh\n", secret_env="A\0/dayfly/a")
@@ -338,7 +338,7 @@ def test_the_kubelets_signal_cancels(container):
     assert ended.contents == {"o": b"half"}
 
 
-def test_the_runner_shows_its_memory_to_nobody(container):
+def test_runner_memory_is_unreadable_for_its_step(container):
     ended = container(user=65532).run(
         "#!/bin/sh\ncat /proc/1/environ >/dev/null 2>&1 || echo closed; cat /proc/self/environ >/dev/null && echo open\n"
     )

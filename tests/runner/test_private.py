@@ -55,7 +55,7 @@ echo more >> file; echo new > folder/new; echo mine > new; ls
     }
 
 
-def test_two_steps_at_once_write_the_same_path_unseen_by_each_other(attempt, isolated, shared):
+def test_concurrent_steps_do_not_see_each_others_files(attempt, isolated, shared):
     both = [attempt() for _ in range(2)]
     launchers = []
     for number, one in enumerate(both):
@@ -193,7 +193,7 @@ def test_the_hosts_mounts_stay_as_they_are(attempt, isolated, shared):
     assert Path("/proc/self/mountinfo").read_text() == before
 
 
-def test_inputs_without_isolation_never_touch_what_exists(attempt, place):
+def test_input_without_isolation_never_replaces_a_file(attempt, place):
     (place / "there").write_text("host")
     one = attempt()
     receipt = one.run("#!/bin/sh\n", isolation="none", file=[f"{place}/a/b/in\0x", f"{place}/there\0x"])
@@ -203,7 +203,7 @@ def test_inputs_without_isolation_never_touch_what_exists(attempt, place):
     assert not (place / "a").exists()
 
 
-def test_without_isolation_inputs_and_outputs_are_gone_afterwards(attempt, place):
+def test_inputs_and_outputs_without_isolation_are_removed(attempt, place):
     one = attempt()
     receipt = one.run(
         f"#!/bin/sh\nstat -c %a {place}/a/b/in; cp {place}/a/b/in {place}/a/out; touch {place}/kept\n",

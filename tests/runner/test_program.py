@@ -85,7 +85,7 @@ def test_in_a_pod_a_variable_may_come_from_anywhere(runner, place):
 
 @pytest.mark.parametrize(("names", "outcome"), [(17, "refused"), (15, "not-executable")])
 @pytest.mark.parametrize("words", [1, 5])
-def test_with_their_variables_words_have_no_more_than_a_whole_order(attempt, names, words, outcome):
+def test_expanded_words_are_limited_like_a_whole_order(attempt, names, words, outcome):
     """Each name of four letters can stand for a value of any size. What is less, and still too much, the kernel says."""
     each = ["$(A)" * (names // words + (number < names % words)) for number in range(words)]
     receipt = attempt().run(arg=["true", *each], env="A=" + "x" * (1 << 20), expand=1)
@@ -93,7 +93,7 @@ def test_with_their_variables_words_have_no_more_than_a_whole_order(attempt, nam
     assert ("more than 16777216 bytes: give long values as files" in receipt.detail) is (outcome == "refused")
 
 
-def test_what_would_be_without_bounds_takes_no_memory(runner, attempt):
+def test_unbounded_expansion_takes_no_memory(runner, attempt):
     """A gibibyte, of an order of one mebibyte: before the kernel could say that this is too much."""
     one = attempt()
     one.prefix = ["prlimit", f"--as={256 << 20}"]

@@ -59,21 +59,21 @@ def test_a_launcher_is_forked_into_the_namespaces_of_its_order(attempt, isolated
     assert one.marker[1:3] == [str(launcher)] * 2
 
 
-def test_an_order_of_another_isolation_than_the_launchers_is_refused(attempt, isolated, serving):
+def test_order_with_another_isolation_is_refused(attempt, isolated, serving):
     one = attempt().write("#!/bin/sh\n", isolation="user" if isolated == "root" else "root")
     _, fork, _ = serving
     os.waitpid(fork(one.dir, f"{isolated} "), 0)
     assert (one.receipt().outcome, "another isolation" in one.receipt().detail) == ("refused", True)
 
 
-def test_what_a_step_sends_to_its_first_process_is_no_request_to_end(attempt, isolated, serving):
+def test_signal_from_the_step_does_not_end_its_runner(attempt, isolated, serving):
     one = attempt().write("#!/bin/sh\nkill -TERM $PPID; kill -9 $PPID; sleep 0.1; exit 4\n", isolation=isolated)
     _, fork, _ = serving
     os.waitpid(fork(one.dir, f"{isolated} "), 0)
     assert (one.receipt().outcome, one.receipt().code) == ("exited", 4)
 
 
-def test_a_request_to_end_is_heard_from_the_first_moment(attempt, isolated, serving):
+def test_sigterm_is_honoured_from_the_first_moment(attempt, isolated, serving):
     """Of what the first process of a namespace has not said what to do with the kernel passes nothing on."""
     _, fork, _ = serving
     ones = [attempt().write("#!/bin/sh\nexec sleep 600\n", isolation=isolated) for _ in range(100)]
@@ -133,7 +133,7 @@ def told(runner):
     assert os.waitpid(pid, 0) == (pid, 0)
 
 
-def test_a_launcher_tells_of_its_receipt_and_of_nothing_else(attempt, isolation, told):
+def test_launcher_notifies_once_when_its_receipt_exists(attempt, isolation, told):
     ours, ears = told
     one = attempt().write("#!/bin/sh\nls /proc/self/fd\n", isolation=isolation)
     unread = attempt()
@@ -151,7 +151,7 @@ def test_a_launcher_tells_of_its_receipt_and_of_nothing_else(attempt, isolation,
         ears.recv(4)
 
 
-def test_nobody_need_listen_to_what_a_launcher_tells(attempt, isolation, told):
+def test_launcher_ends_without_a_listener(attempt, isolation, told):
     ours, ears = told
     ears.close()
     one = attempt().write("#!/bin/sh\nexit 3\n", isolation=isolation)

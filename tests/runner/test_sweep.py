@@ -42,5 +42,5 @@ def bench(tmp_path_factory):
 
 
 @pytest.mark.parametrize("word", [17, 0], ids=["as fork does", "as clone may"])
-def test_while_a_child_lives_something_is_left_and_once_it_has_ended_it_is_reaped(bench, word):
+def test_running_child_is_left_and_ended_child_is_reaped(bench, word):
     assert bench(word) == b"101"

@@ -46,20 +46,20 @@ def test_each_line_has_its_time_and_the_log_has_only_lines(noted):
     assert third <= time.time_ns() // 1_000_000
 
 
-def test_what_stood_in_the_log_before_has_no_time(noted):
+def test_earlier_log_content_has_no_time(noted):
     log, entries = noted("#!/bin/sh\necho one\n", before=b"[dayfly: said]\n")
     assert log == b"[dayfly: said]\none\n"
     assert [at for at, _ in entries] == [15]
     assert (time_of(entries, 0), time_of(entries, 15)) == (0, entries[0][1])
 
 
-def test_what_is_masked_moves_the_places_along(noted):
+def test_masked_text_shifts_the_recorded_offsets(noted):
     log, entries = noted("#!/bin/sh\necho s3cr3t-value\nsleep 0.2\necho two\n", mask="s3cr3t-value")
     assert log == b"***\ntwo\n"
     assert [at for at, _ in entries] == [0, 4]
 
 
-def test_what_is_overwritten_at_the_end_moves_none(noted, tmp_path):
+def test_text_masked_at_the_end_shifts_no_offsets(noted, tmp_path):
     script = "#!/bin/sh\necho s3cr3t-value\nsleep 0.2\nprintf s3cr3t-value >$OUT\necho two\n"
     keys = {"sensitive_output": f"key\0{tmp_path}/key", "env": ["PATH=/usr/bin:/bin", f"OUT={tmp_path}/key"]}
     log, entries = noted(script, **keys)
@@ -83,7 +83,7 @@ def test_a_log_in_the_folder_of_its_attempt_has_none(attempt):
     assert [path.name for path in one.dir.iterdir() if path.name.endswith("times")] == []
 
 
-def test_where_they_cannot_be_written_the_step_runs_and_has_its_log(attempt, isolation):
+def test_step_runs_if_times_cannot_be_written(attempt, isolation):
     one = attempt()
     (one.dir / "logs/a.1.times").mkdir(parents=True)
     receipt = one.run("#!/bin/sh\necho one\n", log=one.dir / "logs/a.1.log", isolation=isolation)
@@ -91,7 +91,7 @@ def test_where_they_cannot_be_written_the_step_runs_and_has_its_log(attempt, iso
     assert (one.dir / "logs/a.1.log").read_bytes() == b"one\n"
 
 
-def test_of_a_runner_that_is_killed_they_are_there(attempt, mark):
+def test_times_survive_a_killed_runner(attempt, mark):
     one = attempt()
     env = ["PATH=/usr/bin:/bin", f"MARK={mark}"]
     process = one.write("#!/bin/sh\necho one\nexec sleep 600\n", log=one.dir / "logs/a.1.log", env=env).start()
@@ -147,7 +147,7 @@ int main(int count, char **arguments) {
 """
 
 
-def test_while_a_clock_that_was_set_back_catches_up_nothing_is_older_than_before(bench):
+def test_times_pause_until_a_clock_set_back_catches_up(bench):
     assert bench((0, 50_000), (8, 20_000), (16, 20_500), (24, 50_005), (32, 50_010)) == [(100, 50_000), (132, 50_010)]
 
 

@@ -34,7 +34,7 @@ def chain(client):
 
 
 @pytest.mark.slow
-def test_each_change_has_an_entry_and_what_changes_nothing_has_none(place):
+def test_each_change_has_an_audit_entry_without_secrets(place):
     with serving(place, {"local": FakeHost()}) as client:
         client.put("workloads/default/shop", wishes.baseline())
         client.put("resource-plugins/db", wishes.plugin())

@@ -59,7 +59,7 @@ def test_drops_of_a_head_do_not_prolong_it(brief, client):
             pytest.fail("it was listened to for ten seconds")
 
 
-def test_one_that_says_nothing_is_closed_in_silence(brief, client):
+def test_silent_connection_is_closed_without_an_answer(brief, client):
     with opened(client.port) as connection:
         assert connection.recv(1) == b""
 
@@ -76,13 +76,13 @@ def test_half_a_second_request_ends_as_well(brief, client):
         assert b"HTTP/1.1 408 " in answers.read()
 
 
-def test_who_waits_for_an_answer_is_not_hurried(brief, client, host):
+def test_long_poll_may_outlast_the_connection_limits(brief, client, host):
     """A long poll lasts longer than either bound."""
     client.put("sandboxes/sb1", {"spec": {"cluster": "local"}})
     assert client.call("GET", "sandboxes/sb1/report?after=99&wait=1").status == 200
 
 
-def test_with_too_many_those_that_keep_us_waiting_longest_go_first(client, monkeypatch):
+def test_slowest_connections_are_closed_when_too_many(client, monkeypatch):
     monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 8)
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(opened(client.port)) for _ in range(20)]
@@ -96,7 +96,7 @@ def test_with_too_many_those_that_keep_us_waiting_longest_go_first(client, monke
 
 @pytest.mark.slow
 @pytest.mark.long_story
-def test_four_hundred_halves_do_not_stop_a_server_with_256_descriptors(tmp_path):
+def test_four_hundred_half_requests_leave_the_server_usable(tmp_path):
     few = ["sh", "-c", 'ulimit -n 256; exec "$0" "$@"']
     command = [*few, sys.executable, TESTS / "control/small_server.py", tmp_path]
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}"}
@@ -144,7 +144,7 @@ def taken(connection: socket.socket, pause: float = 0) -> int:
     return size
 
 
-def test_who_takes_nothing_of_an_answer_does_not_have_us_keep_it(client, monkeypatch):
+def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
     """A thousand of them would be a thousand long lists in memory, for as long as they like."""
     size = stored(client)
     monkeypatch.setattr(http_server, "TAKES_S", 0.2)
@@ -160,7 +160,7 @@ def test_who_takes_nothing_of_an_answer_does_not_have_us_keep_it(client, monkeyp
         assert taken(connection) < size // 2
 
 
-def test_who_takes_an_answer_slowly_has_all_of_it(client, monkeypatch):
+def test_slow_reader_is_not_disconnected(client, monkeypatch):
     size = stored(client)
     monkeypatch.setattr(http_server, "TAKES_S", 0.5)
     with asked(client.port) as connection:

@@ -55,7 +55,7 @@ def test_a_head_is_a_get_without_its_body(filled, path):
 
 
 @pytest.mark.parametrize("path", READS)
-def test_options_name_the_methods_and_open_nothing_to_other_sites(filled, path):
+def test_options_lists_methods_without_cors_headers(filled, path):
     asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT"}
     answer = filled.call("OPTIONS", path, headers=asked)
     assert answer.status == 200
@@ -71,7 +71,7 @@ def test_options_name_the_methods_and_open_nothing_to_other_sites(filled, path):
 
 @pytest.mark.parametrize("path", [path for path in READS if "meta" not in path] + ["/", "/api/v2/nowhere"])
 @pytest.mark.parametrize("key", ["", "wrong", KEY + "x", KEY[:-1], "é"])
-def test_nothing_is_told_without_the_key(filled, path, key):
+def test_request_without_a_valid_key_is_refused(filled, path, key):
     answer = filled.call("GET", path, headers={"signadot-api-key": key})
     assert answer.status == 401
     assert "signadot-api-key" in answer.error
@@ -103,7 +103,7 @@ def test_loopback_names_are_answered(filled, name):
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.", "", "::1"])
 @pytest.mark.parametrize("path", ["sandboxes", "/api/v2/meta/health"])
-def test_a_name_that_another_site_made_point_here_is_not_answered(filled, name, path):
+def test_request_with_a_foreign_host_header_is_refused(filled, name, path):
     answer = filled.call("GET", path, headers={"Host": name})
     assert answer.status == 403
     assert "127.0.0.1" in answer.error
@@ -120,7 +120,7 @@ def test_a_name_that_another_site_made_point_here_is_not_answered(filled, name, 
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
-def test_families_that_are_not_here_say_what_is(filled, method, path):
+def test_unknown_path_lists_the_available_collections(filled, method, path):
     answer = filled.call(method, path)
     assert answer.status == 404
     assert "sandboxes" in answer.error
@@ -200,7 +200,7 @@ def test_an_endless_head_is_cut_off_without_a_key(client, begin, more):
     assert client.get("sandboxes") == []
 
 
-def test_a_long_head_is_read_and_a_longer_one_is_refused_in_our_form(client):
+def test_long_header_is_read_and_too_long_one_refused(client):
     assert client.call("GET", "sandboxes", headers={"x": "y" * 60_000}).status == 200
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
         connection.sendall((HEAD + "x: " + "y" * 65_536).encode())
@@ -244,7 +244,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
     assert min(spans) < 0.03
 
 
-def test_an_unforeseen_error_says_whose_fault_it_is_and_names_its_line_in_the_log(client, host, caplog):
+def test_internal_error_names_its_request_in_the_log(client, host, caplog):
     client.put("sandboxes/sb1", wishes.empty())
     host.history = lambda uid: 1 / 0
     answer = client.call("GET", "sandboxes/sb1/history")
@@ -286,7 +286,7 @@ def test_the_servers_own_cluster_is_there_and_stays(client):
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_what_is_not_ours_is_said_by_name(client, method, path, says):
+def test_signadot_features_without_equivalent_return_501(client, method, path, says):
     """As Signadot's clients ask for it."""
     answer = client.call(method, ORG + path, {} if method == "PUT" else None)
     assert answer.status == 501

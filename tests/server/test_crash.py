@@ -183,7 +183,7 @@ def _done(client, method, path, body):
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("database", databases.BOTH)
-def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_path, request, database, played):
+def test_killed_server_loses_and_repeats_nothing_under_load(tmp_path, request, database, played):
     store = request.getfixturevalue("postgres").fresh() if database == "postgresql" else ""
     ledger, numbers, kills = Ledger(), iter(range(1000)), 0
     while True:
@@ -222,7 +222,7 @@ def test_nothing_is_lost_and_nothing_done_twice_amid_a_thousand_requests(tmp_pat
     assert sorted(names) == sorted(found), "each has one run"
 
 
-def test_an_idle_server_ends_at_once_and_long_polls_do_not_hold_it(tmp_path, monkeypatch):
+def test_long_poll_does_not_delay_the_end_of_the_server(tmp_path, monkeypatch):
     host, asked = FakeHost(), threading.Event()
     changed = HostState.wait_for_change
 

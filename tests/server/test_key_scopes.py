@@ -236,7 +236,7 @@ def test_a_key_of_some_clusters_wishes_for_none_beside_them(client):
     assert near.call("GET", "routegroups/everywhere").status == 404
 
 
-def test_a_group_of_all_clusters_is_of_none_of_them_after_its_end_either(client, host):
+def test_cluster_key_cannot_see_an_ended_group_of_all_clusters(client, host):
     """Its run has a place in one of them; what is left of it is still as little theirs as it was."""
     near = scoped(client, "cluster:local")
     client.put("routegroups/everywhere", {"spec": MATCH})
@@ -253,7 +253,7 @@ def test_a_group_of_all_clusters_is_of_none_of_them_after_its_end_either(client,
     assert near.call("DELETE", "routegroups/everywhere").status == 404
 
 
-def test_what_needs_somebody_of_a_group_of_all_clusters_is_none_of_a_key_of_one(client):
+def test_attention_hides_all_cluster_groups_from_a_cluster_key(client):
     near = scoped(client, "cluster:local")
     for name, wish in (("everywhere", {"spec": MATCH}), ("own", LOCAL)):
         client.put(f"routegroups/{name}", wish)
@@ -263,7 +263,7 @@ def test_what_needs_somebody_of_a_group_of_all_clusters_is_none_of_a_key_of_one(
     assert [each["group"] for each in near.get("attention")] == ["own"]
 
 
-def test_of_what_an_older_server_left_of_a_group_a_key_of_one_cluster_is_told_nothing(client):
+def test_cluster_key_cannot_see_groups_without_recorded_scope(client):
     """That did not note whether it was of all of them."""
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 2**50, "name": "g", "uid": "u"}
     asyncio.run(client.store.of("local").write(lambda rows: rows.insert(ended_route_groups, row)))
@@ -272,7 +272,7 @@ def test_of_what_an_older_server_left_of_a_group_a_key_of_one_cluster_is_told_no
     assert scoped(client, "name:g").call("GET", "routegroups/g/report").status == 200
 
 
-def test_a_group_tells_a_key_of_those_of_its_sandboxes_alone_that_are_in_its_scope(client):
+def test_group_shows_a_scoped_key_only_its_own_sandboxes(client):
     for name in ("ci-1", "secret7"):
         client.put(f"sandboxes/{name}", wishes.empty(labels=FEATURE))
     ci = scoped(client, "name:ci-*")
@@ -285,7 +285,7 @@ def test_a_group_tells_a_key_of_those_of_its_sandboxes_alone_that_are_in_its_sco
     assert [each["name"] for each in ci.get("routegroups?sandbox=ci-1")] == ["ci-g"]
 
 
-def test_a_stream_tells_a_key_of_nothing_outside_its_scope(client, host):
+def test_stream_omits_objects_outside_the_key_scope(client, host):
     for name in ("ci-1", "secret7"):
         client.put(f"sandboxes/{name}", wishes.empty(labels=FEATURE))
     client.put("routegroups/ci-g", {"spec": {"cluster": "local", **MATCH}})
@@ -381,7 +381,7 @@ def test_no_scope_is_all_of_the_organisation():
             scopes.read(nothing)
 
 
-def test_an_address_that_nobody_thought_of_is_closed_to_scopes():
+def test_new_path_is_closed_to_scoped_keys_by_default():
     for path, of in ROUTES.items():
         for method, operation in of.items():
             writes = method != "GET" or operation.role is not Role.VIEWER
@@ -405,7 +405,7 @@ def test_an_address_that_nobody_thought_of_is_closed_to_scopes():
         {"role": "member"},
     ],
 )
-def test_what_this_server_cannot_read_of_a_scope_opens_nothing(client, change):
+def test_unreadable_scope_grants_nothing(client, change):
     """As of a key that a newer server has made, or a database that somebody has edited."""
     ci = scoped(client, "name:ci-*")
     ci.get("sandboxes")
@@ -418,7 +418,7 @@ def test_what_this_server_cannot_read_of_a_scope_opens_nothing(client, change):
     assert client.call("GET", "keys").status == 200
 
 
-def test_going_back_to_a_schema_without_scopes_ends_the_keys_that_have_one(place):
+def test_downgrade_to_schema_without_scopes_deletes_scoped_keys(place):
     """Else they would open all of the organisation."""
     store = Store.open(place)
 

@@ -50,7 +50,7 @@ def place(path):
 @pytest.mark.parametrize(
     "path", [*READS, "/api/v2/meta/reasons", "/api/v2/meta/openapi.json", f"{ORG}/audit", f"{ORG}/keys"]
 )
-def test_what_is_read_has_the_form_that_it_says(filled, path):
+def test_read_answer_matches_its_openapi_schema(filled, path):
     form = answered("GET", place(path), "200")
     answer = filled.get(path)
     jsonschema.validate(answer, form)
@@ -64,7 +64,7 @@ def test_what_is_read_has_the_form_that_it_says(filled, path):
     )
 
 
-def test_what_is_done_and_what_is_refused_has_the_form_that_it_says(client):
+def test_write_and_error_answers_match_their_openapi_schema(client):
     key = {"name": "ci", "role": "viewer", "expiresInSeconds": 60}
     for method, path, body in (
         ("PUT", "workloads/default/shop", wishes.baseline()),

@@ -36,7 +36,7 @@ def box(name, told, begins_at=0, expires_at=0):
     return Box(name, told, begins_at, expires_at)
 
 
-def test_what_goes_well_needs_nobody():
+def test_healthy_sandboxes_need_no_attention():
     well = report(units=(unit("db/make", "preStart", "succeeded"),))
     pending = report(ready=False, reason="ResourcesPending", message="db/make: running")
     assert attention.concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW) == []
@@ -47,7 +47,7 @@ ALIKE = unit("db/make", "preStart", "waiting", reason="PodRefused", message="as 
 BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="all places are taken", since=5)
 
 
-def test_each_kind_is_said_the_worst_first_with_what_to_do():
+def test_attention_lists_each_kind_worst_first_with_advice():
     stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
     doubt = unit("db/make", "preStart", "unknown", reason="NoNews", message="nobody knows", since=7, until=NOW + 99)
@@ -105,7 +105,7 @@ def test_each_kind_is_said_the_worst_first_with_what_to_do():
     assert (held.units, held.since) == (("warm", "db/make"), 5), "one that waits its turn needs nobody"
 
 
-def test_what_waits_for_a_plugin_or_an_image_needs_somebody_and_is_told_what_to_do():
+def test_missing_plugin_or_image_needs_attention_with_advice():
     missing = report(ready=False, reason="PluginMissing", message="no plugin db", born_at=4)
     image = unit("db/make", "preStart", "waiting", reason="ErrImagePull", message="not found", since=6)
     pulling = report(ready=False, reason="ResourcesPending", message="m", units=(image,))
@@ -122,7 +122,7 @@ def test_the_server_gathers_it(db, host):
     assert (found["kind"], found["sandbox"], found["reason"]) == ("failed", "sb1", "ResourceFailed")
 
 
-def test_nobody_is_sent_to_a_log_in_which_nothing_stands():
+def test_attention_does_not_refer_to_an_empty_log():
     bad = unit("db/make", "preStart", "failed", message="exit code 1", started_at=5)
     failed = report(ready=False, reason="ResourceFailed", message="db/make: exit code 1", about="db/make", units=(bad,))
     (told,) = attention.concerns([box("a", failed)], (), (), NOW)
@@ -158,7 +158,7 @@ def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
     assert ("dayfly logs sb1" in advice(), len(asked)) == (True, 3)
 
 
-async def test_who_sees_little_makes_nobody_else_ask_again():
+async def test_empty_log_check_is_cached_per_run():
     bad = unit("db/make", "preStart", "failed", started_at=5, attempt=1)
     runs = {uid: report(uid=uid, ready=False, units=(bad,)) for uid in "ab"}
     asked = []
@@ -178,7 +178,7 @@ async def test_who_sees_little_makes_nobody_else_ask_again():
     assert sorted(asked) == ["a", "b"]
 
 
-def test_the_plan_names_what_goes_from_unit_to_unit_and_no_secret(db):
+def test_plan_lists_references_between_units(db):
     db.put("sandboxes/sb1", wishes.sandbox())
     plan = db.get("sandboxes/sb1/plan")
     steps = {step["id"]: step for event in plan["events"] for wave in event["waves"] for step in wave}
@@ -187,7 +187,7 @@ def test_the_plan_names_what_goes_from_unit_to_unit_and_no_secret(db):
     assert db.call("GET", "sandboxes/nobody/plan").status == 404
 
 
-def test_sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded(db, host):
+def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
@@ -210,7 +210,7 @@ def test_sensitive_outputs_are_masked_until_somebody_asks_which_is_recorded(db, 
     assert db.get("audit")["head"]["number"] == before, "nothing was shown"
 
 
-def test_what_never_leaves_its_cluster_is_not_shown_as_empty_nor_noted_as_seen(db, host, monkeypatch):
+def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     """The operator of a cluster that dials in says of a sensitive output only that it is there."""
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
@@ -240,7 +240,7 @@ def test_what_never_leaves_its_cluster_is_not_shown_as_empty_nor_noted_as_seen(d
         ]
 
 
-def test_what_has_ended_is_listed_the_last_first(client, host):
+def test_ended_sandboxes_are_listed_newest_first(client, host):
     for name in ("one", "two"):
         client.put(f"sandboxes/{name}", wishes.empty())
         uid = next(uid for uid, offer in host.offers.items() if offer.name == name)
@@ -260,7 +260,7 @@ def grouped(**more):
 HOOK = {"name": "announce", "script": "#!/bin/sh\necho hi", "outputs": [{"name": "at", "valueFromPath": "/tmp/at"}]}
 
 
-def test_of_route_groups_too_with_commands_that_mean_them():
+def test_attention_covers_route_groups_with_their_commands():
     stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     told = report(phase=Phase.CLOSED, ready=False, reason="CleanupStuck", message="m", about="bye", closed=stop)
     bye = unit("bye", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
@@ -293,7 +293,7 @@ def test_the_server_gathers_it_of_route_groups(db, host):
     assert found["message"] == "it is gone (ann)"
 
 
-def test_a_route_groups_plan_and_outputs_are_asked_for_as_a_sandboxs(db, host):
+def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
     db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}))
     plan = db.get("routegroups/pay/plan")
     assert [step["id"] for event in plan["events"] for wave in event["waves"] for step in wave] == ["announce"]
@@ -321,7 +321,7 @@ def ended(client, host, name, plural="sandboxes", *, given_up=""):
     return uid
 
 
-def test_of_one_name_each_that_has_ended_is_told_of_by_its_uid(client, host):
+def test_ended_runs_of_one_name_are_read_by_uid(client, host):
     first, second = ended(client, host, "one"), ended(client, host, "one")
     for uid, move in ((first, "First"), (second, "Second")):
         host.lines[uid] = (HistoryEntry(seq=1, at=1, unit="mydb/make", attempt=1, move=move, reason="", message=""),)
@@ -338,7 +338,7 @@ def test_of_one_name_each_that_has_ended_is_told_of_by_its_uid(client, host):
     assert client.call("GET", "sandboxes/one/report?uid=nobody").status == 404
 
 
-async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_end_after_it(client, host):
+async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
     gone = ended(client, host, "lost", given_up="its machine burnt")
     group = ended(client, host, "party", "routegroups", given_up="so did the party")
     client.put("sandboxes/lost", wishes.empty())
@@ -354,7 +354,7 @@ async def test_what_was_given_up_is_told_for_as_long_as_it_is_kept_however_many_
         assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
 
 
-async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client, host, monkeypatch):
+async def test_abandoned_runs_stay_in_attention_without_their_host(client, host, monkeypatch):
     """A cluster's agent lets go of each end as soon as it is noted here."""
     lost = ended(client, host, "lost", given_up="its machine burnt")
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
@@ -378,7 +378,7 @@ async def test_what_was_given_up_is_told_though_its_host_has_forgotten_it(client
     assert said["sandbox lost"]["next"].startswith("check whether these still exist")
 
 
-async def test_what_was_given_up_is_told_though_its_cluster_was_removed(client, host, monkeypatch):
+async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, host, monkeypatch):
     """And once somebody serves one of that name again, they are asked what they know of it."""
     lost = ended(client, host, "lost", given_up="its machine burnt")
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
@@ -401,7 +401,7 @@ async def test_what_was_given_up_is_told_though_its_cluster_was_removed(client, 
 @pytest.mark.parametrize(
     "fault", [HostUnavailableError("it does not answer"), HostFailedError("disk"), RefusedError("no such question")]
 )
-def test_what_needs_somebody_is_told_though_a_host_goes_away_while_it_is_asked(client, host, monkeypatch, fault):
+def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
     """One cluster of several; what only it could tell of is told the next time."""
     ended(client, host, "lost", given_up="its machine burnt")
     client.put("sandboxes/sb1", wishes.empty())
@@ -420,7 +420,7 @@ def test_what_needs_somebody_is_told_though_a_host_goes_away_while_it_is_asked(c
     assert [each["kind"] for each in client.get("attention")] == ["failed", "abandoned"]
 
 
-async def test_of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended(client, host):
+async def test_end_without_recorded_reason_is_read_from_history(client, host):
     """As an older server leaves it."""
     uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
     table = ended_sandboxes
@@ -431,7 +431,7 @@ async def test_of_what_nobody_noted_to_be_given_up_it_is_looked_at_how_it_ended(
     assert [(each["kind"], each["uid"]) for each in client.get("attention")] == [("abandoned", uids[0])]
 
 
-async def test_the_command_that_thaws_a_cluster_means_it_whatever_it_is_called(client):
+async def test_thaw_command_quotes_the_cluster_name(client):
     name = "east; echo $(id)"
     shelf = client.store.of("local")
     await shelf.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
@@ -442,7 +442,7 @@ async def test_the_command_that_thaws_a_cluster_means_it_whatever_it_is_called(c
     assert quiet["message"] == "it is frozen: dayfly cluster thaw 'east; echo $(id)'"
 
 
-def test_a_wish_that_its_host_refuses_has_failed_and_needs_somebody(client, host):
+def test_sandbox_refused_by_its_host_needs_attention(client, host):
 
     async def refuse(offer):
         raise RefusedError("no units of the kind webhook")

@@ -8,7 +8,7 @@ import pytest
 from server import wishes
 
 
-def test_a_plugin_reads_back_as_it_was_put_with_empty_lists_for_null(client):
+def test_plugin_is_read_as_written_with_empty_lists_for_null(client):
     assert client.put("resource-plugins/db", wishes.plugin()) == {}
     found = client.get("resource-plugins/db")
     assert found["name"] == "db"
@@ -61,7 +61,7 @@ def test_the_highest_version_is_the_latest(client):
     assert [found["name"] for found in client.get("resource-plugins/db/versions")] == names[1:3]
 
 
-def test_what_is_not_there_is_not_found(client):
+def test_missing_plugin_is_404(client):
     assert client.get("resource-plugins/none/versions") == []
     for method in ("GET", "DELETE"):
         assert client.call(method, "resource-plugins/none").status == 404
@@ -146,13 +146,13 @@ class TestReadme:
     def put(self, client, **changes):
         return client.call("PUT", "resource-plugins/db", {**wishes.plugin("db@1.0"), **changes})
 
-    def test_it_comes_with_the_one_that_is_asked_for_and_not_with_lists(self, client):
+    def test_readme_is_returned_for_one_plugin_but_not_in_lists(self, client):
         assert self.put(client, readme=self.TOLD).status == 200
         assert client.get("resource-plugins/db")["readme"] == self.TOLD
         for path in ("resource-plugins", "resource-plugins?version=all", "resource-plugins/db/versions"):
             assert ["readme" in each for each in client.get(path)] == [False]
 
-    def test_it_alone_may_be_put_again(self, client):
+    def test_readme_can_be_changed_in_a_published_version(self, client):
         self.put(client)
         before = client.get("resource-plugins/db")
         assert "readme" not in before
@@ -188,7 +188,7 @@ class TestReadme:
         assert client.get("resource-plugins") == []
         assert self.put(client, readme="é" * 32 * 1024).status == 200
 
-    def test_it_changes_nothing_of_what_a_sandbox_gets(self, client, host):
+    def test_readme_does_not_change_sandbox_documents(self, client, host):
         self.put(client, readme=self.TOLD)
         client.put("sandboxes/sb1", wishes.sandbox())
         self.put(client, readme="# Other")

@@ -89,7 +89,7 @@ def test_why_goes_to_the_root(client, host, sb1):
     assert "dayfly logs" in cause["next"]
 
 
-def test_outputs_are_told_byte_for_byte(client, host, sb1):
+def test_outputs_are_reported_byte_for_byte(client, host, sb1):
     host.outputs[sb1] = (
         Value(unit="mydb/provision", output="host", value=b"h\n"),
         Value(unit="mydb/provision", output="key", value=b"\xff\x00", sensitive=True),
@@ -139,7 +139,7 @@ def test_a_log_is_read_piece_by_piece(client, host, sb1):
     assert client.get(f"{log}&offset=99")["data"] == ""
 
 
-def test_a_log_that_is_no_text_is_told_as_base64(client, host, sb1):
+def test_binary_log_is_reported_as_base64(client, host, sb1):
     host.log_data[sb1, "mydb/provision", 1] = (b"\xff\xfe", True)
     told = client.get("sandboxes/sb1/log?unit=mydb/provision&attempt=1")
     assert (told["data"], told["encoding"], told["next"], told["sealed"]) == ("//4=", "base64", 2, True)
@@ -204,7 +204,7 @@ def test_logs_suggest_parameters_that_logs_take(client, host, sb1, query):
 AT = 1_767_225_600_000
 
 
-def test_when_lines_were_printed_is_told_to_whoever_asks(client, host, sb1):
+def test_line_times_are_reported_on_request(client, host, sb1):
     key = (sb1, "mydb/provision", 1)
     host.log_data[key] = (b"old\none\ntwo\n", True)
     host.times[key] = ((4, AT + 123), (8, AT + 5_000))
@@ -233,19 +233,19 @@ def test_when_lines_were_printed_is_told_to_whoever_asks(client, host, sb1):
     assert since[0]["logs"] == [{"message": "two"}]
 
 
-def test_a_time_that_a_host_says_is_told_though_it_be_none():
+def test_invalid_time_is_reported_as_the_nearest_valid_one():
     assert [rfc3339(at) for at in (-(10**15), -1, 0, 10**17)] == 3 * ["1970-01-01T00:00:00.000Z"] + [
         "9999-12-31T23:59:59.000Z"
     ]
 
 
-def test_a_log_without_times_is_told_without_and_whole(client, host, sb1):
+def test_log_without_times_is_reported_whole(client, host, sb1):
     host.log_data[sb1, "mydb/provision", 1] = (b"one\n", True)
     told = client.get("sandboxes/sb1/log?unit=mydb/provision&timestamps=true&sinceTime=2027-01-01T00:00:00Z")
     assert (told["data"], told["times"]) == ("one\n", [])
 
 
-def test_what_a_host_says_of_times_that_are_none_is_not_told(client, host, sb1):
+def test_invalid_times_from_a_host_are_dropped(client, host, sb1):
     """A step can write where they lie."""
     key = (sb1, "mydb/provision", 1)
     host.log_data[key] = (b"one\ntwo\n", True)
@@ -254,7 +254,7 @@ def test_what_a_host_says_of_times_that_are_none_is_not_told(client, host, sb1):
     assert [each["offset"] for each in told["times"]] == [0, 4]
 
 
-def test_who_waits_for_what_is_new_gets_it_from_its_first_line_on(client, host, sb1):
+def test_waiting_reader_gets_new_lines_from_their_start(client, host, sb1):
     key = (sb1, "mydb/provision", 1)
     host.log_data[key], host.times[key] = (b"old", False), ((0, AT),)
 
@@ -267,7 +267,7 @@ def test_who_waits_for_what_is_new_gets_it_from_its_first_line_on(client, host, 
     assert (told["offset"], told["data"]) == (9, "new line\n")
 
 
-def test_what_has_ended_still_tells(client, host, sb1):
+def test_ended_sandbox_keeps_history_and_logs_but_no_outputs(client, host, sb1):
     entry = HistoryEntry(seq=1, at=5, unit="mydb/provision", attempt=1, move="claim", reason="", message="")
     host.lines[sb1] = (entry,)
     host.log_data[sb1, "mydb/provision", 1] = (b"made\n", True)

@@ -36,7 +36,7 @@ def test_one_unit_and_all_that_wait(client, host, sb1):
     assert all("key " in by for _, by in host.hurried), "who asked is recorded"
 
 
-def test_what_does_not_wait_says_so_and_nothing_is_asked(client, host, sb1):
+def test_retry_of_a_unit_that_does_not_wait_is_refused(client, host, sb1):
     failed = client.call("POST", RETRY, {"unit": "mydb/make"})
     assert failed.status == 409
     assert "never run again in its sandbox; delete the sandbox and apply it again" in failed.error
@@ -48,7 +48,7 @@ def test_what_does_not_wait_says_so_and_nothing_is_asked(client, host, sb1):
     assert host.hurried == []
 
 
-def test_what_is_not_there_is_named(client, host, sb1):
+def test_retry_of_a_missing_unit_lists_the_units(client, host, sb1):
     missing = client.call("POST", RETRY, {"unit": "mydb/dorp"})
     assert missing.status == 404
     assert "it has mydb/make, mydb/drop, mydb/other, fork:demo/app" in missing.error

@@ -124,7 +124,7 @@ def test_a_put_of_the_same_changes_nothing(client, host):
         {"endpoints": [{"name": "e", "target": "http://w:80"}]},
     ],
 )
-def test_what_may_change(client, host, changes):
+def test_mutable_group_fields_can_change(client, host, changes):
     made = client.put(GROUP, group())
     body = group()
     body["spec"] |= changes
@@ -136,7 +136,7 @@ def test_what_may_change(client, host, changes):
 @pytest.mark.parametrize(
     "changes", [{"description": "x"}, {"cluster": ""}, {"hooks": {"preStart": [{"name": "a", "script": "#!/bin/sh"}]}}]
 )
-def test_what_may_not_change(client, host, changes):
+def test_immutable_group_fields_cannot_change(client, host, changes):
     client.put(GROUP, group())
     body = group()
     body["spec"] |= changes
@@ -248,7 +248,7 @@ def test_group_is_abandoned_with_a_reason(client, host):
     assert host.given_up[uid].message == "its hook is wrong"
 
 
-def test_nobody_left_for_long_enough_ends_it(client, host, monkeypatch):
+def test_group_expires_after_its_ttl_without_sandboxes(client, host, monkeypatch):
     client.put("sandboxes/sb1", labelled(team="pay"))
     made = client.put(GROUP, group(ttl={"duration": "1m", "offsetFrom": ""}))
     assert made["spec"]["ttl"]["offsetFrom"] == "noMatchedSandboxes"
@@ -335,7 +335,7 @@ class TestExtending:
     def ends(self, client, family):
         return parsed(client.get(family)["status"]["scheduledDeleteTime"])
 
-    def test_it_lives_that_long_from_now(self, client, host, family):
+    def test_extension_counts_from_now(self, client, host, family):
         client.put(family, self.wish(family, duration="10m"))
         answer = client.call("POST", f"{family}/extend", {"seconds": 7_200})
         assert answer.status == 200
@@ -347,7 +347,7 @@ class TestExtending:
         assert client.call("POST", f"{family}/extend", {"until": "2030-01-02T03:04:05Z"}).status == 200
         assert 0 <= self.ends(client, family) - parsed("2030-01-02T03:04:05Z") < 60
 
-    def test_it_is_never_cut_short(self, client, host, family):
+    def test_extension_never_shortens_the_ttl(self, client, host, family):
         made = client.put(family, self.wish(family, duration="5h"))
         again = client.call("POST", f"{family}/extend", {"seconds": 60}).json
         assert (again["spec"]["ttl"], again["updatedAt"]) == (made["spec"]["ttl"], made["updatedAt"])
@@ -371,13 +371,13 @@ class TestExtending:
             ({"for": 5}, "and nothing else"),
         ],
     )
-    def test_what_is_refused(self, client, host, family, body, sentence):
+    def test_invalid_extension_is_refused(self, client, host, family, body, sentence):
         client.put(family, self.wish(family, duration="1h"))
         answer = client.call("POST", f"{family}/extend", body)
         assert answer.status == 400
         assert sentence in answer.error
 
-    def test_what_lives_for_ever_is_not_extended(self, client, host, family):
+    def test_object_without_ttl_cannot_be_extended(self, client, host, family):
         client.put(family, wishes.empty() if family.startswith("s") else group())
         answer = client.call("POST", f"{family}/extend", {"seconds": 60})
         assert (answer.status, "has no time to live" in answer.error) == (409, True)

@@ -50,7 +50,7 @@ def test_the_exact_form():
     ]
 
 
-def test_a_groups_key_names_the_sandbox_and_a_host_that_routes_nothing_has_rules_too():
+def test_group_keys_have_rules_also_without_host_routing():
     found = told(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
     assert [(rule["routingKey"], rule["destinationSandbox"]["name"]) for rule in found] == [
         ("k1", "box"),
@@ -62,7 +62,7 @@ def test_a_groups_key_names_the_sandbox_and_a_host_that_routes_nothing_has_rules
 
 
 @pytest.mark.parametrize("lacks", [{"fork": "waiting"}, {"route": "waiting"}, {"route": "stopped"}, {"known": False}])
-def test_what_does_not_answer_or_is_not_led_to_has_none(lacks):
+def test_fork_not_running_or_not_routed_has_no_rules(lacks):
     assert told(**lacks) == []
 
 

@@ -70,7 +70,7 @@ def wish(given: Any = None) -> dict[str, Any]:
 WISH = wish({"mydb": {"key": CANARY}})
 
 
-def test_they_are_with_the_host_and_in_nothing_that_is_told(client: Client, host: FakeHost, store: Kept, tmp_path):
+def test_secrets_reach_the_host_and_no_answer_or_file(client: Client, host: FakeHost, store: Kept, tmp_path):
     assert store == {}, "what was left is forgotten when a server begins"
     made = client.call("PUT", "sandboxes/sb1", WISH)
     assert made.status == 200, made.body
@@ -106,7 +106,7 @@ def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_nor_does_one_that_cannot_be_written(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
+def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
     """Also where at first nobody can look whether it was."""
     write, failed = Shelf.write, []
     monkeypatch.setattr(run_secrets, "AGAIN_S", 0.01)
@@ -123,7 +123,7 @@ def test_nor_does_one_that_cannot_be_written(client: Client, store: Kept, monkey
     assert client.get("sandboxes") == []
 
 
-def test_one_whose_answer_alone_failed_keeps_them(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
+def test_write_with_a_lost_answer_keeps_its_secrets(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
     """Its run is to begin, and would never without them."""
     write, failed = Shelf.write, []
 
@@ -171,7 +171,7 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, s
         {"mydb": {str(number): CANARY for number in range(65)}},
     ],
 )
-def test_what_is_no_secret_is_refused_without_its_value(client: Client, store: Kept, given: Any):
+def test_malformed_secret_is_refused_without_its_value(client: Client, store: Kept, given: Any):
     answer = client.call("PUT", "sandboxes/sb1", wish(given))
     assert (answer.status, CANARY in str(answer.body)) == (400, False), answer.body
     assert "secrets" in answer.json["error"]

@@ -38,7 +38,7 @@ def test_a_sandbox_is_stored_and_offered_to_its_host(db, host):
     assert db.get("sandboxes") == [made]
 
 
-def test_the_status_is_what_the_host_says(db, host):
+def test_status_is_taken_from_the_host_report(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     host.say(uid_of(host), ready=False, reason=Reason.RESOURCE_FAILED, message="mydb/provision: ended with code 3")
     assert db.get("sandboxes/sb1")["status"] == {
@@ -92,7 +92,7 @@ def test_twenty_at_once_are_one(db, host):
     assert host.calls == [("offer", uid_of(host))]
 
 
-def test_many_requests_at_once_leave_what_is_there_consistent(db, host):
+def test_concurrent_requests_leave_a_consistent_state(db, host):
     def cycle(number):
         name = f"sandboxes/sb{number % 4}"
         put = db.call("PUT", name, wishes.sandbox(labels={"n": str(number)}))
@@ -107,7 +107,7 @@ def test_many_requests_at_once_leave_what_is_there_consistent(db, host):
     assert living == {offer.name for offer in host.offers.values()}
 
 
-def test_what_may_change_reaches_the_host(client, host):
+def test_mutable_sandbox_fields_reach_the_host(client, host):
     client.put("workloads/default/shop", wishes.baseline())
     client.put("workloads/default/cart", wishes.baseline("cart"))
     made = client.put("sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
@@ -135,7 +135,7 @@ def test_what_may_change_reaches_the_host(client, host):
     assert digest(after.documents) == digest(before.documents)
 
 
-def test_a_change_may_not_fork_what_nobody_has_declared(client, host):
+def test_change_cannot_fork_an_undeclared_baseline(client, host):
     """A fork that comes with a change is held to what one is held to that comes with the sandbox."""
     made = client.put("sandboxes/sb1", wishes.empty())
     answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
@@ -161,7 +161,7 @@ def test_a_change_may_not_fork_what_nobody_has_declared(client, host):
         ({"routing": {"forwards": []}}, "spec.routing"),
     ],
 )
-def test_what_may_not_change_is_named(db, host, change, path):
+def test_immutable_sandbox_fields_are_named_in_the_refusal(db, host, change, path):
     made = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))
     answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox(labels={"a": "c"}, **change))
     assert answer.status == 400
@@ -240,7 +240,7 @@ def test_a_wrong_name_is_refused(client, host, name):
     assert host.calls == []
 
 
-def test_what_the_host_cannot_run_is_not_stored(db, host):
+def test_sandbox_its_host_cannot_run_is_not_stored(db, host):
     host.refuse = "mydb/provision: this host has no helm"
     answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
     assert answer.status == 400
@@ -253,7 +253,7 @@ def test_what_the_host_cannot_run_is_not_stored(db, host):
     assert db.get("sandboxes/sb1")["updatedAt"] == made["updatedAt"]
 
 
-def test_a_wish_that_is_legal_and_probably_not_meant_is_warned_of(db):
+def test_unused_param_is_a_warning(db):
     odd = wishes.empty(resources=[{"name": "mydb", "plugin": "db", "params": {"sise": "small"}}])
     (warning,) = db.put("sandboxes/sb1", odd)["warnings"]
     assert "sise" in warning
@@ -290,7 +290,7 @@ def test_a_sandbox_that_never_was_is_not_found(client):
 
 
 @pytest.mark.parametrize("force", ["True", "true", "TRUE", "1"])
-def test_force_gives_the_cleanup_up_and_records_who_did(db, host, force):
+def test_forced_delete_records_the_caller(db, host, force):
     db.put("sandboxes/sb1", wishes.sandbox())
     uid = uid_of(host)
     answer = db.call("DELETE", f"sandboxes/sb1?force={force}", headers={"User-Agent": "signadot-cli:1.7\x85"})
@@ -340,7 +340,7 @@ def test_abandoning_sandbox_that_its_host_closed_is_accepted(db, host):
     assert host.given_up[uid].message == "dropped by hand"
 
 
-def test_who_gives_the_cleanup_up_first_is_recorded(db, host):
+def test_first_abandon_request_is_recorded(db, host):
     """The host has not heard of it yet: whoever comes second finds it given up, and says nothing new."""
     db.put("sandboxes/sb1", wishes.sandbox())
     uid = uid_of(host)
@@ -382,7 +382,7 @@ def test_suggested_plugin_is_accepted_in_its_place(db, named):
     db.put("sandboxes/sb1", wish)
 
 
-def test_a_lease_is_taken_also_where_another_server_changes_the_sandbox_meanwhile(client, host, monkeypatch):
+def test_lease_renewal_is_retried_after_a_conflict(client, host, monkeypatch):
     """`dayfly with` takes 409 for the end of what it keeps."""
     client.put("sandboxes/sb1", {**wishes.empty(), "lease": {"seconds": 30}})
     times, save = [], run_records.save

@@ -60,7 +60,7 @@ async def test_new_files_are_shown_to_new_connections(certificate, context, tmp_
 
 
 @pytest.mark.parametrize("spoil", ["missing", "half", "another's key"])
-async def test_what_is_of_no_use_leaves_the_old_one(certificate, context, tmp_path, spoil, caplog):
+async def test_unusable_renewed_certificate_keeps_the_old_one(certificate, context, tmp_path, spoil, caplog):
     kept = tmp_path / "kept.crt"
     kept.write_bytes((tmp_path / "tls.crt").read_bytes())
     renewal = Renewal(context, certificate)
@@ -81,7 +81,7 @@ async def test_what_is_of_no_use_leaves_the_old_one(certificate, context, tmp_pa
     assert await shown(context, certificate.chain)
 
 
-async def test_it_looks_by_itself(certificate, context, tmp_path, monkeypatch):
+async def test_renewed_certificate_is_loaded_in_the_background(certificate, context, tmp_path, monkeypatch):
     monkeypatch.setattr(tls, "LOOK_S", 0)
     task = asyncio.create_task(Renewal(context, certificate).run())
     await asyncio.sleep(0)

@@ -11,7 +11,7 @@ LOCAL = [{"name": "l", "from": {"kind": "Deployment", "namespace": "shop", "name
 SAID = 'Not supported here: spec.local (it needs a host that routes: restart this server with dayfly up --routing) and spec.endpoints[0] (no fork answers for "web.shop.svc").'
 
 
-def test_it_is_said_in_every_answer_for_as_long_as_it_holds(client, host):
+def test_unserved_fields_are_reported_while_they_remain(client, host):
     endpoints = [{"name": "e", "host": "web.shop.svc", "port": 80, "protocol": "http"}]
     client.put("sandboxes/sb1", wishes.empty(local=LOCAL, endpoints=endpoints))
     uid = uid_of(host)

@@ -75,7 +75,7 @@ def test_the_file_is_its_owners_alone(tmp_path):
         assert len(list(tmp_path.iterdir())) > 1
 
 
-def test_a_failed_retry_leaves_the_values_that_an_earlier_one_told(ledger):
+def test_failed_retry_keeps_earlier_output_values(ledger):
     attempt(ledger, 1, "failed", "one", "two")
     attempt(ledger, 2, "failed", "one")
     assert ledger.values("run-1") == {(NAME, "one"): b"db/make#2.one", (NAME, "two"): b"db/make#1.two"}

@@ -39,7 +39,7 @@ class TestKinds:
             ("{apiVersion: signadot.com/v1, name: a, spec: {create: []}}", "ResourcePlugin"),
         ],
     )
-    def test_told_by_kind_or_shape(self, source, kind):
+    def test_kind_is_recognised_by_field_or_shape(self, source, kind):
         assert documents.classify(text.parse_one(source, file="x")) == kind
 
     @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ class TestKinds:
             ("kind: Sandbox\nname: a\n§spec: [x]", "spec", "must be a mapping, not a list"),
         ],
     )
-    def test_not_told(self, source, path, word):
+    def test_unrecognisable_document_is_refused(self, source, path, word):
         error = refusal(source)
         assert error.path == path
         assert word in error.problem
@@ -73,7 +73,7 @@ class TestKinds:
     def test_the_name_may_stand_in_metadata(self):
         assert load("{kind: Sandbox, metadata: {name: s}, spec: {cluster: c}}") == load("{name: s, spec: {cluster: c}}")
 
-    def test_what_the_originals_client_passes_over_is_passed_over(self):
+    def test_fields_the_original_client_ignores_are_ignored(self):
         extras = {
             "apiVersion": "signadot.com/v1",
             "kind": "X",
@@ -85,7 +85,7 @@ class TestKinds:
         assert load(json.dumps({**extras, **PLUGIN})) == load(json.dumps(PLUGIN))
         assert documents.from_wire({**extras, **SANDBOX}, "Sandbox") == load(json.dumps(SANDBOX))
 
-    def test_what_the_api_answered_can_be_applied_again(self):
+    def test_api_answer_can_be_applied_again(self):
         answer = SANDBOX | {"routingKey": "k", "status": {"ready": True}, "createdAt": "2026-01-02T03:04:05Z"}
         assert load(text.dump(answer)) == load(text.dump(SANDBOX))
 

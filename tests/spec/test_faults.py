@@ -22,7 +22,7 @@ def starts(source, *wanted):
         assert each.startswith(start), found
 
 
-def test_what_the_rules_refuse():
+def test_plugin_rule_violations_are_reported_with_lines():
     starts(
         """\
 name: p
@@ -68,7 +68,7 @@ spec:
     )
 
 
-def test_what_the_decoder_refuses_without_what_follows_from_it():
+def test_decoding_errors_are_reported_without_consequences():
     """A field under another name is not also missing, nor is a list of the wrong kind also empty."""
     starts(
         """\
@@ -96,7 +96,7 @@ spec:
     )
 
 
-def test_of_a_sandbox_too():
+def test_sandbox_errors_are_reported_with_lines():
     starts(
         """\
 name: 1x
@@ -137,7 +137,7 @@ def test_a_way_that_was_written_is_read_again(keys):
 
 
 @pytest.mark.parametrize("text", ["", "no way", "spec.", "spec..a", "the cluster cannot run this", "a[", "a[x]", "a]"])
-def test_what_is_no_way_is_read_as_none(text):
+def test_invalid_path_is_read_as_empty(text):
     assert parse_path(text) == ()
 
 
@@ -160,7 +160,7 @@ spec:
     )
 
 
-def test_what_may_stand_in_a_param_is_said_whatever_the_param_is_called():
+def test_param_value_error_ignores_the_param_name():
     starts(
         """\
 name: s

@@ -23,7 +23,7 @@ def test_the_spelling_is_the_documented_one():
 
 @pytest.mark.slow
 @given(keys, records)
-def test_what_was_encoded_is_decoded(kind, content):
+def test_encoded_frame_is_decoded(kind, content):
     assert decode(kind, encode(kind, content)) == content
 
 
@@ -72,7 +72,7 @@ def test_noise_is_refused_with_an_offset_inside_it(noise):
         pytest.param(sealed(b"dayfly-order 1\n1\n").replace(b"end 64", b"end 63"), 87, id="short digest"),
     ],
 )
-def test_the_error_tells_the_place(document, offset):
+def test_frame_error_states_its_offset(document, offset):
     with pytest.raises(FrameError) as caught:
         decode("dayfly-order", document)
     assert caught.value.offset == offset

@@ -98,7 +98,7 @@ def test_each_answer_is_gos(in_go):
         ("", [""], ["a"]),
     ],
 )
-def test_what_a_pattern_takes(pattern, takes, leaves):
+def test_pattern_matches_as_documented(pattern, takes, leaves):
     made = Glob(pattern)
     assert [value for value in takes + leaves if made.takes(value)] == takes
 

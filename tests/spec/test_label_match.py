@@ -20,7 +20,7 @@ DRAFT = {"label": {"key": "draft", "value": "yes"}}
         ({"label": {"key": "team*", "value": "*"}}, []),  # a key is no pattern
     ],
 )
-def test_who_is_taken(match, takes):
+def test_match_selects_by_labels(match, takes):
     labels = [{"team": "pay"}, {"team": "payments", "draft": "yes"}, {"draft": "yes"}, {}, {"team": "p"}]
     found = label_match.parse(match)
     assert [index for index, each in enumerate(labels) if found.takes(each)] == takes
@@ -49,7 +49,7 @@ def nested(depth):
         (nested(16), "match" + ".any[0]" * 16, "is nested more than 16 deep"),
     ],
 )
-def test_what_is_refused(match, path, sentence):
+def test_invalid_match_is_refused(match, path, sentence):
     with pytest.raises(SpecError) as caught:
         label_match.parse(match, ("match",))
     assert caught.value.path == path

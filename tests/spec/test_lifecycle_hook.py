@@ -229,7 +229,7 @@ def test_refused(source: str, path: str, word: str):
     assert word in error.problem
 
 
-def test_every_fault_is_told_at_once():
+def test_all_hook_errors_are_reported_together():
     body = HOOK.replace("backup", "Backup") + "  hold: {path: /status/a, value: 1}\n  stopped: {contract: true}\n"
     with pytest.raises(SpecError) as caught:
         load(body.replace("kind: Machine", "kind: Machine, namespaces: [Shop]"))
@@ -340,7 +340,7 @@ def selector(**more) -> Selector:
         *((selector(), own, {}, False) for own in lifecycle_hook.OWN_NAMESPACES),
     ],
 )
-def test_whom_a_selector_means(meant: Selector, namespace: str, labels: dict[str, str], takes: bool):
+def test_selector_matches_namespace_and_labels(meant: Selector, namespace: str, labels: dict[str, str], takes: bool):
     assert meant.takes(namespace, labels) is takes
 
 
@@ -372,7 +372,7 @@ def test_kinds_that_hooks_may_go_with(version: str, name: str):
     assert load(kind(version, name).replace("§", "")).spec.selector.kind == name
 
 
-def test_a_kind_of_the_table_is_either_a_target_or_refused_with_a_reason_that_fits():
+def test_refused_object_kind_is_no_hook_target():
     """Nothing that hands out rights or credentials, changes admission or is Dayfly's slips through the exceptions."""
     never = {"it gives rights", "it hands out a token or a certificate", "it decides what the cluster admits"}
     for group, name in object_kinds.refused():
@@ -395,7 +395,7 @@ def test_a_kind_of_the_table_is_either_a_target_or_refused_with_a_reason_that_fi
         ),
     ],
 )
-def test_what_only_a_lifecycle_hook_has(body: str, path: str):
+def test_hook_only_fields_are_refused_elsewhere(body: str, path: str):
     error = refusal(body)
     assert error.path == path
     assert "unknown field" in error.problem

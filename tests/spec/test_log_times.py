@@ -20,7 +20,7 @@ def read(offset: int, limit: int) -> bytes:
     ("begin", "end", "found"),
     [(0, 4, ()), (0, 5, ENTRIES[:1]), (0, 19, ENTRIES), (5, 11, ENTRIES[:1]), (5, 12, ENTRIES), (11, 19, ENTRIES[1:])],
 )
-def test_of_a_piece_those_entries_are_told_that_speak_of_it(begin, end, found):
+def test_entries_within_a_range_are_returned(begin, end, found):
     assert log_times.within(ENTRIES, begin, end) == tuple(found)
 
 
@@ -33,7 +33,7 @@ def test_of_a_piece_those_entries_are_told_that_speak_of_it(begin, end, found):
         [(0, 5), (2, 1 << 60)],
     ],
 )
-def test_what_is_no_entry_is_left_out(entries):
+def test_invalid_time_entries_are_dropped(entries):
     """A step may write where they lie."""
     assert log_times.within(entries, 0, 9) == ((0, 5),)
     assert log_times.paired(log_times.flat(entries)) == ()
@@ -58,11 +58,11 @@ def test_the_first_line_since_a_time(ms, at):
     assert log_times.since(ENTRIES, ms, len(LOG), read) == at
 
 
-def test_since_a_time_at_which_a_line_began_it_begins_with_that_line():
+def test_since_starts_with_the_line_of_that_time():
     assert log_times.since([(0, 5), (8, 9)], 6, len(LOG), read) == 8
 
 
-def test_of_a_log_without_times_all_is_shown():
+def test_log_without_times_is_shown_whole():
     assert log_times.since([], 5, len(LOG), read) == 0
 
 
@@ -116,7 +116,7 @@ def test_a_line_as_long_as_its_log_is_put_together_once():
     assert Counted.copied == 0
 
 
-def test_of_too_many_entries_the_nearest_to_each_other_become_one():
+def test_too_many_time_entries_are_thinned_evenly():
     entries = [(number * 50, 1_000 + number * 15) for number in range(1_000)]
     few = log_times.spread(entries, 100)
     assert 30 < len(few) <= 100

@@ -86,7 +86,7 @@ def test_output_keys_that_address_no_output(key):
         names.check_output_key(key)
 
 
-def test_the_second_of_two_equal_names_is_blamed_and_the_first_named():
+def test_second_duplicate_name_is_reported_with_the_first():
     with pytest.raises(SpecError) as caught:
         names.check_unique("the step", [("a", ("s", 0)), ("b", ("s", 1)), ("a", ("s", 2))])
     assert caught.value.path == "s[2]"

@@ -8,14 +8,14 @@ from dayfly.spec.scalars.numbers import MOST_PORT, port, whole
 
 
 @given(st.integers(0, 1 << 70), st.integers(0, 1 << 64))
-def test_what_is_written_is_read_as_far_as_it_may_go(number, most):
+def test_number_up_to_the_limit_is_read(number, most):
     assert whole(str(number), most) == (number if number <= most else None)
 
 
 @pytest.mark.parametrize(
     "text", ["", "-1", "+1", "1.0", " 1", "1 ", "0x1", "1_0", "²", "\N{ARABIC-INDIC DIGIT ONE}", "1" * 5_000, "x"]
 )
-def test_what_is_none(text):
+def test_text_that_is_no_number_is_rejected(text):
     assert whole(text, 1 << 63) is None
 
 

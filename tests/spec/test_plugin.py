@@ -342,7 +342,7 @@ def test_an_overlay_that_does_not(text, runner):
         ({"as": {"env": "X", "path": "/x"}}, "X", "/x"),
     ],
 )
-def test_where_an_input_appears(given, env, path):
+def test_input_has_a_variable_or_a_path(given, env, path):
     wanted = {"name": "db-name", "valueFromSandbox": True, **given}
     body = {"name": "p", "spec": {"create": [{"name": "a", "script": "#!/bin/sh", "inputs": [wanted]}]}}
     found = documents.from_wire(body, "ResourcePlugin").spec.create[0].inputs[0]
@@ -484,7 +484,7 @@ def test_null_absent_and_empty_are_alike():
     assert others == [first, first]
 
 
-def test_what_one_step_says_of_a_param_holds_for_all():
+def test_param_attributes_of_any_step_apply_to_all():
     found = load("""\
 name: p
 spec:

@@ -45,7 +45,7 @@ def test_a_way_leads_to_its_field(path: str, struct: type | None, field: str | N
     assert (last.name if last else None) == field
 
 
-def test_a_wrong_way_says_what_there_is_instead():
+def test_unknown_field_path_lists_the_alternatives():
     with pytest.raises(KeyError) as fault:
         reference.find("sandbox.ttl.length")
     assert fault.value.args == ("length", ("duration", "offsetFrom"))
@@ -57,7 +57,7 @@ def test_a_wrong_way_says_what_there_is_instead():
     assert fault.value.args == ("seconds", ())
 
 
-def test_what_is_required_and_what_is_usual_is_said():
+def test_reference_states_required_and_default():
     fields = {field.name: field for field in reference.fields(sandbox.Ttl)}
     assert fields["duration"].required
     assert not fields["duration"].default
@@ -103,14 +103,14 @@ def test_the_example_of_a_file_keeps_every_rule(word: str):
         documents.load(template.expand(whole, {}, lambda _: b"#!/bin/sh\n"))
 
 
-def test_what_may_change_is_told():
+def test_reference_states_mutability():
     told = {field.name for field in reference.fields(sandbox.SandboxSpec) if field.changes == "yes"}
     assert {"labels", "defaultRouteGroup", "local"} <= told
     assert not {"cluster", "resources", "virtual"} & told
     assert {field.changes for field in reference.fields(Retry)} == {""}
 
 
-def test_what_an_object_of_a_cluster_has_none_of_is_refused():
+def test_input_fields_without_meaning_in_hooks_are_refused():
     written = {"valueFromSandbox": True, "required": True, "default": "x", "secret": True}
     written["valueFrom"] = {"resource": {"name": "db", "outputKey": "make.url"}}
     assert set(written) == REFUSED["HookInput"]

@@ -20,7 +20,7 @@ def load(written):
 @pytest.mark.parametrize(
     "head", ["name: pay\n", "kind: RouteGroup\napiVersion: dayfly.dev/v1alpha1\nmetadata: {name: pay}\n"]
 )
-def test_it_is_told_by_its_match_or_its_kind(head):
+def test_route_group_is_recognised_by_match_or_kind(head):
     group = load(head + "spec:\n" + MATCH + "  cluster: c\n  ttl: {duration: 1h, offsetFrom: ''}\n")
     assert isinstance(group, RouteGroup)
     assert (group.name, group.spec.cluster, group.spec.ttl.offset_from) == ("pay", "c", "noMatchedSandboxes")
@@ -54,7 +54,7 @@ def test_it_is_told_by_its_match_or_its_kind(head):
         ("  hooks: {preStop: [{name: a}]}\n", "spec.hooks.preStop[0]", "script"),
     ],
 )
-def test_what_is_refused(more, path, sentence):
+def test_invalid_route_group_is_refused(more, path, sentence):
     with pytest.raises(SpecError) as caught:
         load(HEAD + more)
     assert caught.value.path == path
@@ -66,7 +66,7 @@ def test_a_bad_pattern_is_said_with_its_line():
         load(HEAD.replace("pay*", "'[pay'"))
 
 
-def test_what_yaml_takes_for_a_truth_is_to_be_quoted():
+def test_unquoted_yaml_boolean_is_refused():
     with pytest.raises(SpecError, match='"yes" is a boolean in YAML; write "yes" in quotes'):
         load(HEAD.replace("pay*", "yes"))
 

@@ -71,14 +71,14 @@ def test_a_parameter_of_the_query():
     assert keys_of([], f"/a?sd-key={KEY}") == frozenset()
 
 
-def test_the_first_route_of_which_a_request_carries_a_key():
+def test_first_route_with_a_carried_key_wins():
     routes = [((KEY, "group"), "older"), ((OTHER, "group"), "younger")]
     assert first(routes, frozenset({OTHER, "unknown"})) == "younger"
     assert first(routes, frozenset({"group"})) == first(routes, frozenset({KEY, OTHER})) == "older"
     assert first(routes, frozenset({"unknown"})) is None
 
 
-def test_what_is_sent_is_recognised():
+def test_injected_header_is_recognised():
     for header in injected(KEY):
         assert keys_of([header]) == {KEY}
 
@@ -106,7 +106,7 @@ values = st.lists(bits, max_size=12).map("".join)
 
 
 @given(values, st.lists(st.sampled_from(["a", "b1", "ab1"]), min_size=1, unique=True))
-def test_patterns_say_what_the_meaning_says(value, wanted):
+def test_patterns_agree_with_the_parser(value, wanted):
     def means(name):
         return not keys_of([(name, value)], forms=FORMS).isdisjoint(wanted)
 

@@ -468,7 +468,7 @@ def test_all_that_can_be_said():
     assert found.spec.hooks.pre_start[0].inputs[0].value == ""
 
 
-def test_what_was_put_is_what_is_got():
+def test_sandbox_survives_an_export_and_import():
     found = load(FULL, name="s1", cluster="c1", namespace="shop")
     wire = documents.export(found)
     assert documents.from_wire(wire, "Sandbox") == found

@@ -81,7 +81,7 @@ def refusal(source, **variables):
         ("'@{x}'", "X"),
     ],
 )
-def test_what_becomes_of_a_document(source, result):
+def test_template_document_expands_as_specified(source, result):
     variables = {"x": "X", "n": "12", "m": "k: [on]", "empty": "", "self": "@{self}", "d.o-t_1": "D", "unused": "u"}
     assert expand(source, **variables) == result
 
@@ -158,7 +158,7 @@ def test_an_expanded_document_still_knows_places_and_spellings():
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
-def test_what_is_put_in_is_never_looked_at_again(value):
+def test_expanded_value_is_not_expanded_again(value):
     assert expand("a: '@{x}'\nb: '<@{x}>'", x=value) == {"a": value, "b": f"<{value}>"}
 
 
@@ -225,7 +225,7 @@ class TestPorts:
         assert self.ports(source) == {"params": {"port": "5432"}, "labels": {"port": "http"}}
 
     @pytest.mark.parametrize("where", ["resources: [{spec: {create: [%s]}}]", "hooks: {preStart: [%s]}"])
-    def test_what_a_step_sends_or_makes_is_the_users_own(self, where):
+    def test_port_numbers_in_user_content_stay_strings(self, where):
         step = "{webhook: {query: {port: any}, body: {port: '5432'}}, object: {manifest: {stringData: {port: '80'}}}}"
         source = f"spec: {{{where % step}, endpoints: [{{port: '80'}}]}}"
         expected = text.parse_one(source.replace("[{port: '80'}]", "[{port: 80}]"), file="x.yaml").data

@@ -115,20 +115,20 @@ class TestWords:
         assert read(f"[{word}]" if word != "-" else "- '-'") == [word]
 
     @pytest.mark.parametrize("source", ["- 'on'", '- "on"', "- !!str on", "- |-\n  on", "- >-\n  on", "- ! on"])
-    def test_what_is_quoted_is_a_string(self, source):
+    def test_quoted_word_is_a_string(self, source):
         assert read(source) == ["on"]
 
     @pytest.mark.parametrize("word", [".inf", "-.inf", ".NaN", "1e999", "9" * 400])
-    def test_what_json_cannot_say_is_refused(self, word):
+    def test_number_json_cannot_express_is_refused(self, word):
         assert refusal(f"a:\n- {word}").path == "a[0]"
 
-    def test_the_spelling_of_words_that_became_something_else_is_kept(self):
+    def test_spelling_of_converted_words_is_kept(self):
         document = text.parse_one("a: on\nb: [0x10, x, '1']\nc:\n", file="x.yaml")
         assert document.spelled == {("a",): "on", ("b", 0): "0x10"}
 
 
 class TestPlaces:
-    def test_an_entry_is_where_its_key_is_and_an_item_where_it_begins(self):
+    def test_mark_is_at_the_key_or_the_first_column_of_an_item(self):
         document = text.parse_one("a:\n  - b: 1\n    c: {d: |\n      x}\n".replace("|\n      x", "x"), file="x.yaml")
         assert document.marks == {
             (): (1, 1),
@@ -144,7 +144,7 @@ class TestPlaces:
         assert str(document.error("wrong", ("a", "c", 0))) == "x.yaml:1:1: a.c[0]: wrong"
         assert (document.error("wrong").line, document.error("wrong").column) == (1, 1)
 
-    def test_a_place_nobody_marked_is_the_file(self):
+    def test_unmarked_path_is_located_by_file_only(self):
         document = text.ParsedDocument(data={}, marks={}, spelled={}, file="x.yaml")
         assert str(document.error("wrong", ("a",))) == "x.yaml: a: wrong"
 
@@ -181,7 +181,7 @@ def test_refused_with_its_place(source):
     assert (error.line, error.column) == (line, column), str(error)
 
 
-def test_hints_tell_what_to_write():
+def test_error_hints_at_the_correction():
     assert 'write "on" in quotes' in refusal("x: {on: 1}").problem
     assert "spaces" in refusal("a:\n\t- b").problem
     assert "line 1" in refusal("a: 1\na: 2").problem
@@ -216,7 +216,7 @@ class TestJson:
     @example(["\x7f"])
     @example(["\x85", "\u2028", "\u2029", "\ufeff", "\ue000", "\uffff", "\U0001f600", "\ud7ff", "\r", "\n ", " \t\n"])
     @given(JSON)
-    def test_what_json_says_is_what_is_read(self, value):
+    def test_json_is_read_unchanged(self, value):
         assert same(read(json.dumps([value])), [value])
 
     @example(["\x85", "\u2028"])
@@ -252,7 +252,7 @@ class TestDump:
     )
     @example([1e22, 1e-7, -0.5, 2**64 - 1, True, None, [], {}])
     @given(JSON)
-    def test_what_is_written_is_what_is_read(self, value):
+    def test_dumped_value_is_read_unchanged(self, value):
         assert same(read(text.dump([value])), [value])
 
     def test_scripts_are_blocks_and_equal_values_are_written_twice(self):
@@ -305,7 +305,7 @@ def test_bombs_end_soon(source):
     [("a: '" + "''" * 500_000 + "'", 1), ("a: 1" + "_" * 1_000_000 + "x", 1), ("#\n" * 500_000, 0)],
     ids=["quotes", "underscores", "comments"],
 )
-def test_what_is_long_and_legal_is_read_soon(source, documents):
+def test_long_legal_document_is_parsed_fast(source, documents):
     started = time.process_time()
     assert len(text.parse(source, file="x.yaml")) == documents
     assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine

@@ -19,7 +19,7 @@ def test_a_tenth_of_a_life_or_ten_minutes(life, before):
     assert ttl.warns_at(1_000, 1_000 + life) == 1_000 + life - before
 
 
-def test_what_never_ends_warns_of_nothing():
+def test_endless_ttl_has_no_warning():
     assert ttl.warns_at(1_000, 0) == 0
 
 
@@ -30,7 +30,7 @@ def test_no_extension_ends_too_soon_or_a_minute_late(begin, life):
     assert end - begin - life < MINUTE or end == begin + MINUTE
 
 
-def test_nobody_lives_for_ever():
+def test_ttl_beyond_the_limit_is_refused():
     with pytest.raises(SpecError, match="is too far away"):
         ttl.lasting(0, (2**32) * MINUTE)
 
@@ -44,6 +44,6 @@ def test_nobody_lives_for_ever():
         ("noMatchedSandboxes", 0, 0),
     ],
 )
-def test_from_what_a_groups_life_counts(offset, unmatched, until):
+def test_group_ttl_counts_from_its_offset(offset, unmatched, until):
     made = GroupTtl(duration="1h", offset_from=offset)
     assert made.until(born=100_000, updated=200_000, unmatched=unmatched) == until

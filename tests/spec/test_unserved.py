@@ -12,7 +12,7 @@ def target(host):
 
 
 @pytest.mark.parametrize("field", ["local", "virtual", "middleware", "routing"])
-def test_what_no_host_carries_out(field):
+def test_field_no_host_supports_is_reported(field):
     [said] = unserved({"cluster": "c", field: [{"name": "x"}]}, by_name=True)
     assert said.startswith(f"spec.{field} (")
     assert unserved({"cluster": "c", field: []}, by_name=True) == ()
@@ -58,7 +58,7 @@ def test_nothing_is_taken_for_granted(spec):
     assert unserved(spec, by_name=True) == ()
 
 
-def test_where_a_host_routes_only_what_carries_no_key_or_lies_elsewhere_is_in_vain():
+def test_endpoint_a_routing_host_cannot_serve_is_reported():
     targets = {"a": "http://x.y.svc:1", "b": "tcp://x.y.svc:1"}
     endpoints = [{"name": name, "target": target} for name, target in targets.items()]
     elsewhere = {"name": "c", "target": "grpc://x.y.svc:1", "cluster": "west"}

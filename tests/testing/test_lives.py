@@ -65,7 +65,7 @@ def test_each_step_is_harmed_in_each_way():
     ]
 
 
-def test_what_is_expected_of_a_step_depends_on_what_it_says_of_itself():
+def test_expected_end_depends_on_the_step_declaration():
     ends = {life.name: life.ends for life in lives(TWO, {"root": "/x"}, "/journal", {})}
     assert ends["make is killed at its end"] is DeleteAt.FAILED
     assert ends["two is killed at its end"] is DeleteAt.READY
@@ -79,7 +79,7 @@ def test_each_life_is_a_plugin_that_can_be_played():
         assert not life.spec.census
 
 
-def test_a_webhook_is_harmed_on_its_way_and_without_one_left_as_it_is():
+def test_webhook_fault_needs_a_proxy():
     written = plugin()
     make = {"name": "make", "webhook": {"method": "POST", "url": "https://hooks.example.com/v1"}}
     written["create"] = [make]
@@ -99,7 +99,7 @@ def test_a_webhook_is_harmed_on_its_way_and_without_one_left_as_it_is():
     assert plain[0].spec.create[0] == spec(written).create[0]
 
 
-def test_only_what_may_come_twice_does(tmp_path: Path):
+def test_only_an_idempotent_request_is_sent_twice(tmp_path: Path):
     twice = "the request of make comes twice"
     written = plugin()
     for retry in ({}, AGAIN):
@@ -144,9 +144,7 @@ def test_a_script_that_is_noted_does_and_says_the_same(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("moment", "done"), [(Moment.START, []), (Moment.MIDDLE, ["1"]), (Moment.END, ["1", "2"])])
-def test_a_first_attempt_is_killed_at_its_moment_and_a_second_one_never(
-    tmp_path: Path, moment: Moment, done: list[str]
-):
+def test_first_attempt_is_killed_and_second_is_not(tmp_path: Path, moment: Moment, done: list[str]):
     made = tmp_path / "made"
     script = f"#!/bin/sh\necho 1 >>'{made}'\nsleep 1\necho 2 >>'{made}'\n"
     wrapped = killed(script, "make", str(tmp_path / "journal"), moment, 0.4)
@@ -163,7 +161,7 @@ def test_work_that_is_done_is_not_believed_the_first_time(tmp_path: Path):
 
 
 @pytest.mark.parametrize("working", [False, True])
-def test_who_is_to_be_deleted_meanwhile_says_so_and_waits(tmp_path: Path, working: bool):
+def test_step_deleted_while_waiting_has_reported_it(tmp_path: Path, working: bool):
     script, journal = f"#!/bin/sh\ntouch '{tmp_path}/made'\n", tmp_path / "journal"
     path = tmp_path / "wrapped"
     path.write_text(at_work(script, "make", str(journal), 0.1) if working else held(script, "make", str(journal)))
@@ -195,17 +193,17 @@ GONE = Played(reached="ready", left=(), there=("x",), begun={"make": 1})
         (GONE._replace(there=None, left=None), None),
     ],
 )
-def test_the_worst_of_a_life_is_told(played: Played, fault: Fault | None):
+def test_worst_fault_of_a_scenario_is_reported(played: Played, fault: Fault | None):
     found = judge(first(TWO, {}, "/journal"), played, TWO)
     assert (found.fault if found else None) == fault
 
 
-def test_who_says_that_a_step_can_be_repeated_is_held_to_it():
+def test_step_declared_idempotent_must_be_repeatable():
     life = next(life for life in lives(TWO, {}, "/journal", {}) if life.name == "two is killed at its end")
     assert judge(life, GONE._replace(reached="failed"), TWO).fault is Fault.NOT_REPEATABLE
 
 
-def test_of_two_at_once_each_step_begins_twice():
+def test_two_sandboxes_start_each_step_twice():
     life = next(life for life in lives(TWO, {}, "/journal", {}) if life.twin)
     assert judge(life, GONE._replace(begun={"make": 2}), TWO) is None
     assert judge(life, GONE._replace(begun={"make": 3}), TWO).fault is Fault.TWICE
@@ -217,7 +215,7 @@ def told() -> list[LifeResult]:
     return [LifeResult("it is created", 0.25, None), LifeResult(life.name, 1.0, judge(life, bad, TWO))]
 
 
-def test_people_read_a_line_each_and_what_to_do():
+def test_report_has_a_line_and_advice_for_each_scenario():
     well, wrong = map(as_line, told())
     assert well == "ok            it is created"
     lines = wrong.splitlines()
@@ -244,7 +242,7 @@ def test_programs_read_the_same():
     assert "\x1b" not in failure.text
 
 
-def test_what_a_census_prints_in_colour_is_xml_all_the_same():
+def test_control_characters_are_replaced_in_junit():
     """It stands in a sentence, and that in an attribute."""
     found = LifeFinding(Fault.LEFT, "there is still \x1b[34mbox", "Remove it.")
     tolds = [LifeResult("x is killed", 1, found), LifeResult("its node is lost", 0, None, "the server says \x00")]

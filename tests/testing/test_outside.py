@@ -42,14 +42,14 @@ def test_each_step_is_met_at_each_moment_and_stays_there():
     assert [(life.ends, life.pod) for life in deleted] == [(DeleteAt.WAITS, False)] * 3
 
 
-def test_where_pods_cannot_be_deleted_scripts_end_themselves_and_that_is_told():
+def test_scripts_kill_themselves_if_pods_cannot_be_deleted():
     lives = played(PLAIN, lacking=Lacking("you may not"))
     refused = [each for each in lives.values() if isinstance(each, NotPlayed) and each.why == "you may not"]
     assert len(refused) == 6
     assert {"make is killed at its start", "remove is killed at its end"} <= {*lives}
 
 
-def test_what_is_the_same_everywhere_is_played_here_too():
+def test_common_scenarios_are_also_played_in_a_cluster():
     assert {
         "what make has made is never told",
         "remove does its work and has to do it again",
@@ -58,7 +58,7 @@ def test_what_is_the_same_everywhere_is_played_here_too():
     } <= {*played(PLAIN)}
 
 
-def test_what_is_no_script_is_met_as_far_as_it_lasts():
+def test_step_without_script_is_interrupted_while_it_lasts():
     written = plugin(also=(WEBHOOK,))
     short, long = played(spec(written)), played(spec(written), took={"call": 10.0})
     assert not isinstance(short["the pod of call is deleted at its start"], NotPlayed)
@@ -73,7 +73,7 @@ def test_an_object_has_no_pod():
     assert lives["it is deleted while thing is at its start"].ends is DeleteAt.WAITS
 
 
-def test_somebody_lays_hand_on_an_object():
+def test_object_is_edited_and_deleted_if_permitted():
     written = spec(plugin(also=(OBJECT,)))
     lives = played(written)
     edited, deleted = (lives[f"what thing has made is {hand} by somebody"] for hand in Hand)
@@ -82,7 +82,7 @@ def test_somebody_lays_hand_on_an_object():
     assert refused["what thing has made is edited by somebody"].why == "you may not patch configmaps"
 
 
-def test_what_needs_the_node_is_named():
+def test_scenario_that_needs_the_node_is_listed():
     lives = played(PLAIN)
     assert lives["the node of make is lost"] == NotPlayed("the node of make is lost", "it needs power over the node")
 
@@ -131,7 +131,7 @@ def until(check: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_census_elsewhere_is_told_of_what_it_looks_for(tmp_path: Path):
+def test_census_in_a_cluster_receives_its_variables(tmp_path: Path):
     script = '#!/bin/sh\necho "$DAYFLY_RESOURCE_ID"\nprintf "a  b"\necho warned >&2\nexit "$CODE"\n'
     told = [("DAYFLY_RESOURCE_ID", "it's id"), ("CODE", "0")]
     said = run(listing(script, told), tmp_path)
@@ -148,6 +148,6 @@ def test_a_log_without_its_last_line_is_no_empty_list(cut: str):
 
 
 @pytest.mark.parametrize("end", ["50%\r100%", "a\x0bb", "a\x0cb", "a\x85b", "a\u2028b"])
-def test_a_census_that_shows_its_progress_is_heard_to_its_end(end: str):
+def test_census_output_is_read_to_its_exit_code(end: str):
     assert listed(f"box one\r\n\n0 {end}\n") == (("box one",), "")
     assert listed(f"box one\n\n4 {end}\n")[1] == f"ends with exit code 4: {end}"

@@ -99,7 +99,7 @@ def _names(host, port):
     return [(family, address) for family, _, _, _, address in found]
 
 
-def test_no_way_of_writing_an_address_leads_to_one_that_is_not_everybodys(tmp_path, no_connection):
+def test_no_spelling_of_an_address_reaches_a_private_one(tmp_path, no_connection):
     assert len(set(URLS)) >= 200
     passed = []
     for url in URLS:
@@ -120,7 +120,7 @@ def test_no_way_of_writing_an_address_leads_to_one_that_is_not_everybodys(tmp_pa
     assert all(url.startswith(("https://", "http://127.0.0.1/")) for url in passed), passed
 
 
-def test_each_connection_goes_to_an_address_that_was_judged_and_all_its_addresses_are_judged(tmp_path, no_connection):
+def test_every_resolved_address_is_checked_at_each_connection(tmp_path, no_connection):
     told = []
     answers = [["93.184.216.34"], ["127.0.0.1"]]
 
@@ -138,7 +138,7 @@ def test_each_connection_goes_to_an_address_that_was_judged_and_all_its_addresse
     assert no_connection == []
 
 
-def test_nothing_is_sent_in_the_clear_but_to_whom_an_administrator_allows(tmp_path, no_connection):
+def test_plain_http_is_refused_without_permission(tmp_path, no_connection):
     def public(_host, port):
         return [(socket.AF_INET, ("93.184.216.34", port))]
 
@@ -147,7 +147,7 @@ def test_nothing_is_sent_in_the_clear_but_to_whom_an_administrator_allows(tmp_pa
     assert "--allow-webhook api.example:80" in sent.log
 
 
-def test_what_an_administrator_allows_is_that_host_at_that_port_alone(tmp_path):
+def test_permission_covers_only_that_host_and_port(tmp_path):
     with Server(lambda *_: answer(200)) as server:
         assert send(tmp_path, unit(server.url)).reason == "AddressRefused"
         assert send(tmp_path, unit(server.url), allowed=["127.0.0.1:1"]).reason == "AddressRefused"
@@ -157,7 +157,7 @@ def test_what_an_administrator_allows_is_that_host_at_that_port_alone(tmp_path):
 
 
 @pytest.mark.parametrize("public", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
-def test_what_is_everybodys_may_be_sent_to(public):
+def test_public_address_is_allowed(public):
     assert address_policy.refusal(public) == ""
 
 
@@ -185,7 +185,7 @@ def test_why_an_address_is_refused(address, said):
     ("fault", "said"),
     [(OSError(111, "Connection refused"), "connection refused"), (TimeoutError("timed out"), "timed out")],
 )
-def test_why_nobody_could_be_connected_to_is_said(tmp_path, monkeypatch, fault, said):
+def test_connection_error_is_reported(tmp_path, monkeypatch, fault, said):
     """Not every fault has the system's words."""
 
     def connect(*_):

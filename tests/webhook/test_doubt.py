@@ -33,7 +33,7 @@ def judged(fact, *, made=None, record=CLAIMED, now=OVER - 1, name="db/make"):
 @pytest.mark.parametrize(
     "reason", [Reason.SIGNAL, Reason.EXIT_CODE, Reason.OOM_KILLED, Reason.LOST, Reason.NO_RECORD], ids=str
 )
-def test_what_it_sent_may_be_carried_out_as_long_as_it_might_have_run(kind, reason):
+def test_request_of_a_killed_sender_is_open_until_its_deadline(kind, reason):
     found = judged(kind(result=msgspec.structs.replace(KILLED, reason=reason)))
     assert isinstance(found, Unclear)
     assert (found.since, found.reason, found.dead_by) == (2_000, Reason.ANSWER_LOST, OVER)
@@ -42,7 +42,7 @@ def test_what_it_sent_may_be_carried_out_as_long_as_it_might_have_run(kind, reas
     )
 
 
-def test_from_its_claim_if_its_start_was_not_told():
+def test_deadline_counts_from_the_claim_without_a_start():
     found = judged(Ended(result=msgspec.structs.replace(KILLED, started_at=0)), now=2_000)
     assert found.dead_by == 500 + RUN_MS
 
@@ -76,6 +76,6 @@ def test_from_its_claim_if_its_start_was_not_told():
         "recorded",
     ],
 )
-def test_every_other_end_is_what_it_says(how):
+def test_other_ends_are_unchanged(how):
     fact = how.pop("fact", Ended(result=KILLED))
     assert judged(fact, **how) is fact

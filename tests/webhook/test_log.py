@@ -97,7 +97,7 @@ def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
     assert lines(sent, server).count("GET http://SERVER/jobs/1") == 1
 
 
-def test_a_question_about_a_job_that_is_not_answered_is_said_and_asked_again(tmp_path):
+def test_unanswered_poll_is_logged_and_repeated(tmp_path):
     states = [None, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", answer(429), answer(200, {"state": "done"})]
 
     def reply(request, _):
@@ -109,7 +109,7 @@ def test_a_question_about_a_job_that_is_not_answered_is_said_and_asked_again(tmp
     assert "asked, but no answer came: Remote end closed connection without response" in lines(sent, server)
 
 
-def test_what_is_tried_again_is_said_each_time(tmp_path):
+def test_each_retry_is_logged(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
     sent = send(tmp_path, unit(f"http://{name}/"), allowed=[name])
@@ -129,7 +129,7 @@ def test_there_is_no_pause_for_which_no_time_is_left(tmp_path):
     assert sent.pauses == [0.5, 1.0], "a second and a half, of which the whole is used"
 
 
-def test_a_name_that_nobody_resolves_ends_the_try(tmp_path):
+def test_unresolved_name_ends_the_attempt(tmp_path):
     never = threading.Event()
 
     def hangs(*_):
@@ -166,7 +166,7 @@ def test_a_name_without_an_address_says_so(tmp_path):
     assert (sent.reason, sent.log.splitlines()[-1]) == ("NotSent", "the name api.example has no address")
 
 
-def test_a_name_that_cannot_be_written_is_one_that_cannot_be_resolved(tmp_path):
+def test_invalid_name_is_reported_as_unresolvable(tmp_path):
     def unwritable(host, _):
         raise UnicodeError("label too long")
 
@@ -182,7 +182,7 @@ def test_a_secret_that_is_said_back_is_not_shown(tmp_path):
     assert lines(sent, server)[-1] == '  {"you": "Bearer ************"}'
 
 
-def test_a_secret_is_not_shown_where_the_log_cuts_what_holds_it(tmp_path):
+def test_secret_at_the_cut_of_a_logged_body_is_masked(tmp_path):
     token = "t0ken-of-team"
     for shown in range(len(token) + 1):
         padding = "x" * (SHOWN_BYTES - len('{"a":"","t":"') - shown)
@@ -194,7 +194,7 @@ def test_a_secret_is_not_shown_where_the_log_cuts_what_holds_it(tmp_path):
         assert "t0" not in sent.log
 
 
-def test_a_secret_that_is_read_as_json_is_not_shown_as_it_is_written_anew(tmp_path):
+def test_secret_reformatted_as_json_is_masked(tmp_path):
     key = '{\n  "user": "shop",\n  "password": "é-s3cr3t"\n}'
     with Server(lambda request, _: answer(201, request.body)) as server:
         made = unit(server.url, body={"key": {"$input": "key", "json": True}}, inputs={"key": key})
@@ -204,7 +204,7 @@ def test_a_secret_that_is_read_as_json_is_not_shown_as_it_is_written_anew(tmp_pa
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_sensitive_output_is_not_shown_in_any_answer_that_has_it(tmp_path, lost):
+def test_sensitive_output_is_masked_in_every_answer(tmp_path, lost):
     states = ["waits", "runs", "done"]
 
     def reply(request, _):
@@ -225,7 +225,7 @@ def test_a_sensitive_output_is_not_shown_in_any_answer_that_has_it(tmp_path, los
 NOT_SHOWN = "  (not shown: it may hold a sensitive output, and cannot be read)"
 
 
-def test_an_answer_that_was_cut_is_not_shown_where_an_output_of_it_is_sensitive(tmp_path):
+def test_cut_answer_with_a_sensitive_output_is_not_logged(tmp_path):
     with Server(lambda *_: answer(201, {"password": "s3cr3t", "id": "r-1"})[:-3]) as server:
         made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -233,7 +233,7 @@ def test_an_answer_that_was_cut_is_not_shown_where_an_output_of_it_is_sensitive(
     assert NOT_SHOWN in lines(sent, server)
 
 
-def test_an_answer_with_several_values_for_a_sensitive_output_is_not_shown(tmp_path):
+def test_answer_with_ambiguous_sensitive_output_is_not_logged(tmp_path):
     """Which of them it is, and so what is to be masked, nobody knows."""
 
     def reply(request, _):

@@ -41,7 +41,7 @@ def test_a_server_by_its_url(url, origin, authority):
 @pytest.mark.parametrize(
     "url", ["https://a\x7f/", "https://a b/", "https://a\\b/", "ftp://a/", "https:///x", "https://u@a/", "https://a:x/"]
 )
-def test_what_leads_to_no_server_for_certain(url):
+def test_malformed_url_is_refused(url):
     with pytest.raises(UnfitError):
         origin_of(url)
 
@@ -57,7 +57,7 @@ def test_what_leads_to_no_server_for_certain(url):
         ({"query": {"gone": GONE}}, "/v1/"),
     ],
 )
-def test_where_it_goes(written, target):
+def test_target_is_built_from_url_path_and_query(written, target):
     request = built(**written)
     assert (request.target, request.url) == (target, f"https://api.example{target}")
 
@@ -71,7 +71,7 @@ def test_a_path_leads_nowhere_else(segment, said):
         built(path=[segment])
 
 
-def test_headers_have_their_values_and_those_that_are_written_may_be_shown():
+def test_headers_are_resolved_and_constants_may_be_logged():
     secret = {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "}
     request = built(headers={"X-Plain": "a", "X-Name": NAME, "X-Gone": GONE, "Authorization": secret})
     assert request.headers == (
@@ -84,7 +84,7 @@ def test_headers_have_their_values_and_those_that_are_written_may_be_shown():
     assert built(idempotencyKey="X-Once").headers == (("X-Once", "key-1"),)
 
 
-def test_a_body_is_json_and_says_so_unless_it_is_told_otherwise():
+def test_body_is_json_with_its_content_type():
     request = built(
         body={"n": NAME, "deep": [{"port": {"$input": "port", "json": True}}], "ü": 1, "gone": {**GONE, "json": True}}
     )
@@ -98,7 +98,7 @@ def test_a_body_is_json_and_says_so_unless_it_is_told_otherwise():
 
 
 @pytest.mark.parametrize("text", ["[" * 60_000, '"\\ud83d"', "NaN", "-Infinity", "1e400", "9" * 5_000, ""])
-def test_what_json_cannot_hold_is_sent_to_nobody(text):
+def test_invalid_json_input_is_refused(text):
     values = RequestValues(inputs={"it": text.encode()}, environment={}, secrets={})
     with pytest.raises(UnfitError, match="it is not JSON"):
         build({"method": "POST", "url": URL, "body": [{"$input": "it", "json": True}]}, values, "key-1")
@@ -119,7 +119,7 @@ def test_a_value_that_cannot_stand_there(written, said):
         built(**written)
 
 
-def test_who_asks_sends_the_same_headers_without_body_and_key():
+def test_find_request_has_the_same_headers_without_key():
     written = {"url": URL, "method": "PUT", "headers": {"X-Team": "a"}, "body": {}, "idempotencyKey": "X-Once"}
     sent = build(written, VALUES, "key-1")
     for find, target in (({}, "/v1/"), ({"path": ["by", NAME], "query": {"q": NAME}}, "/v1/by/a%2Fb%20c?q=a%2Fb%20c")):
@@ -137,14 +137,14 @@ def test_who_asks_sends_the_same_headers_without_body_and_key():
         ("https://api.example:443/jobs", "/jobs"),
     ],
 )
-def test_a_job_is_asked_for_where_the_answer_says(location, target):
+def test_job_location_is_resolved_against_the_url(location, target):
     question = following({"url": URL}, built(body={}), location)
     assert (question.method, question.target, question.body) == ("GET", target, None)
     assert question.headers == ()
 
 
 @pytest.mark.parametrize("location", ["//elsewhere.example/", "http://api.example/", "https://api.example:444/"])
-def test_no_other_server_is_asked_for_a_job(location):
+def test_job_location_on_another_server_is_refused(location):
     with pytest.raises(UnfitError, match=r"is not on api\.example"):
         following({"url": URL}, built(), location)
 
@@ -168,7 +168,7 @@ def test_each_status_that_is_no_success_has_a_code_of_its_own():
         *((status, (408, 503), False) for status in (408, 503)),
     ],
 )
-def test_which_answers_leave_open_what_has_become_of_a_request(status, failed, is_so):
+def test_status_decides_whether_the_outcome_is_open(status, failed, is_so):
     assert is_open(status, failed) is is_so
 
 
@@ -176,7 +176,7 @@ def test_which_answers_leave_open_what_has_become_of_a_request(status, failed, i
     ("method", "body", "length"),
     [("GET", None, None), ("HEAD", None, None), ("DELETE", None, None), ("POST", None, "0"), ("DELETE", {}, "2")],
 )
-def test_what_stands_on_the_wire(tmp_path, method, body, length):
+def test_request_line_and_headers_are_exact(tmp_path, method, body, length):
     with Server(lambda *_: answer(200)) as server:
         made = unit(server.url, method, headers={"user-agent": "mine"}, **({} if body is None else {"body": body}))
         sent = send(tmp_path, made, allowed=[server.name])

@@ -17,7 +17,7 @@ from webhook.server import Server, answer
 CREATED = answer(201, {"id": "r-1", "size": 3, "tags": ["a", "b"], "secret": "s3cr3t-value"}, etag='"7"')
 
 
-def test_a_request_is_sent_with_whole_values_and_its_answer_is_taken_apart(tmp_path):
+def test_request_has_whole_values_and_answer_gives_outputs(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(
             f"{server.url}/v1",
@@ -108,7 +108,7 @@ def test_each_fault_has_its_reason_and_nothing_is_sent_twice(tmp_path, fault):
     assert ("definite-answer" in sent.outputs) is definite
 
 
-def test_an_answer_that_is_nested_too_deep_for_a_query_ends_no_sender(tmp_path):
+def test_too_deep_answer_is_unfit(tmp_path):
     deep = b'{"a":' * 200 + b"1" + b"}" * 200
     outputs = {"id": {"json_path": "$..id"}}
     with Server(lambda *_: answer(201, deep)) as server:
@@ -139,7 +139,7 @@ def test_the_key_changes_with_a_certain_no_and_with_nothing_else(tmp_path):
     assert first == second != third == fourth
 
 
-def test_what_cannot_be_sent_is_tried_again_and_then_said(tmp_path):
+def test_unsent_request_is_retried_then_reported(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
     sent = send(tmp_path, unit(f"http://{name}/"), allowed=[name])
@@ -154,7 +154,7 @@ def test_what_cannot_be_sent_is_tried_again_and_then_said(tmp_path):
     assert "nowhere.example cannot be resolved" in sent.log
 
 
-def test_a_name_that_takes_longer_than_an_answer_may_has_the_time_to_connect(tmp_path, monkeypatch):
+def test_connect_and_answer_timeouts_are_separate(tmp_path, monkeypatch):
     ways, go = [], sender.send
     monkeypatch.setattr(sender, "send", lambda way, *more: ways.append(way) or go(way, *more))
     with Server(lambda *_: CREATED) as server:
@@ -163,7 +163,7 @@ def test_a_name_that_takes_longer_than_an_answer_may_has_the_time_to_connect(tmp
     assert [(way.connect_s, way.answer_s) for way in ways] == [(10, 1)]
 
 
-def test_nothing_is_sent_once_it_was_asked_to_end(tmp_path):
+def test_cancelled_request_is_not_sent(tmp_path):
     with Server(lambda *_: CREATED) as server:
         sent = send(tmp_path, unit(server.url), allowed=[server.name], cancel=True)
     assert (sent.reason, server.connections) == ("Cancelled", 0)
@@ -192,7 +192,7 @@ def certificate(tmp_path_factory):
     return _certificate(tmp_path_factory.mktemp("tls"))
 
 
-def test_a_private_ca_is_believed_where_it_is_named_and_nowhere_else(tmp_path, certificate):
+def test_private_ca_is_trusted_only_where_named(tmp_path, certificate):
     ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
     with Server(lambda *_: CREATED, certificate=certificate) as server:
         other = send(tmp_path, unit(server.url), allowed=[server.name])
@@ -203,7 +203,7 @@ def test_a_private_ca_is_believed_where_it_is_named_and_nowhere_else(tmp_path, c
     assert own.code == 0, own.log
 
 
-def test_what_is_written_beside_a_certificate_is_no_part_of_it(tmp_path, certificate):
+def test_text_around_a_certificate_is_ignored(tmp_path, certificate):
     ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
     with Server(lambda *_: CREATED, certificate=certificate) as server:
         sent = send(tmp_path, unit(server.url, tls={"ca": f"# Autorité\n{ca}"}), allowed=[server.name])
@@ -213,7 +213,7 @@ def test_what_is_written_beside_a_certificate_is_no_part_of_it(tmp_path, certifi
 # --- lost answers, and how it is found out ---------------------------------------------------------------------------
 
 
-def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
+def test_find_confirms_a_lost_request(tmp_path):
     asked = []
 
     def reply(request, _):
@@ -242,7 +242,7 @@ def test_find_tells_that_a_lost_request_was_carried_out(tmp_path):
     assert "found: it was carried out" in sent.log
 
 
-def test_what_cannot_be_looked_for_is_waited_for_all_the_same(tmp_path):
+def test_impossible_find_still_waits_until_the_deadline(tmp_path):
     with Server(lambda *_: None) as server:
         made = unit(server.url, find={"path": [{"$input": "gone"}]}, inputs={"gone": None})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -250,9 +250,7 @@ def test_what_cannot_be_looked_for_is_waited_for_all_the_same(tmp_path):
     assert "it cannot be looked for: a segment of the path is absent; it may still be carried out" in sent.log
 
 
-def test_who_is_not_believed_any_more_may_be_believed_again_before_the_time_is_over(
-    tmp_path, certificate, tmp_path_factory
-):
+def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_path_factory):
     another = _certificate(tmp_path_factory.mktemp("another"))
 
     def reply(*_):
@@ -267,7 +265,7 @@ def test_who_is_not_believed_any_more_may_be_believed_again_before_the_time_is_o
     assert "not asked: the certificate of 127.0.0.1" in sent.log
 
 
-def test_without_find_the_time_is_waited_out_in_which_it_might_be_carried_out(tmp_path):
+def test_lost_request_without_find_waits_until_the_deadline(tmp_path):
     with Server(lambda *_: None) as server:
         sent = send(tmp_path, unit(server.url, run_ms=300_000), allowed=[server.name])
     assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("AnswerLost", 298, 1)
@@ -303,7 +301,7 @@ def test_a_long_job_is_followed_until_it_is_done(tmp_path):
 
 @pytest.mark.parametrize("run_s", [4, 30, 60, 300])
 @pytest.mark.parametrize("way", ["poll", "find"])
-def test_it_is_asked_for_until_its_time_is_over(tmp_path, way, run_s):
+def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
     """However long the pauses have become: what is done shortly before the end was done in time."""
     seconds = max(run_s - 2, run_s * 0.8)
 
@@ -350,7 +348,7 @@ def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
     assert sum(seen.method == "POST" for seen in server.seen) == 1
 
 
-def test_what_was_found_is_done_and_is_no_job_to_follow(tmp_path):
+def test_found_result_is_final_and_not_followed(tmp_path):
     """The answer to a question has begun nothing."""
     found = answer(202, {"id": "r-1"}, location="/jobs/1")
     with Server(lambda request, _: None if request.method == "POST" else found) as server:
@@ -378,7 +376,7 @@ def test_an_answer_that_is_no_job_is_the_end(tmp_path):
 # --- the program -----------------------------------------------------------------------------------------------------
 
 
-def test_the_program_that_is_asked_to_end_awaits_the_answer_to_what_it_has_sent(tmp_path):
+def test_sender_ends_only_after_the_answer_to_a_sent_request(tmp_path):
     """Of a request that has left somebody must learn what became of it: the signal ends nothing but what is to come."""
     asked = threading.Event()
 

@@ -220,7 +220,7 @@ def test_a_url_that_can_be_read_in_two_ways_is_refused(url):
     assert error.path == f"{HERE}.url"
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_webhook_errors_are_reported_together():
     with pytest.raises(SpecError) as caught:
         load(step(webhook="      method: X\n      url: x\n      query: {a: 1}\n      tls: {ca: x}\n"))
     found = [caught.value, *caught.value.others]
@@ -262,7 +262,7 @@ spec:
 BOX = "name: box\nspec:\n  cluster: local\n  resources:\n  - {name: db, plugin: dns, params: {zone: a}}\n"
 
 
-def test_it_becomes_a_unit_with_its_request_and_clocks():
+def test_webhook_becomes_a_unit_with_request_and_deadlines():
     document = run(BOX, PLUGIN).documents[0]
     make, wait = document.pre_start
     (drop,) = document.post_stop
@@ -278,7 +278,7 @@ def test_it_becomes_a_unit_with_its_request_and_clocks():
     assert drop.retry.idempotent
 
 
-def test_a_plan_shows_what_is_sent_where_and_what_comes_of_it():
+def test_plan_shows_webhook_request_and_outputs():
     (event, _) = preview(run(BOX, PLUGIN)).events
     line = event.waves[0][0]
     assert line.request == "POST https://dns.example.com/v1/records"
@@ -300,7 +300,7 @@ def test_a_plugin_comes_back_as_it_was_written():
     assert documents.from_wire(documents.export(wish), "ResourcePlugin") == wish
 
 
-def test_its_sender_is_told_all_but_secrets_and_needs_no_library_for_plain_paths():
+def test_sender_order_has_no_secrets_and_parsed_paths():
     make = run(BOX, PLUGIN).documents[0].pre_start[0]
     place = SenderSetup(command=("python3",), folder="/f", image="own", allowed=frozenset({"dns.example.com:443"}))
     running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
@@ -337,7 +337,7 @@ def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
     assert f'"allowed":{allowed}' in running.exec.env["DAYFLY_WEBHOOK"]
 
 
-def test_a_document_that_nobody_checked_cannot_lead_elsewhere():
+def test_unchecked_document_cannot_redirect_a_webhook():
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "https://dns.example.com/"))
     unit = make.documents[0].pre_start[0]
     unit.webhook.request["url"] = "https://user@dns.example.com/"
