@@ -11,7 +11,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import AttemptKey, Fact, Running, TargetIntent, World
 from dayfly.spec.lifecycle import Exec, Lifecycle, Ref, Target, Unit, UnitInput, UnitOutput
-from dayfly.spec.run import Request, Result, Run
+from dayfly.spec.run import EndRequest, Result, Run
 
 UNITS = 64
 ACROSS = 8
@@ -89,7 +89,7 @@ def half_done(plan: Plan) -> World:
 def closing(plan: Plan) -> World:
     """The same, and somebody wants it to end."""
     world = half_done(plan)
-    request = Request(at=NOW, reason="Deleted", message="deleted")
+    request = EndRequest(at=NOW, reason="Deleted", message="deleted")
     run = transitions.apply(world.run, [Close(request=request)], lambda _: True)
     return World(run=run, facts=world.facts, ref="here", wish=TargetIntent(stop=request))
 

@@ -16,7 +16,7 @@ from bench.servers import running
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.backends.target_server import ServerClient
 
 HOST = "127.0.0.1"
 ROUNDS = 15
@@ -61,7 +61,7 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
             )
 
 
-def _routed(client: Client, name: str, what: str, port: int) -> float:
+def _routed(client: ServerClient, name: str, what: str, port: int) -> float:
     fork = {"forkOf": {"kind": "Deployment", "namespace": "default", "name": _name(what)}}
     began = time.perf_counter()
     made = client.put("sandboxes", name, body={"spec": {"cluster": "local", "forks": [fork]}})
@@ -86,7 +86,7 @@ def _bare(slow: float) -> float:
 
 
 @contextlib.contextmanager
-def _baselines(client: Client) -> Iterator[dict[str, int]]:
+def _baselines(client: ServerClient) -> Iterator[dict[str, int]]:
     """One of each kind; where requests to it are taken in."""
     taken, processes = {}, []
     try:

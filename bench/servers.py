@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.local import server_process
 from dayfly.client.home import Home
 from dayfly.execute.process.attempt_storage import open_place
@@ -26,9 +26,9 @@ class Server(NamedTuple):
     home: Home
     environment: dict[str, str]
 
-    def client(self) -> Client:
+    def client(self) -> ServerClient:
         """A connection to it."""
-        return Client.open(self.home)
+        return ServerClient.open(self.home)
 
 
 @contextlib.contextmanager

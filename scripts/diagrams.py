@@ -21,7 +21,7 @@ from dayfly.plan.sealed import SealedStep, seal  # noqa: E402 - as above
 from dayfly.spec import documents  # noqa: E402 - as above
 from dayfly.spec.lifecycle import LifecycleEvent, Target  # noqa: E402 - as above
 from dayfly.spec.parsing import text  # noqa: E402 - as above
-from dayfly.spec.run import Phase, Request, Run, State  # noqa: E402 - as above
+from dayfly.spec.run import EndRequest, Phase, Run, State  # noqa: E402 - as above
 from dayfly.spec.sandbox import Sandbox  # noqa: E402 - as above
 
 PAGE = ROOT / "docs" / "how-it-works.md"
@@ -130,7 +130,7 @@ def drawn(page: str) -> str:
     return page
 
 
-_ASKED = Request(at=0, reason="", message="")
+_ASKED = EndRequest(at=0, reason="", message="")
 
 
 def _meaning(kind: type[Move]) -> str:

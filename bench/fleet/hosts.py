@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dayfly.link import run_queries, wire
-from dayfly.link.dial import Dial, Seen
+from dayfly.link.dial import Dial, LastSeen
 from dayfly.link.envelope import Opening, Session
 from dayfly.link.host_end import HostEnd
-from dayfly.link.http import Answer, HttpWay
+from dayfly.link.http import HttpResponse, HttpWay
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Counted:
 
     async def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
-    ) -> Answer:
+    ) -> HttpResponse:
         found = await self._way.ask(method, path, query, body, seconds=seconds)
         self.bytes += len(found.body)
         if (method, path) == ("GET", "messages"):
@@ -49,12 +49,12 @@ class Noted:
     """What was seen last, in memory: an operator keeps it in a Secret."""
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = LastSeen()
 
     async def load(self) -> None:
         """It is there."""
 
-    async def save(self, seen: Seen) -> None:
+    async def save(self, seen: LastSeen) -> None:
         self.seen = seen
 
 
@@ -73,7 +73,7 @@ class IdleHost:
         self._versions: dict[str, int] = {}
         self._units: dict[str, tuple[tuple[str, str], ...]] = {}
         self._ready: dict[str, bool] = {}
-        self._over: dict[str, Report] = {}
+        self._over: dict[str, RunReport] = {}
 
     def turn(self, uid: str) -> None:
         """One of its sandboxes is no longer ready, or is so again."""
@@ -119,7 +119,7 @@ class IdleHost:
             self.end.changed(offer.uid)
         return Verdict.TAKEN
 
-    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+    async def stop(self, uid: str, request: EndRequest, *, known: bool) -> Verdict:
         if uid in self._ready:
             self._finish(uid)
             self.end.ended(uid)
@@ -129,7 +129,7 @@ class IdleHost:
         self._finish(uid)
         return Verdict.OVER
 
-    async def abandon(self, uid: str, request: Request) -> Verdict:
+    async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         self._finish(uid)
         return Verdict.OVER
 
@@ -167,11 +167,11 @@ class IdleHost:
         self._units.pop(uid, None)
         self._versions[uid] = self.version(uid) + 1
         said = "every delete step has succeeded; nothing is left"
-        self._over[uid] = Report(
+        self._over[uid] = RunReport(
             uid=uid, phase=Phase.CLEANED, ready=False, reason=Reason.CLEANED, message=said, done=1, total=1, units=()
         )
 
-    def _report(self, uid: str) -> Report | None:
+    def _report(self, uid: str) -> RunReport | None:
         if uid in self._over:
             return self._over[uid]
         if uid not in self._ready:
@@ -185,7 +185,7 @@ class IdleHost:
             )
             for resource, name in steps
         )  # fmt: skip
-        return Report(
+        return RunReport(
             uid=uid,
             phase=Phase.OPEN,
             ready=ready,

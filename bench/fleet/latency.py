@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bench.fleet.servers import Server
     from dayfly.link import wire
-    from dayfly.link.dial import Seen
+    from dayfly.link.dial import LastSeen
     from dayfly.link.wire import Verdict
 
 ROUNDS = 20
@@ -36,7 +36,7 @@ AIMS_S = {"the PUT returns": 0.15, "the host has the sandbox": 0.1, "the server 
 class SlowCursor(Noted):
     """A cursor that is saved over a network."""
 
-    async def save(self, seen: Seen) -> None:
+    async def save(self, seen: LastSeen) -> None:
         await asyncio.sleep(SAVE_S)
         await super().save(seen)
 

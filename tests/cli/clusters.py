@@ -92,12 +92,12 @@ class Asked:
         out, err = self.capsys.readouterr()
         return Done(code, out, err)
 
-    def host(self) -> subject.Cluster:
+    def host(self) -> subject.ClusterBackend:
         """What `--context` leads to."""
         transport = Denying(self.cluster, "ada")
         transport.denied, transport.away = self.denied, self.away
         loop = asyncio.Runner()
-        return subject.Cluster(loop, Client(transport, Limits(timeout=0.5), seed=1), "shop", FLAGS)
+        return subject.ClusterBackend(loop, Client(transport, Limits(timeout=0.5), seed=1), "shop", FLAGS)
 
 
 class Stage(NamedTuple):
@@ -121,7 +121,7 @@ class Stage(NamedTuple):
     def at(self, cluster: FakeCluster, now: int) -> Asked:
         """A cluster as it is, asked at that moment."""
         asked = Asked(cluster, now, self.capsys)
-        self.monkeypatch.setattr(subject.Cluster, "connect", lambda *_: asked.host())
+        self.monkeypatch.setattr(subject.ClusterBackend, "connect", lambda *_: asked.host())
         self.monkeypatch.setattr("time.time", lambda: asked.now / 1000)
         self.monkeypatch.setattr("time.time_ns", lambda: asked.now * 1_000_000)
         return asked

@@ -16,7 +16,7 @@ import yaml
 
 from cli.command import COMMAND, Cli, refused
 from cli.fake import Fake, serving
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client.address import Address
 from dayfly.client.errors import RefusedError
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
@@ -144,7 +144,7 @@ def test_early_refusal_of_large_body_is_reported():
     refusal = b'{"error": "the body is longer than 7 bytes"}'
     head = f"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: {len(refusal)}\r\n\r\n"
     with answering(head.encode() + refusal) as url:
-        client = Client(Address(url, "key"))
+        client = ServerClient(Address(url, "key"))
         with pytest.raises(RefusedError, match="the body is longer than 7 bytes") as refused_:
             client.put("sandboxes", "big", body={"text": "x" * (32 << 20)})
     assert (refused_.value.status, refused_.value.code) == (413, 1)
@@ -207,7 +207,7 @@ def test_suggested_commands_quote_names(cli: Cli, fake: Fake):
     assert cli("cluster", "add", name).err.endswith(f": dayfly cluster token create {word}\n")
     assert cli("cluster", "token", "list", name).err.endswith(f": dayfly cluster token create {word}\n")
     assert cli("cluster", "thaw", name).err.endswith(f": dayfly cluster thaw {word} --yes\n")
-    assert Client(Address("http://127.0.0.1:1", "k", name="a;b")).flags == " --server 'a;b'"
+    assert ServerClient(Address("http://127.0.0.1:1", "k", name="a;b")).flags == " --server 'a;b'"
 
 
 def test_status_counts_each_failed_reason(cli: Cli, fake: Fake):

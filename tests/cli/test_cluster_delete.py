@@ -33,7 +33,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch):
             clock[0] += seconds
             self._loop.run(now())
 
-        monkeypatch.setattr(cluster.Cluster, "pause", pause)
+        monkeypatch.setattr(cluster.ClusterBackend, "pause", pause)
 
     return happens
 

@@ -28,7 +28,11 @@ def following(world: World):
     client = Client(world.cluster.transport("ada"), seed=1)
     host = Objects(client, "shop", FLAGS)
     [pod] = world.pods("db/make")
-    return cluster_logs.Logs(client, "shop"), host, world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners")
+    return (
+        cluster_logs.ClusterLogs(client, "shop"),
+        host,
+        world.cluster.log_of(pod["metadata"]["name"], "dayfly-runners"),
+    )
 
 
 class TestLogs:

@@ -19,7 +19,7 @@ from cli.command import refused, until
 from client.test_retry import World
 from dayfly.cli import event_receiver
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.lib.delivery import Answer
+from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import wire
 from dayfly.link.envelope import Letters, Opening, Said, Session
 from server import databases
@@ -63,7 +63,7 @@ def test_an_answer_without_an_end_ends_at_a_time_or_a_size(monkeypatch):
     monkeypatch.setattr(event_receiver, "_TIMEOUT_S", 30.0)
     monkeypatch.setattr(event_receiver, "_MOST_ANSWERED", 100)
     drip = Drip(None)
-    assert asyncio.run(event_receiver.Poster(TO, drip)(EVENT)) == Answer()
+    assert asyncio.run(event_receiver.Poster(TO, drip)(EVENT)) == DeliveryResult()
     assert len(drip.pauses) < 110
 
 

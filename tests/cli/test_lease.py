@@ -18,7 +18,7 @@ from cli.command import until
 from cli.fake import serving
 from cli.wishes import waiting
 from cli.with_command import FakeServer, fake_home, run_with
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
 from dayfly.cli.local import server_process
 from dayfly.cli.local.temporary_server import Sharing
@@ -146,7 +146,7 @@ class TestStopping:
         processes = iter([starts] if starts else [])
         with serving(FakeServer()) as url, pytest.MonkeyPatch.context() as patched:
             patched.setattr(Home, "server_process", lambda _home: next(processes, starts if runs is None else runs))
-            patched.setattr(server_process, "start", lambda *_: Client(Address(url, "key")))
+            patched.setattr(server_process, "start", lambda *_: ServerClient(Address(url, "key")))
             fake_home.url.unlink(missing_ok=True)
             if not starts:
                 fake_home.url.write_text(url)

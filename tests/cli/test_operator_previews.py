@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.cli.backends import hosts
-from dayfly.cli.backends.protocol import Standing
+from dayfly.cli.backends.protocol import RunView
 from dayfly.cli.verbs import run
 from dayfly.execute.gateway.preview import PreviewGateway, read_edge
 from dayfly.spec.errors import SpecError
@@ -53,7 +53,7 @@ def test_malformed_preview_options_are_refused(gateway, domain):
 
 def test_get_sandbox_shows_addresses_of_its_endpoints(capsys, monkeypatch):
     status = {"endpoints": [{"name": "site", "url": "https://site.example.com"}, {"name": "none", "url": ""}]}
-    host = SimpleNamespace(sandbox=lambda name: Standing(name, "", "key", {}, REPORT, status))
+    host = SimpleNamespace(sandbox=lambda name: RunView(name, "", "key", {}, REPORT, status))
     monkeypatch.setattr(hosts, "find", lambda *_: host)
     assert run(["get", "sandbox", "box"]) == 0
     out = capsys.readouterr().out

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.clusters import Asked, Stage, stage, still
-from dayfly.cli.backends.cluster import Cluster
+from dayfly.cli.backends.cluster import ClusterBackend
 from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.local.child import Interrupted
 from dayfly.cli.plugin_test.cluster_cleanup import Made
@@ -37,23 +37,23 @@ def asked(stage: Stage) -> Asked:
 
 
 @pytest.fixture
-def host(asked: Asked) -> Iterator[Cluster]:
+def host(asked: Asked) -> Iterator[ClusterBackend]:
     found = asked.host()
     yield found
     found.close()
 
 
-def names(host: Cluster, kind=BOXES, namespace: str = "shop") -> list[str]:
+def names(host: ClusterBackend, kind=BOXES, namespace: str = "shop") -> list[str]:
     there = host.ask(lambda client: client.list_all(kind.metadata_only(), namespace)).items
     return [each.metadata.name for each in there]
 
 
-def made_of(host: Cluster, *, publish: bool = False) -> tuple[Made, Wishes]:
+def made_of(host: ClusterBackend, *, publish: bool = False) -> tuple[Made, Wishes]:
     wishes = Wishes(PLUGIN, publish=publish)
     return Made(host, 5.0, wishes), wishes
 
 
-def test_all_that_is_made_has_a_label_and_a_time_to_live(host: Cluster):
+def test_all_that_is_made_has_a_label_and_a_time_to_live(host: ClusterBackend):
     _, wishes = made_of(host, publish=True)
     for wish in (wishes.of_life(LIFE, 14), wishes.of_census(LIFE, "box", "u-1", "k", 14)):
         assert wish.sandbox["spec"]["ttl"] == {"duration": "14m"}
@@ -63,7 +63,7 @@ def test_all_that_is_made_has_a_label_and_a_time_to_live(host: Cluster):
         assert wish.sandbox["spec"]["resources"][0]["plugin"] == wish.plugin["spec"]["name"]
 
 
-def test_a_version_for_the_test_is_below_every_other(host: Cluster):
+def test_a_version_for_the_test_is_below_every_other(host: ClusterBackend):
     """Nobody who asks for the latest gets it."""
     _, wishes = made_of(host, publish=True)
     _, version = semver.split_name(wishes.of_life(LIFE, 14).plugin["spec"]["name"])
@@ -71,13 +71,13 @@ def test_a_version_for_the_test_is_below_every_other(host: Cluster):
     assert semver.compare(version, "0.0.1-alpha") < 0
 
 
-def test_without_publishing_the_plugin_stands_within_the_sandbox(host: Cluster):
+def test_without_publishing_the_plugin_stands_within_the_sandbox(host: ClusterBackend):
     wish = made_of(host)[1].of_life(LIFE, 14)
     assert wish.plugin is None
     assert wish.sandbox["spec"]["resources"][0]["spec"]["create"][0]["name"] == "make"
 
 
-def test_census_script_exports_sandbox_and_routing_key(host: Cluster):
+def test_census_script_exports_sandbox_and_routing_key(host: ClusterBackend):
     [resource] = made_of(host)[1].of_census(LIFE, "box", "u-1", "key", 14).sandbox["spec"]["resources"]
     script = resource["spec"]["create"][0]["script"]
     assert "export DAYFLY_SANDBOX_NAME=box\n" in script
@@ -85,7 +85,7 @@ def test_census_script_exports_sandbox_and_routing_key(host: Cluster):
     assert resource["params"] == {"root": "/x"}
 
 
-def test_another_sandbox_of_that_name_is_not_touched(host: Cluster):
+def test_another_sandbox_of_that_name_is_not_touched(host: ClusterBackend):
     made, wishes = made_of(host)
     box = made.make(wishes.of_life(LIFE, 14), LIFE)
     host.ask(lambda client: client.delete(BOXES, box.name, "shop"))
@@ -104,7 +104,7 @@ def test_another_sandbox_of_that_name_is_not_touched(host: Cluster):
     assert "annotations" not in found["metadata"]
 
 
-def test_only_versions_of_tests_that_are_long_over_are_forgotten(asked: Asked, host: Cluster):
+def test_only_versions_of_tests_that_are_long_over_are_forgotten(asked: Asked, host: ClusterBackend):
     kind = PLUGINS.read_as(dict)
     _, wishes = made_of(host, publish=True)
     version = wishes.of_life(LIFE, 14).plugin
@@ -119,7 +119,7 @@ def test_only_versions_of_tests_that_are_long_over_are_forgotten(asked: Asked, h
     assert names(host, kind, "") == ["real.1.0.0"]
 
 
-def test_signal_prevents_making_the_next_sandbox(host: Cluster):
+def test_signal_prevents_making_the_next_sandbox(host: ClusterBackend):
     made, wishes = made_of(host)
     with made.signals:
         os.kill(os.getpid(), signal.SIGINT)
@@ -128,7 +128,7 @@ def test_signal_prevents_making_the_next_sandbox(host: Cluster):
     assert names(host) == ["box"]
 
 
-def test_clear_deletes_all_that_the_test_made(host: Cluster):
+def test_clear_deletes_all_that_the_test_made(host: ClusterBackend):
     made, wishes = made_of(host, publish=True)
     made.make(wishes.of_life(LIFE, 14), LIFE)
     made.clear(lambda *_: True)
@@ -138,7 +138,7 @@ def test_clear_deletes_all_that_the_test_made(host: Cluster):
     )
 
 
-def test_clear_deletes_objects_after_a_lost_answer(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+def test_clear_deletes_objects_after_a_lost_answer(host: ClusterBackend, monkeypatch: pytest.MonkeyPatch):
     """A version and a sandbox of which nobody knew would stay until somebody finds them."""
     create = Client.create
 
@@ -154,7 +154,7 @@ def test_clear_deletes_objects_after_a_lost_answer(host: Cluster, monkeypatch: p
     assert (names(host), names(host, PLUGINS, "")) == (["box"], [])
 
 
-def test_creation_without_answer_or_object_is_an_error(host: Cluster, monkeypatch: pytest.MonkeyPatch):
+def test_creation_without_answer_or_object_is_an_error(host: ClusterBackend, monkeypatch: pytest.MonkeyPatch):
     async def unheard(*_):
         raise errors.OutcomeUnknown("POST", "the connection was reset")
 

@@ -13,12 +13,12 @@ from cli.fake import Fake, serving
 from dayfly.embedded import states
 from dayfly.execute.state import seal
 from dayfly.execute.state.head import Head, Holder, Version
-from dayfly.execute.state.service import Place
+from dayfly.execute.state.service import StateOwner
 
 if TYPE_CHECKING:
     from cli.command import Cli
 
-NEW, OLD = Place("new", "stack"), Place("old", "stack")
+NEW, OLD = StateOwner("new", "stack"), StateOwner("old", "stack")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kube.fake import FakeCluster, Refusal, run
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
 NAMELESS = {"apiVersion": "v1", "kind": "ConfigMap"}
-OF = hands.Attempt("uid-of-the-sandbox", "db/make", 2)
+OF = hands.PluginAttempt("uid-of-the-sandbox", "db/make", 2)
 STRANGE = {"apiVersion": "machines.example/v1", "kind": "Machine", "metadata": {"name": "m"}}
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 

@@ -6,9 +6,9 @@ import pytest
 
 from cli.fake import Fake, serving
 from dayfly.cli import watch
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client import Client as Dayfly
-from dayfly.client import FailedError, Retry
+from dayfly.client import FailedError, RetryPolicy
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError
 from dayfly.server.api.reports import piece
@@ -36,7 +36,7 @@ def test_wait_rejects_another_sandbox_of_the_same_name():
     ours, another = _report("u-1", 1, ready=False), _report("u-2", 2, ready=True)
     fake.say("GET", "sandboxes/demo/report", ours, another)
     with serving(fake) as url:
-        client = Client(Address(url, "key"))
+        client = ServerClient(Address(url, "key"))
         with pytest.raises(
             DayflyError, match="demo was deleted, and the sandbox of that name that exists now is another one"
         ):
@@ -58,7 +58,7 @@ def test_log_tail_is_shown_wherever_it_splits_a_character(capsys, size: int, wha
     fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": len(log), "sealed": True}])
     fake.say("GET", "sandboxes/demo/log", piece("db/make", 1, offset, log[offset:], sealed=True))
     with serving(fake) as url:
-        client = Client(Address(url, "key"))
+        client = ServerClient(Address(url, "key"))
         with pytest.raises(DayflyError, match="ResourceFailed"):
             watch.until_ready(client, "demo", 10)
         client.close()
@@ -76,13 +76,13 @@ def test_failure_is_reported_without_its_log(without: str):
     fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": 5, "sealed": True}])
     fake.say("GET", f"sandboxes/demo/{without}", {"error": "the cluster cannot be reached now"}, status=503)
     with serving(fake) as url:
-        client = Client(Address(url, "key"))
+        client = ServerClient(Address(url, "key"))
         with pytest.raises(DayflyError, match="demo: ResourceFailed: ; read: dayfly logs demo db make"):
             watch.until_ready(client, "demo", 10)
         client.close()
         fake.say("GET", "sandboxes/demo/log", {"error": "the cluster cannot be reached now"}, status=503)
         with (
-            Dayfly(url, "key", retries=Retry(patience=0)) as dayfly,
+            Dayfly(url, "key", retries=RetryPolicy(patience=0)) as dayfly,
             pytest.raises(FailedError, match="demo: ResourceFailed: ; read: dayfly logs demo db make") as raised,
         ):
             dayfly.sandboxes.wait_ready("demo", timeout=10)

@@ -14,7 +14,7 @@ from cli import wishes
 from cli.command import Cli, refused, until
 from cli.fake import Fake, serving
 from cli.with_command import FakeServer, fake_home, run_with
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
 from dayfly.client import servers
 from dayfly.client.address import Address
@@ -67,7 +67,7 @@ def test_when_it_is_killed_the_lease_there_ends_it(served: Cli, guest: Cli, jour
     until(lambda: journal.exists() and journal.read_text().split() == ["provision", "seed"])
     os.kill(process.pid, signal.SIGKILL)
     [name] = served.sandboxes()
-    client = Client(Address(*((served.home / each).read_text().strip() for each in ("url", "key"))))
+    client = ServerClient(Address(*((served.home / each).read_text().strip() for each in ("url", "key"))))
     client.put("sandboxes", name, "lease", body={"seconds": 1})  # in place of the 30 that are left
     client.close()
     until(lambda: not served.sandboxes())

@@ -10,7 +10,7 @@ import pytest
 
 from cli import wishes
 from cli.fake import Fake
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.verbs import run
 from dayfly.client.home import Home
 
@@ -76,14 +76,14 @@ def run_with(folder: Path, *words: str) -> int:
     """Run `dayfly with` for a plugin; `words` are more options, `--` and the command. Return its exit code."""
     plugin = folder / "plugin.yaml"
     plugin.write_text(wishes.plugin(folder / "journal"))
-    clients, init = [], Client.__init__
+    clients, init = [], ServerClient.__init__
 
-    def noting(self: Client, *arguments: Any, **named: Any) -> None:
+    def noting(self: ServerClient, *arguments: Any, **named: Any) -> None:
         init(self, *arguments, **named)
         clients.append(self)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Client, "__init__", noting)
+        patched.setattr(ServerClient, "__init__", noting)
         try:
             return run(["with", "-f", str(plugin), *words])
         finally:

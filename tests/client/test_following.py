@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from client.relay import relayed
-from dayfly.client import NotFoundError, Retry, UnreachableError
+from dayfly.client import NotFoundError, RetryPolicy, UnreachableError
 from dayfly.client.address import Address
-from dayfly.client.changes import Book, Change, Events
+from dayfly.client.changes import Book, Change, EventParser
 from dayfly.client.connection import walk
 from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
 from server import wishes
 from server.client import KEY
 
-QUICK = Retry(patience=20, first=0.01, longest=0.05)
+QUICK = RetryPolicy(patience=20, first=0.01, longest=0.05)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_route_groups_have_no_stream(dayfly, server):
 
 def test_a_server_that_stays_away_is_said(cut, server, connect):
     relay, _ = cut
-    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0.2, first=0.01, longest=0.05))
+    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(patience=0.2, first=0.01, longest=0.05))
     server.put("sandboxes/sb1", wishes.empty())
     stream = dayfly.sandboxes.follow()
     assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]
@@ -172,12 +172,12 @@ def test_follower_polls_when_no_stream_gets_through():
 
 def test_a_stream_in_any_pieces_is_the_same_events():
     text = b': hello\n\nid: a-1\nevent: changed\ndata: {"a":\ndata: 1}\n\n: still here\n\ndata:x\r\n\r\nid: a-2\n\n'
-    whole = list(Events().feed(text))
+    whole = list(EventParser().feed(text))
     assert [(each.id, each.kind, each.data) for each in whole] == [
         ("a-1", "changed", b'{"a":\n1}'),
         ("", "message", b"x"),
         ("a-2", "message", b""),
     ]
     for size in range(1, len(text)):
-        events = Events()
+        events = EventParser()
         assert [event for at in range(0, len(text), size) for event in events.feed(text[at : at + size])] == whole

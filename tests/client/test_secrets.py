@@ -12,7 +12,7 @@ import pytest
 
 from client.test_connection import answering
 from dayfly.client import ConflictError, DayflyError, Exit, InvalidError, RefusedError, UnreachableError
-from dayfly.client.connection import Request
+from dayfly.client.connection import ApiRequest
 from dayfly.client.servers import Server
 from server.client import KEY, serving
 from server.fake_host import FakeHost
@@ -96,4 +96,4 @@ def test_no_traceback_shows_a_secret_an_output_or_the_key(connect: Any):
         connect("gopher://a", KEY)
     assert KEY not in printed(fault.value)
     bearer = {"Authorization": f"Bearer {KEY}"}
-    assert KEY not in repr((Server("http://a", "local", KEY), Request("GET", "/x", bearer)))
+    assert KEY not in repr((Server("http://a", "local", KEY), ApiRequest("GET", "/x", bearer)))

@@ -30,7 +30,7 @@ from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import CachedTarget, Plain, Times
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent, Target, digest, unit_id
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Run
 from kube.fake import Call, Fault, Harm
 
@@ -145,7 +145,7 @@ class _Stage:
         for process in self.world.processes:
             process.operator.cluster.queue.add(view.run.metadata.name)
 
-    def report(self) -> Report | None:
+    def report(self) -> RunReport | None:
         if not self.world.processes:  # for a moment, when it has died
             return None
         return settled(self.reconcilers[-1].last(self.run))

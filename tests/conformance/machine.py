@@ -14,7 +14,7 @@ from conformance.toys import Toys
 from dayfly.embedded import host
 from dayfly.embedded.engine import Engine
 from dayfly.spec.lifecycle import Lifecycle, LifecycleEvent, Unit, unit_id
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import Machine, until
@@ -139,9 +139,9 @@ async def _tell(machine: Machine, tale: Tale, servers: ExitStack) -> tuple[list[
                 if act.what == "until":
                     looks.append(said(machine.report()))
             case "delete":
-                await machine.host.stop("u", Request(at=1, reason="Deleted", message="deleted"))
+                await machine.host.stop("u", EndRequest(at=1, reason="Deleted", message="deleted"))
             case "abandon":
-                await machine.host.abandon("u", Request(at=1, reason="Abandoned", message=act.said))
+                await machine.host.abandon("u", EndRequest(at=1, reason="Abandoned", message=act.said))
             case "closed":
                 await until(lambda: machine.report().closed, "the run to close")
             case "expire":

@@ -6,7 +6,7 @@ from typing import Any
 from dayfly.execute.turn import Scene
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 
 GOLDEN = Path(__file__).parent / "stories"
 EVENTS = {
@@ -30,7 +30,7 @@ def line(event: str, members: dict[str, Any]) -> str:
     return f"{event}{unit} {why}".rstrip()
 
 
-def settled(scene: Scene | None) -> Report | None:
+def settled(scene: Scene | None) -> RunReport | None:
     """What is said once all that is known is written; None before, when states and reasons are of two moments."""
     decision = decide(scene.plan, scene.world, scene.now) if scene is not None else None
     if scene is None or decision is None or decision.moves:
@@ -38,14 +38,14 @@ def settled(scene: Scene | None) -> Report | None:
     return describe(scene.plan, scene.world, decision, scene.now)
 
 
-def tells(report: Report | None, of: str, word: str) -> bool:
+def tells(report: RunReport | None, of: str, word: str) -> bool:
     """Whether that reason is given, of the run or of a unit."""
     if report is None or not of:
         return report is not None and report.reason == word
     return any(unit.id == of and unit.reason == word for unit in report.units)
 
 
-def said(report: Report) -> list[str]:
+def said(report: RunReport) -> list[str]:
     """The run's own sentence and its units', with their clocks left open."""
     units = {unit.id: unit for unit in report.units}
     first = report.message

@@ -11,7 +11,7 @@ from conformance import machine as embedded
 from conformance.tales import TALES, toy
 from conformance.telling import GOLDEN, text
 from conformance.toys import Toys
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import UnitTimeouts
 from embedded import documents as doc
 
@@ -70,12 +70,13 @@ async def test_unsupported_unit_is_refused_by_its_kind(machine):
     unit = msgspec.structs.replace(toy("make"), timeouts=UnitTimeouts(run_ms=1))
     documents = (doc.resource("db", (unit,), ()),)
     with pytest.raises(
-        RefusedError, match="db/make: this host runs units of kind exec, fork, preview, route and webhook, not toy"
+        DocumentsRefusedError,
+        match="db/make: this host runs units of kind exec, fork, preview, route and webhook, not toy",
     ):
         machine.host.admit(documents, ())
     engine = await embedded.opened(machine)
     engine.executors.add(Toys(lambda live: live.run, lambda _: None, gated=False))
-    with pytest.raises(RefusedError, match="db/make: no toy is played with for less than a second"):
+    with pytest.raises(DocumentsRefusedError, match="db/make: no toy is played with for less than a second"):
         machine.host.admit(documents, ())
 
 

@@ -22,7 +22,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.server.db.store import Store
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from embedded.machine import Machine, until
 from server.client import Client, serving
 from server.fake_host import FakeHost
@@ -80,7 +80,7 @@ async def on_machine(machine: Machine, fails):
     await machine.host.offer(Offer(uid="u", name="pay", target=document.target, documents=(document,), birth=True))
     await until(lambda: at_rest(settled(engine.look("u"))), machine.history)
     look = said(machine.report())
-    await machine.host.stop("u", Request(at=1, reason="Deleted", message="deleted"))
+    await machine.host.stop("u", EndRequest(at=1, reason="Deleted", message="deleted"))
     await machine.gone()
     moves = [
         (move, {"unit": unit, "attempt": attempt} if unit else {}, why)

@@ -10,7 +10,7 @@ import pytest
 
 from dayfly.embedded.states import StateFiles, keys
 from dayfly.execute.state import head
-from dayfly.execute.state.service import Place
+from dayfly.execute.state.service import StateOwner
 from dayfly.kube.client import Client as Kube
 from dayfly.kube.objects import AnnotatedMeta, anything
 from dayfly.operator.cluster.objects import RUNS, RunObject
@@ -74,7 +74,7 @@ async def told(host) -> list[object]:
     for number in range(head.KEEP + 2):
         said.append(await destroy.write(b"%d" % number, "c"))
     said += [await destroy.ask("DELETE", lock="c"), await destroy.ask("GET"), await destroy.unlock("c")]
-    said.append([str(each.holder) for each in (await host.store.find(Place("u", "stack"))).head.refused])
+    said.append([str(each.holder) for each in (await host.store.find(StateOwner("u", "stack"))).head.refused])
     await host.stands(None)
     said += [await destroy.ask("GET"), await destroy.write(b"later", "c")]
     return said

@@ -7,7 +7,7 @@ from typing import Any
 from dayfly.execute.executor import Known
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, Running, Unclear
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import OutputRecord, Result, Run
 
@@ -40,7 +40,7 @@ class Toys:
 
     def admit(self, name: str, unit: Unit) -> None:
         if unit.timeouts.run_ms < 1_000:
-            raise RefusedError(f"{name}: no toy is played with for less than a second")
+            raise DocumentsRefusedError(f"{name}: no toy is played with for less than a second")
 
     async def observe(self, view: Any) -> None:
         """Nobody else plays with it."""

@@ -424,7 +424,7 @@ class TestServer:
             )
             for state in run.State
         }
-        request = run.Request(at=1, reason="Deleted", message="deleted", by="ada")
+        request = run.EndRequest(at=1, reason="Deleted", message="deleted", by="ada")
         target = Target(api_version="dayfly.dev/v1alpha1", kind="Sandbox", namespace="default", name="s", uid="u")
         ledger = run.Run(
             uid="u",

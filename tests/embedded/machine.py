@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dayfly.embedded.host import EmbeddedHost
 from dayfly.embedded.ledger import SqliteLedger
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from dayfly.spec.workload import Workload
 
 SERVER = ["python3", "-m", "http.server", "--bind", "127.0.0.1"]
@@ -119,7 +119,7 @@ class Machine:
         await until(lambda: line in self.lines(), lambda: f"{line!r} in the journal; now {self.lines()}")
 
     async def delete(self, uid="u"):
-        await self.host.stop(uid, Request(at=1, reason="Deleted", message="asked"))
+        await self.host.stop(uid, EndRequest(at=1, reason="Deleted", message="asked"))
 
     async def gone(self, uid="u", seconds=60.0):
         await until(lambda: self.host.has_ended(uid), lambda: f"{uid} to end; now {self.report(uid)}", seconds)

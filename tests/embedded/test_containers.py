@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from dayfly.execute.process.files import locked
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from embedded import documents as doc
 from embedded.machine import Machine, until
 from processes import processes
@@ -331,7 +331,7 @@ async def test_attempt_fenced_during_image_pull_never_starts(machine, tmp_path, 
 
 
 async def test_a_step_without_an_image_is_refused(machine):
-    with pytest.raises(RefusedError, match=r"r/a: .*names no image"):
+    with pytest.raises(DocumentsRefusedError, match=r"r/a: .*names no image"):
         machine.host.admit((doc.resource("r", [step("a", image="")]),), ())
     machine.host.admit((doc.resource("r", [step("a")]),), ())
 

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -276,11 +276,11 @@ async def test_occupied_port_is_replaced_after_a_restart(machine):
 async def test_cluster_only_values_and_kinds_are_refused(machine):
     for kind in ("configMap", "secret"):
         env = [doc.set_env("TOKEN", source={kind: {"name": "n", "key": "k"}})]
-        with pytest.raises(RefusedError, match=rf"fork of app: TOKEN comes from a {kind}.*write it as value"):
+        with pytest.raises(DocumentsRefusedError, match=rf"fork of app: TOKEN comes from a {kind}.*write it as value"):
             machine.host.admit((), (doc.fork(env=env),))
     stateful = doc.Baseline(kind="StatefulSet", namespace="default", name="db")
     unit = doc.Unit(name="db", kind="fork", fork=doc.Fork(baseline=stateful))
-    with pytest.raises(RefusedError, match=r"fork of db: .*not StatefulSet"):
+    with pytest.raises(DocumentsRefusedError, match=r"fork of db: .*not StatefulSet"):
         machine.host.admit((), (unit,))
 
 

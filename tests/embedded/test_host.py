@@ -19,13 +19,13 @@ from dayfly.execute.process.render import OrderContext
 from dayfly.link.wire import Abandon, AskStanding, AskValues, Reply, Standings, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Route, Unit
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 from embedded.machine import until
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
-ASKED = Request(at=1, reason="Deleted", message="asked")
+ASKED = EndRequest(at=1, reason="Deleted", message="asked")
 
 
 async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):

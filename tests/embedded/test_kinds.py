@@ -16,7 +16,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import NeverRan
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, Unit, UnitInput, WebhookUnit
 from dayfly.spec.run import OutputRecord, State, UnitRecord
 from embedded import documents as doc
@@ -173,7 +173,7 @@ class TestStates:
     async def test_stateful_step_is_refused_without_a_state_server(self, bench):
         steps = self.steps(bench, None)
         steps.admit("r/a", self.unit(state=False))
-        with pytest.raises(RefusedError, match="started without the server that keeps states"):
+        with pytest.raises(DocumentsRefusedError, match="started without the server that keeps states"):
             steps.admit("r/a", self.unit(state=True))
         await steps.clear(bench.live)
         assert bench.attempts.done == [("drop", "u")]
@@ -185,7 +185,7 @@ class TestSteps:
             None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
         )
         inside.admit("r/a", doc.step("a", image="busybox:1"))
-        with pytest.raises(RefusedError, match=r"r/a: steps run in containers here, and it names no image"):
+        with pytest.raises(DocumentsRefusedError, match=r"r/a: steps run in containers here, and it names no image"):
             inside.admit("r/a", doc.step("a"))
         bench.steps.admit("r/a", doc.step("a"))
 
@@ -202,13 +202,15 @@ class TestSteps:
         if fits:
             bench.steps.admit("r/a", unit)
         else:
-            with pytest.raises(RefusedError, match="takes OTHER from a cluster"):
+            with pytest.raises(DocumentsRefusedError, match="takes OTHER from a cluster"):
                 bench.steps.admit("r/a", unit)
 
     def test_refusal_lists_all_missing_template_values(self, bench):
         taken = [{"name": name, "valueFrom": {}} for name in ("ONE", "SECRET", "TWO", "ONE")]
         unit = doc.step("a", template={"spec": {"containers": [{"name": "main", "env": taken}]}})
-        with pytest.raises(RefusedError, match=r"takes ONE, TWO from a cluster.*: ONE=\.\.\. TWO=\.\.\. dayfly up$"):
+        with pytest.raises(
+            DocumentsRefusedError, match=r"takes ONE, TWO from a cluster.*: ONE=\.\.\. TWO=\.\.\. dayfly up$"
+        ):
             bench.steps.admit("r/a", unit)
 
     def test_only_create_steps_wait_for_untold_fork_values(self, bench):
@@ -264,7 +266,7 @@ def test_a_header_takes_its_secret_from_the_environment(bench):
         return Unit(name="a", kind="webhook", webhook=WebhookUnit(request={"headers": {"Authorization": header}}))
 
     bench.hooks.admit("r/a", hook("dns"))
-    with pytest.raises(RefusedError, match="set OTHER_KEY in the environment"):
+    with pytest.raises(DocumentsRefusedError, match="set OTHER_KEY in the environment"):
         bench.hooks.admit("r/a", hook("other"))
 
 

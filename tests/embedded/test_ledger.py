@@ -14,12 +14,12 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import IllegalMoveError
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.host_errors import HostUnavailableError, RunDamagedError
-from dayfly.spec.run import OutputRecord, Phase, Request, Result, Run, UnitRecord
+from dayfly.spec.run import EndRequest, OutputRecord, Phase, Result, Run, UnitRecord
 from embedded import documents as doc
 
 DOCUMENTS = (doc.resource("r", [doc.step("a", outputs=[("url", "/tmp/url")])], [doc.step("z")]),)
 PLAN = seal(DOCUMENTS)
-ASKED = Request(at=7, reason="Deleted", message="asked", by="ann")
+ASKED = EndRequest(at=7, reason="Deleted", message="asked", by="ann")
 MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0", size=1)}, started_at=4, ended_at=5)
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.link.wire import Verdict
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from embedded import documents as doc
 
 RAN = doc.resource("r", [doc.step("a", 'echo ran >> "$JOURNAL"')])
-ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+ASKED = EndRequest(at=1, reason="Deleted", message="asked", by="ann")
 
 
 @pytest.mark.parametrize("end", ["stop", "abandon"])

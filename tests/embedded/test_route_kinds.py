@@ -16,8 +16,8 @@ from dayfly.embedded.runs import Live
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Running, TargetIntent
-from dayfly.spec.host_errors import RefusedError
-from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
+from dayfly.spec.host_errors import DocumentsRefusedError
+from dayfly.spec.run import EndRequest, Phase, Run, State, UnitRecord
 from embedded import documents as doc
 from embedded.routed import ROUTE, preview, route, workload
 
@@ -51,7 +51,7 @@ class Bench:
     def live(self, *wished, steps=(), closed=False, **units) -> Live:
         plan = seal((doc.resource("r", [doc.step("a"), *steps]),), wished)
         records = {f"{name}:{'front' if name == 'preview' else 'default/app'}": each for name, each in units.items()}
-        phase, request = (Phase.CLOSED, Request(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
+        phase, request = (Phase.CLOSED, EndRequest(at=1, reason="Deleted")) if closed else (Phase.OPEN, None)
         run = Run(uid="u", target=doc.TARGET, plan="", born_at=5, units=records, phase=phase, closed=request)
         return Live(Stored(run=run, name="n", documents=(), forks=wished, wish=TargetIntent()), plan)
 
@@ -65,7 +65,7 @@ class TestAdmission:
     @pytest.mark.parametrize("key", ["Capital", "", "a" * 33])
     @pytest.mark.parametrize("make", [lambda key: route("good", key), preview])
     def test_invalid_routing_key_is_refused(self, bench, key, make):
-        with pytest.raises(RefusedError, match=r"the route: .* is not a routing key"):
+        with pytest.raises(DocumentsRefusedError, match=r"the route: .* is not a routing key"):
             bench.routes.admit("the route", make(key))
 
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from dayfly.embedded.routes.envoy_process import holder, is_closed
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Route, Unit
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.workload import Workload
@@ -251,10 +251,10 @@ async def test_slow_or_malformed_requests_delay_no_other(ways):
 async def test_document_with_an_invalid_key_is_refused(ways):
     for bad in ("a.*", "", "A", "a|b", "a\r\nx: y"):
         for unit in (route(bad), preview(bad)):
-            with pytest.raises(RefusedError, match="is not a routing key"):
+            with pytest.raises(DocumentsRefusedError, match="is not a routing key"):
                 ways.host.admit((), (unit,))
     for kind in ("route", "preview"):
-        with pytest.raises(RefusedError, match=f"a unit of kind {kind} needs"):
+        with pytest.raises(DocumentsRefusedError, match=f"a unit of kind {kind} needs"):
             ways.host.admit((), (Unit(name="app", kind=kind),))
 
 

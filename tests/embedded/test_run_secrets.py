@@ -7,9 +7,9 @@ import pytest
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.executor import Registry
 from dayfly.link.wire import Verdict
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import As, UnitInput
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from embedded.documents import offer, resource, step
 from embedded.machine import until
 from embedded.test_values import CANARY, holding
@@ -19,7 +19,7 @@ GIVEN = {("db", "key"): CANARY}
 MAKE = step("make", 'echo "with $KEY"; printf %s "$KEY" | base64; echo "${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
 DROP = step("drop", 'echo "without $KEY"; echo "drop ${#KEY}" >>"$JOURNAL"', inputs=(SECRET,))
 DB = resource("db", [MAKE], [DROP])
-STOP = Request(at=1, reason="Deleted", message="asked")
+STOP = EndRequest(at=1, reason="Deleted", message="asked")
 
 
 async def test_steps_read_them_and_nothing_has_them_after_the_end(machine):
@@ -42,7 +42,7 @@ async def test_without_them_there_is_no_birth(machine):
     documents = (DB, resource("queue", [other]))
     for given, missing in (({}, r"db/key, queue/key, queue/more"), (GIVEN, r"queue/key, queue/more")):
         await machine.host.secrets.keep("u", given)
-        with pytest.raises(RefusedError, match=rf"\({missing}\); give them with: --secrets-file"):
+        with pytest.raises(DocumentsRefusedError, match=rf"\({missing}\); give them with: --secrets-file"):
             machine.host.admit(documents, ())
 
 
@@ -105,5 +105,5 @@ def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
 
 
 def test_a_host_that_is_not_this_machine_refuses_them():
-    with pytest.raises(RefusedError, match="db: key is a secret, and --secrets-file gives it on a dev"):
+    with pytest.raises(DocumentsRefusedError, match="db: key is a secret, and --secrets-file gives it on a dev"):
         Registry().admit((resource("db", [MAKE]),), ())

@@ -13,7 +13,7 @@ from dayfly.embedded.runs import RunCache, telling
 from dayfly.plan.world import NeverRan, Running, TargetIntent
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.lifecycle import Unit
-from dayfly.spec.run import Request, Run, UnitRecord
+from dayfly.spec.run import EndRequest, Run, UnitRecord
 from dayfly.spec.workload import Workload
 from embedded import documents as doc
 
@@ -46,7 +46,7 @@ class Bench:
 
     def row(self, uid: str = "u", *, forks=(), closed: bool = False, **units: UnitRecord) -> None:
         records = {name if ":" in name else f"r/{name}": record for name, record in units.items()}
-        request = Request(at=1, reason="Deleted") if closed else None
+        request = EndRequest(at=1, reason="Deleted") if closed else None
         run = Run(uid=uid, target=doc.TARGET, plan="", closed=request, units=records)
         documents = (doc.resource("r", [doc.step("a")]),)
         self.rows[uid] = Stored(run=run, name="box", documents=documents, forks=tuple(forks), wish=TargetIntent())

@@ -19,7 +19,7 @@ from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import digest
-from dayfly.execute.state.service import Found, FullError, Place
+from dayfly.execute.state.service import Found, FullError, StateOwner
 from dayfly.execute.state.service import Service as StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.run import Phase, Run, State, UnitRecord
@@ -27,7 +27,7 @@ from embedded import documents as doc
 from embedded.machine import until
 from ports import free_port
 
-PLACE = Place("u", "db")
+PLACE = StateOwner("u", "db")
 WHO = access.caller("u", "db", "db/make", 1)
 VERSION = Version(number=1, at=1, holder=Holder(unit="db/make", attempt=1), size=1, digest="d", blob="b", chunks=3)
 

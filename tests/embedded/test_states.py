@@ -14,10 +14,10 @@ import pytest
 from dayfly.embedded import states
 from dayfly.execute.state import seal
 from dayfly.execute.state.handler import serve
-from dayfly.execute.state.service import Place
-from dayfly.spec.host_errors import RefusedError
+from dayfly.execute.state.service import StateOwner
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Exec
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -207,7 +207,7 @@ async def test_refused_state_fails_create_and_holds_up_delete(keeping):
     assert dropped.state == "retrying"
     assert "StateRefused: state was refused" in dropped.message
     assert "(of r/make, attempt 1)" in dropped.message
-    await keeping.host.abandon("u", Request(at=1, reason="Abandoned", message="removed by hand", by="me"))
+    await keeping.host.abandon("u", EndRequest(at=1, reason="Abandoned", message="removed by hand", by="me"))
     await keeping.gone()
 
 
@@ -222,9 +222,9 @@ async def test_abandoned_run_keeps_its_state(keeping):
     await written(await begun(keeping))
     go(keeping)
     await keeping.ready()
-    await keeping.host.abandon("u", Request(at=1, reason="Abandoned", message="lost", by="me"))
+    await keeping.host.abandon("u", EndRequest(at=1, reason="Abandoned", message="lost", by="me"))
     await keeping.gone()
-    place = Place("u", "r")
+    place = StateOwner("u", "r")
     head = states.heads(keeping.home)[place]
     assert (head.sandbox, head.resource) == ("box", "r")
     chunks = states.chunks(keeping.home, place, head.newest)
@@ -246,7 +246,9 @@ async def test_state_body_is_limited_before_and_after_login(keeping, monkeypatch
 
 
 async def test_a_host_without_the_server_takes_no_step_with_a_state(machine):
-    with pytest.raises(RefusedError, match="r/make: this host was started without the server that keeps states"):
+    with pytest.raises(
+        DocumentsRefusedError, match="r/make: this host was started without the server that keeps states"
+    ):
         machine.host.admit((doc.resource("r", [stateful("make")], []),), ())
 
 

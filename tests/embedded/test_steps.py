@@ -8,9 +8,9 @@ import sqlite3
 import pytest
 
 from dayfly.link.wire import Verdict
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import As, EnvChange, Object, Ref, UnitInput, UnitOutput
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from embedded import documents as doc
 from embedded.machine import until
 from selection import in_time
@@ -374,7 +374,9 @@ async def test_lease_of_a_closed_run_is_not_renewed(machine):
     await machine.delete()
     await machine.said("r/z", "WaitingToRetry")
     assert await machine.host.lease("u", _in(1000)) is Verdict.CLOSED
-    assert await machine.host.abandon("u", Request(at=2, reason="Abandoned", message="over", by="me")) is Verdict.TAKEN
+    assert (
+        await machine.host.abandon("u", EndRequest(at=2, reason="Abandoned", message="over", by="me")) is Verdict.TAKEN
+    )
     await machine.gone()
     assert await machine.host.lease("u", _in(1000)) is Verdict.OVER
 
@@ -386,7 +388,7 @@ async def test_abandoned_cleanup_is_recorded_and_stops(machine):
     await machine.delete()
     await machine.said("r/z", "WaitingToRetry")
     assert (
-        await machine.host.abandon("u", Request(at=2, reason="Abandoned", message="bucket is gone", by="me"))
+        await machine.host.abandon("u", EndRequest(at=2, reason="Abandoned", message="bucket is gone", by="me"))
         is Verdict.TAKEN
     )
     await machine.gone()
@@ -402,7 +404,7 @@ async def test_first_request_to_abandon_is_recorded(machine):
     await machine.ready()
     await machine.delete()
     await machine.said("r/z", "WaitingToRetry")
-    words = [Request(at=2, reason="Abandoned", message=f"{who} says so", by=who) for who in ("ann", "bob")]
+    words = [EndRequest(at=2, reason="Abandoned", message=f"{who} says so", by=who) for who in ("ann", "bob")]
     assert await asyncio.gather(*(machine.host.abandon("u", each) for each in words)) == [Verdict.TAKEN] * 2
     await machine.gone()
     assert [each.message for each in machine.host.history("u") if each.move == "GiveUp"] == ["ann says so (by ann)"]
@@ -422,13 +424,16 @@ async def test_a_cleanup_that_fails_again_and_again_is_called_stuck(machine):
 async def test_unsupported_units_are_refused(machine):
     document = doc.hooks(pre_start=[doc.Unit(name="thing", kind="object", object=Object(remove="a"))])
     with pytest.raises(
-        RefusedError, match="thing: this host runs units of kind exec, fork, preview, route and webhook, not object"
+        DocumentsRefusedError,
+        match="thing: this host runs units of kind exec, fork, preview, route and webhook, not object",
     ):
         machine.host.admit((document,), ())
     entry = {"name": "TOKEN_X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     template = {"spec": {"containers": [{"name": "main", "env": [entry]}]}}
     document = doc.resource("r", [doc.step("a", template=template)])
-    with pytest.raises(RefusedError, match=r"r/a: .* takes TOKEN_X from a cluster.*: TOKEN_X=\.\.\. dayfly up$"):
+    with pytest.raises(
+        DocumentsRefusedError, match=r"r/a: .* takes TOKEN_X from a cluster.*: TOKEN_X=\.\.\. dayfly up$"
+    ):
         machine.host.admit((document,), ())
 
 

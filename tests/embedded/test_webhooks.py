@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import UnitRetry
 from embedded import documents as doc
 from embedded.machine import until
@@ -105,7 +105,7 @@ async def test_webhook_secret_comes_from_the_server_environment(machine, monkeyp
         await machine.gone()
         monkeypatch.delenv("DNS_TOKEN")
         await up(machine, server)
-        with pytest.raises(RefusedError, match="set DNS_TOKEN in the environment of `dayfly up`"):
+        with pytest.raises(DocumentsRefusedError, match="set DNS_TOKEN in the environment of `dayfly up`"):
             machine.host.admit((made,), ())
 
 

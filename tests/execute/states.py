@@ -9,13 +9,13 @@ import msgspec
 
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Head
-from dayfly.execute.state.service import Found, Place, Service, UncertainError
+from dayfly.execute.state.service import Found, Service, StateOwner, UncertainError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Run, State, UnitRecord
 
-KEYS = access.Keys.of(b"k" * access.KEY_BYTES)
+KEYS = access.StateKeys.of(b"k" * access.KEY_BYTES)
 RUN = Run(uid="u", target=Target(kind="Sandbox", namespace="team", name="box", uid="u"), plan="")
-PLACE = Place("u", "stack")
+PLACE = StateOwner("u", "stack")
 
 
 def running(**units: tuple[int, State]) -> Run:
@@ -32,7 +32,7 @@ class Memory:
 
     def __init__(self, run: Run | None = None) -> None:
         self.run = run
-        self.heads: dict[Place, Found] = {}
+        self.heads: dict[StateOwner, Found] = {}
         self.blobs: dict[str, list[bytes]] = {}
         self.turn = _at_once
         self.loses = lambda: None

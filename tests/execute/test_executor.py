@@ -3,7 +3,7 @@
 import pytest
 
 from dayfly.execute.executor import Registry
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, Target, Unit
 
 TARGET = Target(kind="Sandbox", name="s", uid="u")
@@ -37,7 +37,9 @@ def test_unit_without_its_payload_is_refused_on_every_host(kind):
     executor = Executor(kind)
     document = Lifecycle(target=TARGET, resource="db", pre_start=(Unit(name="make", kind=kind),))
     for given, name in (((document,), ()), "db/make"), (((), (Unit(name="web", kind=kind),)), "web"):
-        with pytest.raises(RefusedError, match=rf"^{name}: a unit of kind {kind} needs a \w+, and this one has none$"):
+        with pytest.raises(
+            DocumentsRefusedError, match=rf"^{name}: a unit of kind {kind} needs a \w+, and this one has none$"
+        ):
             Registry(executor).admit(*given)
     assert executor.admitted == []
 

@@ -8,7 +8,7 @@ from dayfly.execute.inputs import resolve
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, Target, Unit, UnitInput
-from dayfly.spec.run import Request, Run, UnitRecord
+from dayfly.spec.run import EndRequest, Run, UnitRecord
 
 TARGET = Target(api_version="v1", kind="Machine", namespace="shop", name="m", uid="u")
 FOUND = {"spec": {"volume": "pv $(reboot)\n1", "size": 3, "many": [1, 2], "none": None, "zero": "a\0b"}, "metadata": {}}
@@ -68,4 +68,4 @@ def test_target_is_read_only_by_steps_that_may_still_start():
     assert readers(run) == ["a"]
     done = msgspec.structs.replace(run, units={"a": UnitRecord(attempt=1, state="done", outcome="succeeded")})
     assert readers(done) == []
-    assert readers(msgspec.structs.replace(done, closed=Request(at=1, reason="Deleted"))) == ["b"]
+    assert readers(msgspec.structs.replace(done, closed=EndRequest(at=1, reason="Deleted"))) == ["b"]

@@ -9,14 +9,14 @@ import pytest
 
 from dayfly.execute.state import access, handler
 from dayfly.execute.state.handler import ANSWER_TIMEOUT_S, BODY_TIMEOUT_S, SMALL_BODY, StateHandler
-from dayfly.execute.state.head import Answer
+from dayfly.execute.state.head import StateResponse
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import MAX_LOCK
 from dayfly.spec.host_errors import RunDamagedError
 from kube.fake import run
 
 WHO = access.caller("u", "db", "db/make", 1)
-JSON = Answer(200, b"{}", json=True)
+JSON = StateResponse(200, b"{}", json=True)
 LARGE = b"x" * (SMALL_BODY + 1)
 
 
@@ -27,7 +27,9 @@ class StoreError(Exception):
 class Service:
     """Accepts everything from its caller after `takes_s` seconds, and records it."""
 
-    def __init__(self, refusal: Answer | None = None, answer: Answer | Exception = JSON, takes_s: float = 0.0) -> None:
+    def __init__(
+        self, refusal: StateResponse | None = None, answer: StateResponse | Exception = JSON, takes_s: float = 0.0
+    ) -> None:
         self.refusal, self.answer, self.takes_s = refusal, answer, takes_s
         self.run, self.asked, self.open, self.most_open = "u", [], 0, 0
 
@@ -78,13 +80,13 @@ async def test_answer_of_the_service_is_sent():
     service = Service()
     assert await ask(made(service), "POST", b"state", query=b"a=b&ID=l%201") == (200, b"application/json", b"{}")
     assert service.asked == [("POST", "l 1", b"state")]
-    service.answer = Answer(404, b"none\n")
+    service.answer = StateResponse(404, b"none\n")
     assert await ask(made(service)) == (404, b"text/plain; charset=utf-8", b"none\n")
     assert service.asked[-1] == ("GET", "", b"")
 
 
 async def test_body_of_a_refused_request_is_not_read():
-    service = Service(refusal=Answer(403, b"no\n"))
+    service = Service(refusal=StateResponse(403, b"no\n"))
     assert (await ask(made(service), "POST", ends=False))[::2] == (403, b"no\n")
     assert service.asked == []
 

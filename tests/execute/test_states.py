@@ -412,7 +412,7 @@ class TestStrangers:
         assert store.heads == {PLACE: before}
 
     async def test_a_token_of_another_key_is_worth_nothing(self, store):
-        foreign = Client(store, keys=access.Keys.of(b"x" * 32))
+        foreign = Client(store, keys=access.StateKeys.of(b"x" * 32))
         assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
 
     @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w==", "Basic \xe9"])
@@ -630,7 +630,7 @@ def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
         (KEYS, ("u", "other"), version, chunks),
         (KEYS, ("v", "stack"), version, chunks),
         (KEYS, ("u", "stack"), msgspec.structs.replace(version, blob="c"), chunks),
-        (access.Keys.of(b"x" * 32), ("u", "stack"), version, chunks),
+        (access.StateKeys.of(b"x" * 32), ("u", "stack"), version, chunks),
     ]
     for given_ in wrong:
         with pytest.raises(seal.SpoiledError):
@@ -641,7 +641,7 @@ def test_which_key_it_was_written_with_is_said():
     chunks = seal.seal(KEYS, ("u", "stack", "b"), b"{}")
     who = Holder(unit="u", attempt=1)
     version = Version(number=4, at=0, holder=who, size=2, digest=seal.digest(b"{}"), blob="b", chunks=1, key=KEYS.name)
-    other = access.Keys.of(b"x" * 32)
+    other = access.StateKeys.of(b"x" * 32)
     said = f"version 4 of the state of stack was written with the key {KEYS.name}; the key here is {other.name}"
     with pytest.raises(seal.SpoiledError, match=said):
         seal.unseal(other, ("u", "stack"), version, chunks)

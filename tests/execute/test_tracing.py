@@ -18,7 +18,7 @@ from dayfly.execute import tracing
 from dayfly.execute.tracing import Tracer
 from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import EndRequest, Phase
 from examples import outside
 from execute.collector import collecting
 from plan.test_trace import HISTORY, RUN
@@ -28,7 +28,7 @@ from server.test_cloud_event_publisher import report
 AT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 ROOT = Path(tracing.__file__).parents[2]
 READY = report(ready=True, reason=Reason.READY)
-CLOSED = Request(at=1500, reason="Deleted")
+CLOSED = EndRequest(at=1500, reason="Deleted")
 FAILED = report(reason=Reason.RESOURCE_FAILED)
 
 
@@ -56,7 +56,9 @@ def early(url):
 
 
 def ended(run=RUN, at=2000):
-    return msgspec.structs.replace(run, closed=Request(at=at - 500, reason="Deleted"), phase=Phase.CLEANED, ended_at=at)
+    return msgspec.structs.replace(
+        run, closed=EndRequest(at=at - 500, reason="Deleted"), phase=Phase.CLEANED, ended_at=at
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,14 @@ from dayfly.plan.world import (
     World,
 )
 from dayfly.spec.lifecycle import Object, unit_id
-from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
 from model.cases import AT_ONCE
 from model.engine import CONST, Config, Decision, LedgerView, Question
 
 NOW = 10**12
 GATED = frozenset({"exec", "fork"})
 NEVER_BY = 2 * NOW
-STOP = Request(at=0, reason="Deleted")
+STOP = EndRequest(at=0, reason="Deleted")
 STATES = (State.NONE, State.CLAIMED, State.UNKNOWN, State.DONE, State.VOID)
 PHASES = {Phase.OPEN: 0, Phase.CLOSED: 1, Phase.CLEANED: 2, Phase.ABANDONED: 2}
 GOOD, BAD = Result(outcome="succeeded"), Result(outcome="failed")

@@ -22,7 +22,7 @@ from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
 from dayfly.operator.routes.group_keys import LedKeys
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, Target, Unit
-from dayfly.spec.run import Request, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Run, State, UnitRecord
 from kube.fake import run
 
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
@@ -247,7 +247,7 @@ class TestHearing:
         heard(bench, "b", 1, LED, born_at=1)
         heard(bench, "a", 1, LED, born_at=1)
         heard(bench, "away", 1, LED, home="bank")
-        heard(bench, "over", 1, LED, closed=Request(at=1, reason="Deleted"))
+        heard(bench, "over", 1, LED, closed=EndRequest(at=1, reason="Deleted"))
         assert [(made.metadata.name, of) for made, of in keys.of("k", "shop")] == [
             ("a", WEB),
             ("b", WEB),

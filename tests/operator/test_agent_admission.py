@@ -17,7 +17,7 @@ from dayfly.operator.cluster.objects import (
     SERVED_NAME_ANNOTATION,
     served_for,
 )
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Baseline, ForkUnit, Kind, PreviewUnit, Route, Target, Unit
 
@@ -40,13 +40,13 @@ def test_name_at_the_control_plane_is_read_from_annotations(notes, told):
 class TestAdmission:
     def test_a_run_has_documents_and_so_many_units_at_most(self):
         check_documents(DOCUMENTS, "acme")
-        with pytest.raises(RefusedError, match="a run has documents"):
+        with pytest.raises(DocumentsRefusedError, match="a run has documents"):
             check_documents((), "acme")
         most = tuple(msgspec.structs.replace(DOCUMENTS[0].pre_start[0], name=f"s{n}") for n in range(MAX_UNITS_PER_RUN))
         check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=most),), "acme")
         for event in ("post_start", "pre_stop", "post_stop"):
             more = msgspec.structs.replace(DOCUMENTS[0], pre_start=most, **{event: DOCUMENTS[0].pre_start})
-            with pytest.raises(RefusedError, match=f"at most {MAX_UNITS_PER_RUN} units"):
+            with pytest.raises(DocumentsRefusedError, match=f"at most {MAX_UNITS_PER_RUN} units"):
                 check_documents((more,), "acme")
 
     def test_documents_of_other_or_mixed_kinds_are_refused(self):
@@ -54,20 +54,20 @@ class TestAdmission:
             made = [
                 msgspec.structs.replace(DOCUMENTS[1], target=Target(kind=kind, name="x", uid="u")) for kind in kinds
             ]
-            with pytest.raises(RefusedError, match="sandboxes and route groups, and nothing else"):
+            with pytest.raises(DocumentsRefusedError, match="sandboxes and route groups, and nothing else"):
                 check_documents(tuple(made), "acme")
 
     def test_no_pod_is_made_that_none_may_be(self):
         work = DOCUMENTS[0].pre_start[0]
         bare = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, image=""))
-        with pytest.raises(RefusedError, match="may not be made"):
+        with pytest.raises(DocumentsRefusedError, match="may not be made"):
             check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=(bare,)),), "acme")
 
     @pytest.mark.parametrize("namespace", ["sec b", "../sec-b", "sec-b/secrets/x", "a%2fb", ".."])
     def test_namespace_that_is_no_name_is_refused(self, namespace):
         work = DOCUMENTS[0].pre_start[0]
         elsewhere = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, namespace=namespace))
-        with pytest.raises(RefusedError, match="not the name of a namespace"):
+        with pytest.raises(DocumentsRefusedError, match="not the name of a namespace"):
             check_documents((msgspec.structs.replace(DOCUMENTS[0], pre_start=(elsewhere,)),), "acme")
 
         async def story(bench: Bench):
@@ -79,7 +79,7 @@ class TestAdmission:
                 Unit(name="p", kind=Kind.PREVIEW, preview=preview),
             ]
             for unit in units:
-                with pytest.raises(RefusedError, match="cannot be the name of a workload or host"):
+                with pytest.raises(DocumentsRefusedError, match="cannot be the name of a workload or host"):
                     check_kept((unit,), group=False, foreign=LocalKeys(bench.caches))
 
         played(story)
@@ -117,7 +117,7 @@ class TestAdmission:
         if not said:
             check_kept((unit,), group=group, foreign=foreign)
             return
-        with pytest.raises(RefusedError, match=said):
+        with pytest.raises(DocumentsRefusedError, match=said):
             check_kept((unit,), group=group, foreign=foreign)
 
     @with_bench
@@ -127,7 +127,7 @@ class TestAdmission:
         await bench.begun()
         key = routing_key(plain["metadata"]["uid"])
         led = Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=(key,)))
-        with pytest.raises(RefusedError, match="is the routing key of a sandbox applied here"):
+        with pytest.raises(DocumentsRefusedError, match="is the routing key of a sandbox applied here"):
             check_kept((led,), group=False, foreign=foreign)
         assert not foreign.has(routing_key(bench.box["metadata"]["uid"]))
         bench.ask("DELETE", f"{BOXES}/plain")

@@ -11,11 +11,11 @@ from rig.dialling import SAID, Bench, letters, played, refusal, session, with_be
 
 from dayfly.kube.objects import SECRETS
 from dayfly.link import dial, wire
-from dayfly.link.dial import Seen
+from dayfly.link.dial import LastSeen
 from dayfly.link.envelope import FROZEN_STATUS, Letters, chained
-from dayfly.link.http import Answer, WayError
-from dayfly.operator.agent.cursor import NAME, Cursor
-from dayfly.spec.run import Request
+from dayfly.link.http import HttpResponse, WayError
+from dayfly.operator.agent.cursor import NAME, SecretCursor
+from dayfly.spec.run import EndRequest
 from kube.fake import Fault, Harm, rest
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
@@ -52,7 +52,7 @@ class TestSession:
             (refusal(500), 0, False, "it cannot be reached: it answers 500: no", dial.AWAY_PAUSE_S),
             (refusal(409), 0, False, "it cannot be reached: it answers 409: no", dial.AWAY_PAUSE_S),
             (WayError("closed"), 0, False, "it cannot be reached: closed", dial.AWAY_PAUSE_S),
-            (Answer(500, {}, b"<html>"), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
+            (HttpResponse(500, {}, b"<html>"), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
             (
                 refusal(500, error="a\x1b" + "b" * 400),
                 0,
@@ -60,8 +60,14 @@ class TestSession:
                 f"it cannot be reached: it answers 500: a{'b' * 299}",
                 10.0,
             ),
-            (Answer(500, {}, DEEP), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
-            (Answer(200, {}, b'{"x": ' + DEEP + b"}"), 0, False, f"it cannot be reached: its answer {TOO_DEEP}", 10.0),
+            (HttpResponse(500, {}, DEEP), 0, False, "it cannot be reached: it answers 500: status 500", 10.0),
+            (
+                HttpResponse(200, {}, b'{"x": ' + DEEP + b"}"),
+                0,
+                False,
+                f"it cannot be reached: its answer {TOO_DEEP}",
+                10.0,
+            ),
             (session(1, check="x"), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
             (session(2), 0, False, "it cannot be reached: its answer was altered on its way", 10.0),
         ],
@@ -91,7 +97,7 @@ class TestSession:
         assert [each["previous"] for each in bench.of("POST session")] == [0, 4]
         assert bench.dial.session == session(5)
 
-    @with_bench(seen=Seen(4, 3, "d"))
+    @with_bench(seen=LastSeen(4, 3, "d"))
     async def test_known_session_is_followed_at_once(self, bench: Bench):
         bench.says("POST session", refusal(409, there="4"), session(5))
         await rest(1)
@@ -120,14 +126,14 @@ class TestSession:
         assert (told["session"], told["first"], len(told["messages"])) == (2, 1, 1)
 
     @pytest.mark.parametrize("there", ["9" * 19, "9" * 5_000], ids=len)
-    @with_bench(seen=Seen(4, 3, "d"))
+    @with_bench(seen=LastSeen(4, 3, "d"))
     async def test_invalid_session_number_is_ignored(self, bench: Bench, there):
         bench.says("POST session", refusal(409, there=there), session(5))
         await rest(5)
         assert [each["previous"] for each in bench.of("POST session")] == [4, 4]
         assert bench.dial.session == session(5)
 
-    @with_bench(seen=Seen(9, 3, "d"))
+    @with_bench(seen=LastSeen(9, 3, "d"))
     async def test_session_number_that_went_back_is_not_followed(self, bench: Bench):
         bench.says("POST session", refusal(409, there="4"))
         await rest(30)
@@ -152,9 +158,9 @@ class TestHearing:
     @with_bench
     async def test_messages_are_recorded_and_carried_out_in_order(self, bench: Bench):
         stop = wire.encode(
-            wire.Stop(session=1, number=1, uid="x", known=True, request=Request(at=1, reason="r"))
+            wire.Stop(session=1, number=1, uid="x", known=True, request=EndRequest(at=1, reason="r"))
         ).decode()
-        first, seen = letters(Seen(1), stop, stop)
+        first, seen = letters(LastSeen(1), stop, stop)
         second, after = letters(seen, stop)
         bench.says("POST session", session(1))
         bench.says("GET messages", first, second)
@@ -162,7 +168,7 @@ class TestHearing:
         assert len(bench.came) == 3
         assert bench.cursor.seen == after
         assert [each["after"] for each in bench.of("GET messages")] == ["0", "2", "3"]
-        other = Cursor(bench.client, "dayfly-system")
+        other = SecretCursor(bench.client, "dayfly-system")
         await other.load()
         assert other.seen == after
 
@@ -184,7 +190,7 @@ class TestHearing:
     @pytest.mark.parametrize("body", ["{}", '{"type": "Stop", "x": ' + DEEP.decode() + "}"], ids=["empty", "too deep"])
     @with_bench
     async def test_meaningless_messages_are_skipped(self, bench: Bench, caplog, body):
-        found, _ = letters(Seen(1), body)
+        found, _ = letters(LastSeen(1), body)
         bench.says("POST session", session(1))
         bench.says("GET messages", found)
         await rest(1)
@@ -195,7 +201,7 @@ class TestHearing:
     )
     @with_bench
     async def test_altered_messages_are_requested_again(self, bench: Bench, change):
-        found, _ = letters(Seen(1), "a")
+        found, _ = letters(LastSeen(1), "a")
         [message] = found.messages
         wrong = Letters(messages=(msgspec.structs.replace(message, **change),))
         bench.says("POST session", session(1))
@@ -209,10 +215,10 @@ class TestHearing:
     @with_bench
     async def test_session_ends_if_another_operator_moved_the_cursor(self, bench: Bench):
         async def late():
-            other = Cursor(bench.client, "dayfly-system")
+            other = SecretCursor(bench.client, "dayfly-system")
             await other.load()
-            await other.save(Seen(1, 7, "d"))
-            return letters(Seen(1), "{}")[0]
+            await other.save(LastSeen(1, 7, "d"))
+            return letters(LastSeen(1), "{}")[0]
 
         bench.says("POST session", session(1), session(2))
         bench.says("GET messages", late)
@@ -227,7 +233,7 @@ class TestHearing:
 
         async def late():
             await bench.client.delete(SECRETS, NAME, "dayfly-system")
-            return letters(Seen(1), "{}")[0]
+            return letters(LastSeen(1), "{}")[0]
 
         bench.says("POST session", session(1), refusal(409, there="1"), session(2))
         bench.says("GET messages", late)
@@ -241,7 +247,7 @@ class TestHearing:
         [
             (WayError("closed"), "it cannot be reached: closed"),
             (refusal(502), "it cannot be reached: it answers 502: no"),
-            (Answer(200, {}, b"<html>"), "it cannot be reached: its answer means nothing: "),
+            (HttpResponse(200, {}, b"<html>"), "it cannot be reached: its answer means nothing: "),
         ],
     )
     def test_unreachable_server_is_reported_once_per_outage(self, caplog, answer, why):
@@ -250,7 +256,7 @@ class TestHearing:
         async def story(bench: Bench):
             async def later():
                 await rest(30)
-                return letters(Seen(1))[0]
+                return letters(LastSeen(1))[0]
 
             bench.says("POST session", session(1))
             bench.says("GET messages", answer, later, *[answer] * 8, later)
@@ -272,7 +278,7 @@ class TestHearing:
 
     @with_bench
     async def test_unwritable_cursor_is_reported_as_own_fault(self, bench: Bench):
-        found, _ = letters(Seen(1), "{}")
+        found, _ = letters(LastSeen(1), "{}")
 
         async def hindered():
             bench.server.faults = lambda call: Fault(Harm.UNREACHABLE) if call.request.method == "PATCH" else None
@@ -286,9 +292,9 @@ class TestHearing:
 
     @with_bench
     async def test_question_is_answered_before_the_cursor_is_saved(self, bench: Bench):
-        stop = wire.Stop(session=1, number=1, uid="x", known=True, request=Request(at=1, reason="r"))
+        stop = wire.Stop(session=1, number=1, uid="x", known=True, request=EndRequest(at=1, reason="r"))
         question = wire.AskLogs(session=1, number=2, uid="x")
-        found, seen = letters(Seen(1), *(wire.encode(each).decode() for each in (stop, question)))
+        found, seen = letters(LastSeen(1), *(wire.encode(each).decode() for each in (stop, question)))
 
         async def hindered():
             bench.server.faults = lambda call: Fault(Harm.UNREACHABLE) if call.request.method == "PATCH" else None
@@ -307,7 +313,7 @@ class TestHearing:
 
     @with_bench
     async def test_polling_backs_off_until_the_server_responds(self, bench: Bench):
-        found, _ = letters(Seen(1), "{}")
+        found, _ = letters(LastSeen(1), "{}")
         bench.says("POST session", session(1))
         bench.says("GET messages", *[WayError("slow")] * 8, found, WayError("slow"))
         await rest(300)

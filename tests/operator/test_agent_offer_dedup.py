@@ -19,13 +19,13 @@ from dayfly.operator.cluster.runs import RunStore
 from dayfly.plan.reasons import Reason
 from dayfly.spec.kinds import Offered, RunSpec
 from dayfly.spec.lifecycle import Baseline, Kind, Lifecycle, Route, Target, Unit
-from dayfly.spec.run import Request, Run
+from dayfly.spec.run import EndRequest, Run
 from kube.fake import FakeCluster
 
 META = AnnotatedMeta(name="s-1", namespace="acme-sandboxes", uid="u")
 SANDBOX = SandboxObject(metadata=META)
 TARGET = Target(kind="Sandbox", namespace="acme-sandboxes", name="s-1", uid="u")
-STOP = Request(at=1, reason=Reason.DELETED)
+STOP = EndRequest(at=1, reason=Reason.DELETED)
 
 
 def route(*keys: str) -> Unit:
@@ -39,7 +39,7 @@ def offer(**changes) -> Offer:
     return msgspec.structs.replace(made, **changes)
 
 
-def run(*, closed: Request | None = None, keys: str = "a", **offered) -> RunObject:
+def run(*, closed: EndRequest | None = None, keys: str = "a", **offered) -> RunObject:
     spec = RunSpec(forks=(route(keys),), offered=Offered(uid="x", **{"generation": 7, **offered}))
     ledger = Run(uid="u", target=TARGET, plan="sha256:0", closed=closed)
     return RunObject(metadata=AnnotatedMeta(name=names.run_name("s-1", "u")), ledger=ledger, spec=spec)

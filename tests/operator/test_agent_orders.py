@@ -36,9 +36,9 @@ from dayfly.operator.cluster.objects import (
     SERVED_NAME_ANNOTATION,
     TARGET_FINALIZER,
 )
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.lifecycle import Lifecycle, Route, Target
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import EndRequest, Phase
 from kube.fake import Harm, rest
 
 
@@ -71,7 +71,7 @@ class TestOffer:
     @with_bench
     async def test_new_session_knows_no_routes_and_refuses_invalid_uids(self, bench: Bench):
         assert (bench.served.routes, bench.served.begin_session()) == (False, 3)
-        with pytest.raises(RefusedError, match="is not a UID"):
+        with pytest.raises(DocumentsRefusedError, match="is not a UID"):
             await bench.served.stop("../x", STOP, known=True)
 
     @with_bench
@@ -127,7 +127,7 @@ class TestOffer:
     async def test_invalid_routing_key_is_refused_in_a_revision(self, bench: Bench):
         await bench.begun()
         wrong = msgspec.structs.replace(LED, route=Route(baseline=WEB, keys=("",)))
-        with pytest.raises(RefusedError):
+        with pytest.raises(DocumentsRefusedError):
             await bench.served.offer(offer(generation=8, forks=(wrong,)))
         assert bench.offered["generation"] == 7
 
@@ -165,13 +165,13 @@ class TestOffer:
     @with_bench
     async def test_foreign_object_of_the_name_is_left_alone(self, bench: Bench):
         bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "c"}})
-        with pytest.raises(RefusedError, match="is not the control plane's"):
+        with pytest.raises(DocumentsRefusedError, match="is not the control plane's"):
             await bench.served.offer(offer())
         assert bench.server.objects("runs") == []
 
     @with_bench(bound=False)
     async def test_without_a_namespace_nothing_can_be(self, bench: Bench):
-        with pytest.raises(RefusedError, match="--agent-namespace acme=NAMESPACE"):
+        with pytest.raises(DocumentsRefusedError, match="--agent-namespace acme=NAMESPACE"):
             bench.served.admit(DOCUMENTS, ())
         with pytest.raises(HostUnavailableError, match="no namespace is bound to the organisation acme"):
             await bench.served.offer(offer())
@@ -181,10 +181,10 @@ class TestOffer:
         bench.served.admit(DOCUMENTS, (LED,))
         assert bench.admitted == [(DOCUMENTS, (LED,))]
         other = msgspec.structs.replace(DOCUMENTS[0].origin, publisher="umbrella")
-        with pytest.raises(RefusedError, match="is not one of acme"):
+        with pytest.raises(DocumentsRefusedError, match="is not one of acme"):
             bench.served.admit((msgspec.structs.replace(DOCUMENTS[0], origin=other),), ())
         group = Lifecycle(target=Target(kind="RouteGroup", name="g", uid=UID))
-        with pytest.raises(RefusedError, match="a route group has no forks"):
+        with pytest.raises(DocumentsRefusedError, match="a route group has no forks"):
             bench.served.admit((group,), (LED,))
 
 
@@ -212,7 +212,7 @@ class TestStop:
         await bench.begun()
         assert await bench.served.stop(UID, STOP, known=True) is Verdict.TAKEN
         assert bench.looked == [bench.run_name]
-        await bench.served.stop(UID, Request(at=9, reason="Again"), known=True)
+        await bench.served.stop(UID, EndRequest(at=9, reason="Again"), known=True)
         assert bench.offered["stop"]["at"] == 5
         assert bench.asked.count(f"PUT {bench.run_name}") == 1
 

@@ -10,7 +10,7 @@ import pytest
 from rig.dialling import session
 from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
 
-from dayfly.link.http import Answer
+from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import UNASKED, Agent
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 
@@ -19,10 +19,10 @@ def dialled(bench: Bench, way: Any = None) -> Agent:
     return Agent(bench.caches, way, {"acme": "acme-boxes"}, "dayfly-system", None)
 
 
-async def permitted(bench: Bench, answer: Answer) -> bool | None:
+async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
     """Return whether the offered run may begin if the control plane answers so."""
 
-    async def ask(method: str, path: str, *_: Any, **__: Any) -> Answer:
+    async def ask(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
         assert (method, path) == ("POST", "births")
         return answer
 
@@ -32,14 +32,14 @@ async def permitted(bench: Bench, answer: Answer) -> bool | None:
     return await agent.permits(msgspec.convert(made, RunObject))
 
 
-def living(*uids: str) -> Answer:
+def living(*uids: str) -> HttpResponse:
     """Return the control plane's answer: these are to live."""
-    return Answer(200, {}, msgspec.json.encode({"session": 1, "uids": uids}))
+    return HttpResponse(200, {}, msgspec.json.encode({"session": 1, "uids": uids}))
 
 
 class TestBirths:
     @pytest.mark.parametrize(
-        ("answer", "begins"), [(living(UID), True), (living(), False), (Answer(503, {}, b"{}"), None)]
+        ("answer", "begins"), [(living(UID), True), (living(), False), (HttpResponse(503, {}, b"{}"), None)]
     )
     @with_bench
     async def test_unwanted_sandbox_is_deleted_before_it_begins(self, bench: Bench, answer, begins):

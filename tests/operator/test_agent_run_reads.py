@@ -15,7 +15,7 @@ from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, DocumentObject, RunObject, StepLogsObject
 from dayfly.spec.kinds import Pin, RunSpec, SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit, UnitOutput
-from dayfly.spec.run import OutputRecord, Request, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, OutputRecord, Run, State, UnitRecord
 from dayfly.spec.run_data import LogInfo, Value
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -90,8 +90,8 @@ class TestValues:
 class TestHistory:
     def test_history_is_ordered_by_time(self):
         found = a_run()
-        asked = Request(at=7, reason="Deleted", message="in words")
-        ledger = msgspec.structs.replace(found.ledger, closed=asked, abandon=Request(at=8, reason="Abandoned"))
+        asked = EndRequest(at=7, reason="Deleted", message="in words")
+        ledger = msgspec.structs.replace(found.ledger, closed=asked, abandon=EndRequest(at=8, reason="Abandoned"))
         told = run_reads.history(msgspec.structs.replace(found, ledger=ledger))
         assert [
             (each.seq, each.at, each.move, each.unit, each.attempt, each.reason, each.message) for each in told

@@ -26,7 +26,7 @@ from rig.serving import (
 
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent.release import AT_ONCE, Release
+from dayfly.operator.agent.release import AT_ONCE, ReleaseQueue
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
@@ -35,17 +35,17 @@ from dayfly.operator.cluster.objects import (
     TARGET_FINALIZER,
 )
 from dayfly.plan.reasons import Reason
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 
 
 class TestOthers:
     @pytest.mark.parametrize(
         ("request_", "said"),
         [
-            (Request(at=1, reason="Abandoned"), "Abandoned"),
-            (Request(at=1, reason="Abandoned", message="by hand", by="ann"), "by hand (by ann)"),
+            (EndRequest(at=1, reason="Abandoned"), "Abandoned"),
+            (EndRequest(at=1, reason="Abandoned", message="by hand", by="ann"), "by hand (by ann)"),
         ],
     )
     @with_bench
@@ -55,7 +55,7 @@ class TestOthers:
         assert bench.notes[ABANDON_ANNOTATION] == said
         assert bench.box["metadata"]["deletionTimestamp"]
         assert bench.looked == [BOX, bench.run_name]
-        await bench.served.abandon(UID, Request(at=2, reason="Again"))
+        await bench.served.abandon(UID, EndRequest(at=2, reason="Again"))
         assert bench.notes[ABANDON_ANNOTATION] == said
 
     @with_bench
@@ -139,10 +139,10 @@ class TestOthers:
             async def ended(uid):
                 asked.append(uid)
                 if uid.startswith("theirs"):
-                    raise RefusedError(f"Sandbox {uid} is not the control plane's")
+                    raise DocumentsRefusedError(f"Sandbox {uid} is not the control plane's")
 
             theirs = [f"theirs-{number}" for number in range(AT_ONCE)]
-            await Release(bench.caches).noted([*theirs, "ours"], ended)
+            await ReleaseQueue(bench.caches).noted([*theirs, "ours"], ended)
             assert asked == [*theirs, "ours"]
 
         with caplog.at_level(logging.WARNING):

@@ -17,7 +17,7 @@ from rig.world import World
 from dayfly.kube import errors
 from dayfly.link.permits import MOST_AT_ONCE, Births
 from dayfly.link.server_end import Link
-from dayfly.operator.agent.release import Release
+from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, SERVED_FINALIZER
 from dayfly.server.sync.host_sync import HostSync
@@ -355,7 +355,7 @@ def test_object_restored_to_before_its_end_is_not_released(story, shown):
         cluster = process.operator.cluster
         [seen] = list(cluster.sandboxes)
         meta = msgspec.structs.replace(seen.metadata, deletion_timestamp="2026-01-01T00:00:00Z", **shown)
-        await Release(cluster).one(msgspec.structs.replace(seen, metadata=meta))
+        await ReleaseQueue(cluster).one(msgspec.structs.replace(seen, metadata=meta))
         assert SERVED_FINALIZER in box(world)["metadata"]["finalizers"]
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)

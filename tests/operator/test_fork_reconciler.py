@@ -17,7 +17,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Held, Running, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit
-from dayfly.spec.run import Request, State
+from dayfly.spec.run import EndRequest, State
 from kube.fake import Refusal, run
 
 
@@ -107,7 +107,7 @@ class TestObserving:
             alone = Alone(wished=wished)
             found = alone.claimed("gone")
             if closed:
-                ledger = msgspec.structs.replace(found.ledger, closed=Request(at=1, reason="Deleted"))
+                ledger = msgspec.structs.replace(found.ledger, closed=EndRequest(at=1, reason="Deleted"))
                 alone.run = msgspec.structs.replace(found, ledger=ledger)
             alone.look()
             return (await alone.observe()).facts[NAME, 1]

@@ -22,7 +22,7 @@ from dayfly.operator.targets.group_state import AT_ONCE_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.identity import routing_key
-from dayfly.spec.run import Request, State, UnitRecord
+from dayfly.spec.run import EndRequest, State, UnitRecord
 from kube.fake import Fault, Harm, rest
 
 FORK = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
@@ -109,7 +109,7 @@ class TestTarget:
             ({}, "succeeded", AT_ONCE_S),
             ({}, "failed", 0.0),
             ({"started_at": 5}, "succeeded", 0.0),
-            ({"closed": Request(at=1, reason="Deleted")}, "succeeded", 0.0),
+            ({"closed": EndRequest(at=1, reason="Deleted")}, "succeeded", 0.0),
         ],
     )
     @with_bench

@@ -15,11 +15,11 @@ from dayfly.operator.targets.adapter import KindLostError
 from dayfly.spec.kinds import Pin
 from dayfly.spec.lifecycle import Exec, Lifecycle, Unit, digest
 from dayfly.spec.lifecycle_hook import Hold
-from dayfly.spec.run import Phase, Request, State, UnitRecord
+from dayfly.spec.run import EndRequest, Phase, State, UnitRecord
 from dayfly.spec.steps.kube_object import ReadyRule
 from kube.fake import Refusal
 
-ASKED = Request(at=1, reason="Deleted")
+ASKED = EndRequest(at=1, reason="Deleted")
 HOLD = Hold(annotation="example.org/hold", value="yes")
 ROLLOUT = Hold(path="/spec/rollout/paused", value=True)
 

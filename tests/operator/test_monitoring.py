@@ -19,15 +19,15 @@ from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
 from ports import free_port
 
 OF = {"unit": "db/make", "attempt": 2}
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
-ASKED = Request(at=1, reason="Deleted", message="in words")
+ASKED = EndRequest(at=1, reason="Deleted", message="in words")
 
 
-def a_run(name: str = "r", *, abandon: Request | None = None, **more) -> RunObject:
+def a_run(name: str = "r", *, abandon: EndRequest | None = None, **more) -> RunObject:
     return RunObject(
         metadata=AnnotatedMeta(name=name), ledger=Run(uid=name, target=TARGET, plan="", abandon=abandon, **more)
     )
@@ -61,7 +61,7 @@ class TestJournal:
             ),
             (Close(request=ASKED), "the run closes: in words", {"event": "closed", "reason": "Deleted"}),
             (
-                Close(request=Request(at=1, reason="Deleted")),
+                Close(request=EndRequest(at=1, reason="Deleted")),
                 "the run closes: Deleted",
                 {"event": "closed", "reason": "Deleted"},
             ),

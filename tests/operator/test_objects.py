@@ -16,7 +16,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.executors.object_executor import ObjectExecutor
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Object, Unit
 from kube.fake import FakeCluster, Fault, Harm
 
@@ -447,5 +447,5 @@ def test_sealed_document_with_a_refused_kind_is_refused(refused):
     cluster = ClusterWatches(Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1))
     manifest = {"apiVersion": "v1", "kind": "Node"} if refused else MANIFEST
     unit = Unit(name="make", kind="object", object=Object(written={"manifest": manifest}))
-    with pytest.raises(RefusedError, match="db/make: ") if refused else contextlib.nullcontext():
+    with pytest.raises(DocumentsRefusedError, match="db/make: ") if refused else contextlib.nullcontext():
         ObjectExecutor(cluster, None).admit("db/make", unit)

@@ -18,11 +18,11 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, TargetIntent, TargetState
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, PreviewUnit, Target, Unit, UnitInput, digest
-from dayfly.spec.run import MOST_UNITS, Phase, Request, Run, UnitRecord
+from dayfly.spec.run import MOST_UNITS, EndRequest, Phase, Run, UnitRecord
 
 NOW = 9_000
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
-ASKED = Request(at=1, reason="Deleted")
+ASKED = EndRequest(at=1, reason="Deleted")
 
 
 def says(reason: str) -> Objection:

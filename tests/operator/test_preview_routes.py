@@ -27,7 +27,7 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, Waiting
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import Kind, PreviewUnit, Route, Unit, route_id
-from dayfly.spec.run import Request, State, UnitRecord
+from dayfly.spec.run import EndRequest, State, UnitRecord
 from kube.fake import Fault, Harm, Refusal, run
 
 EDGE = PreviewGateway("edges", "edge", "example.com", "https")
@@ -306,7 +306,7 @@ class TestKeeping:
             bench.hears()
             await bench.kept()
             bench.hears()
-            closed = msgspec.structs.replace(bench.run.ledger, closed=Request(at=1, reason="Deleted"))
+            closed = msgspec.structs.replace(bench.run.ledger, closed=EndRequest(at=1, reason="Deleted"))
             bench.run = msgspec.structs.replace(bench.run, ledger=closed)
             await bench.kept()
             assert bench.shown() is None

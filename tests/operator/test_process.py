@@ -20,7 +20,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
 from dayfly.operator import main
-from dayfly.operator.main import Operator, Place, operate
+from dayfly.operator.main import Operator, ProcessIdentity, operate
 from dayfly.operator.monitoring.health_server import serving
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
@@ -134,7 +134,7 @@ class TestProcess:
         namespace = {"metadata": {"name": "dayfly-system"}}
         await Client(cluster.transport("admin")).create(NAMESPACES, namespace)
         stop, port = asyncio.Event(), free_port()
-        place = Place("one", "dayfly-system", port)
+        place = ProcessIdentity("one", "dayfly-system", port)
         client = Client(cluster.transport("operator"), seed=1)
         process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, stop))
         async with aiohttp.ClientSession() as session:
@@ -168,7 +168,7 @@ class TestProcess:
 
         monkeypatch.setattr(Operator, "run", running)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        place = Place("one", "dayfly-system", port or free_port(), lease_s=0)
+        place = ProcessIdentity("one", "dayfly-system", port or free_port(), lease_s=0)
         process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event()))
         await began.wait()
         return process
@@ -210,7 +210,7 @@ class TestProcess:
         monkeypatch.setattr(Operator, "run", run)
         monkeypatch.setattr(main, "FallbackImage", lambda _client, _image="", own=None: asked.append(own))
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        place = Place("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
+        place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
         await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
         assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
 
@@ -227,7 +227,7 @@ class TestProcess:
         monkeypatch.setattr(Operator, "run", run)
         monkeypatch.setattr(main, "Elector", elector)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
-        place = Place("one", "dayfly-system", free_port(), lease_s=seconds)
+        place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=seconds)
         await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
         assert made == ["dayfly-operator"] * elects
 
@@ -302,7 +302,7 @@ class TestCommand:
         ],
     )
     def test_how_long_a_lease_lasts(self, arguments, environment, seconds, monkeypatch):
-        async def operate(_context: str, _runner: RunnerConfigMap, place: Place, *_others: object) -> None:
+        async def operate(_context: str, _runner: RunnerConfigMap, place: ProcessIdentity, *_others: object) -> None:
             told.append(place.lease_s)
 
         told: list[int] = []

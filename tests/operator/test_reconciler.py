@@ -22,13 +22,13 @@ from dayfly.operator.run_memory import Sight
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Fact, Running, Unclear, World
 from dayfly.spec.lifecycle import Exec, Kind, Lifecycle, Target, Unit
-from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Phase, Run, State, UnitRecord
 from kube.fake import FakeCluster, run
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 DRAIN = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
 PLAN = seal((Lifecycle(target=TARGET, pre_stop=(DRAIN,)),))
-ASKED = Request(at=1, reason="Deleted")
+ASKED = EndRequest(at=1, reason="Deleted")
 FAULT = errors.ServerTrouble("POST secret", "busy")
 
 

@@ -15,7 +15,7 @@ from dayfly.kube.transport import Request
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import RUN_FINALIZER, TARGET_FINALIZER, SandboxObject
 from dayfly.operator.targets.adapter import CachedTarget, Times
-from dayfly.spec.run import Request as Wanted
+from dayfly.spec.run import EndRequest as Wanted
 from kube.fake import run
 
 

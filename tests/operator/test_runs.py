@@ -16,7 +16,7 @@ from dayfly.plan.actions import Close
 from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import Request, Run
+from dayfly.spec.run import EndRequest, Run
 from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -231,7 +231,7 @@ class TestOwn:
     """Of our own commits the watch brings no news; of anything else that came with them it does."""
 
     PLAN = seal(())
-    CLOSE = Close(request=Request(at=1, reason="Deleted", message="deleted"))
+    CLOSE = Close(request=EndRequest(at=1, reason="Deleted", message="deleted"))
 
     async def committed(self, runs: RunStore, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
         """A Run in the cache, and what our commit has made of it at the server."""

@@ -19,7 +19,7 @@ from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
-from dayfly.lib.delivery import Answer
+from dayfly.lib.delivery import DeliveryResult
 from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
 from dayfly.operator.extensions import Heralds
 from dayfly.operator.monitoring.run_tracing import RunTraces
@@ -29,7 +29,7 @@ from dayfly.operator.status.sandbox_events import ClusterEventReceiver, SandboxE
 from dayfly.plan import run_trace
 from kube.fake.faults import Fault, Harm
 
-LATER, TAKEN = Answer("it answers 503", again=True), Answer()
+LATER, TAKEN = DeliveryResult("it answers 503", again=True), DeliveryResult()
 SCENE = Scene(RETRY, RETRY_UNITS, gone)
 SYSTEM = "urn:dayfly:cluster:"
 

@@ -17,7 +17,7 @@ from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObje
 from dayfly.operator.sandboxes.in_use_labels import InUse
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.operator.status.sandbox_status import Heeded
-from dayfly.spec.run import Request as Closed
+from dayfly.spec.run import EndRequest as Closed
 from kube.fake import FakeCluster
 
 BOX = Key("shop", "box")

@@ -20,7 +20,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.state import access, handler, seal
 from dayfly.execute.state.head import DamagedError, Head
-from dayfly.execute.state.service import Place
+from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client as Kube
 from dayfly.kube.objects import SECRETS, AnnotatedMeta, Key, Secret, anything
@@ -119,7 +119,7 @@ class TestKeeping:
         assert [each.get("immutable", False) for each in kept] == ["chunk" in each["data"] for each in kept]
 
     async def test_one_of_two_concurrent_head_changes_fails(self, server):
-        place, before = Place("box-1", "stack"), await server.stores[0].find(Place("box-1", "stack"))
+        place, before = StateOwner("box-1", "stack"), await server.stores[0].find(StateOwner("box-1", "stack"))
         assert await server.stores[1].swap(place, before, Head(sandbox="1"))
         assert not await server.stores[0].swap(place, before, Head(sandbox="0"))
         before = await server.stores[0].find(place)
@@ -129,7 +129,7 @@ class TestKeeping:
 
     async def test_a_run_that_is_gone_takes_nothing(self, server):
         await server.kube.delete(RUNS, "box-1", uid=server.run.metadata.uid)
-        place = Place("box-1", "stack")
+        place = StateOwner("box-1", "stack")
         assert not await server.stores[0].swap(place, await server.stores[0].find(place), Head())
         assert server.secrets() == []
 
@@ -152,7 +152,7 @@ class TestKeeping:
         assert await mine.write(b"{}", "a") == 200
         assert hit
         assert await mine.read() == b"{}"
-        found = await server.stores[0].find(Place("box-1", "stack"))
+        found = await server.stores[0].find(StateOwner("box-1", "stack"))
         assert [version.number for version in found.head.versions] == [1]
 
     @pytest.mark.parametrize("harm", [Harm.CONFLICT, Harm.UNREACHABLE, Harm.LOST_ANSWER, Harm.LOST_REQUEST])
@@ -215,7 +215,7 @@ class TestKeeping:
         mine = server.client()
         await mine.lock("a")
         await mine.write(b"first", "a")
-        stored = (await server.stores[0].find(Place("box-1", "stack"))).head.stored
+        stored = (await server.stores[0].find(StateOwner("box-1", "stack"))).head.stored
         monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored - 1)
         assert await mine.write(b"other", "a") == 413
         monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored)

@@ -30,8 +30,8 @@ from dayfly.plan.world import TargetIntent
 from dayfly.spec.identity import routing_key
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request, Run
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase, Run
 
 NOW = 10_000_000
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -48,8 +48,8 @@ def unit(state: str = "succeeded", *, kind: str = "exec", name: str = "make") ->
 
 def report(
     *units: UnitReport, ready: bool = True, reason: str = "AllDesiredWorkloadsReady", closed: bool = False
-) -> Report:
-    return Report(
+) -> RunReport:
+    return RunReport(
         uid="u",
         phase=Phase.OPEN,
         ready=ready,
@@ -58,7 +58,7 @@ def report(
         done=1,
         total=1,
         units=units or (unit(),),
-        closed=Request(at=1, reason="Deleted") if closed else None,
+        closed=EndRequest(at=1, reason="Deleted") if closed else None,
     )
 
 
@@ -117,7 +117,7 @@ class Boxes:
         self.status = SandboxStatusWriter(cluster, recorder)
         self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=TargetIntent()))
 
-    async def say(self, told: Report | None = None, heeded: Heeded | None = None, **how) -> float:
+    async def say(self, told: RunReport | None = None, heeded: Heeded | None = None, **how) -> float:
         return await self.status.run(self.scene, told or report(), lambda _seen: heeded or Heeded(2), **how)
 
     @property
@@ -319,7 +319,7 @@ class Resources:
         self.asked += 1
         return self.bound
 
-    async def say(self, told: Report | None = None) -> float:
+    async def say(self, told: RunReport | None = None) -> float:
         return await self.status.run(SimpleNamespace(plan=PLAN, now=NOW), self.run, told or report(), self.memory)
 
 

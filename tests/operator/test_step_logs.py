@@ -23,7 +23,7 @@ from dayfly.operator.status.step_logs import (
 from dayfly.plan.sealed import seal
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -54,7 +54,9 @@ class Bench:
         self.run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
         state = "succeeded" if ready else "running"
         unit = UnitReport(id="db/make", name="make", kind="exec", state=state, event="preStart", attempt=1)
-        self.report = Report(uid="u", phase=phase, ready=ready, reason="r", message="m", done=0, total=1, units=(unit,))
+        self.report = RunReport(
+            uid="u", phase=phase, ready=ready, reason="r", message="m", done=0, total=1, units=(unit,)
+        )
         self.memory = LogMemory()
         self.written: list[list[tuple[str, int]]] = []
         self.faults: list[Exception | None] = []

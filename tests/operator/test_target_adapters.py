@@ -20,7 +20,7 @@ from dayfly.operator.targets.adapter import Unknown
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import ASK_AGAIN_S, MOST_REASON
 from dayfly.spec.kinds import Offered, Pin
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from kube.fake import run
 
 BOX = Key("shop", "box")
@@ -206,7 +206,7 @@ class TestFencing:
         [
             (None, False),
             ({}, True),
-            ({"stop": Request(at=1, reason="Deleted")}, False),
+            ({"stop": EndRequest(at=1, reason="Deleted")}, False),
             ({"expires_at": 1}, False),
             ({"expires_at": NOW}, False),
             ({"expires_at": NOW + 1}, True),

@@ -27,7 +27,7 @@ from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
 from dayfly.spec.lifecycle import Unit as Step
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
 from kube.fake import Fault, Harm
 from selection import SELECTION
@@ -66,7 +66,7 @@ class Maps(Plain):
         data = {"stopped": ""} if found is None or gone else found.data
         return TargetState(started="started" in data, stopped="stopped" in data)
 
-    async def tell(self, _scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, _scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         if (word := hindrance or report.reason) not in self._journal[-1:]:
             self._journal.append(word)
         return 0.0

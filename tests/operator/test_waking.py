@@ -31,7 +31,7 @@ from dayfly.operator.targets.targets import Targets
 from dayfly.spec import lifecycle
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
-from dayfly.spec.run import Request, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Run, State, UnitRecord
 from kube.fake import FakeCluster
 
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -87,7 +87,7 @@ def asked(cluster, monkeypatch):
 
 def begin(cluster: ClusterWatches, state: State, *, closed: bool = False, ref: str = "pod") -> None:
     """The cluster knows one run with one attempt, whose pod waits for its node."""
-    request = Request(at=1, reason="Deleted", message="deleted") if closed else None
+    request = EndRequest(at=1, reason="Deleted", message="deleted") if closed else None
     units = {"db/make": UnitRecord(state=state, attempt=1, ref=ref)}
     ledger = Run(uid="u", target=TARGET, plan="sha256:0", units=units, closed=request)
     cluster.runs.put(RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger))
@@ -263,7 +263,7 @@ def test_our_finalizer_on_a_sandbox_is_no_news(cluster, woken):
 
 def forking(name: str, baseline: str, *, namespace: str = "shop", closed: bool = False) -> RunObject:
     of = ForkUnit(baseline=lifecycle.Baseline(kind="Deployment", namespace=namespace, name=baseline))
-    request = Request(at=1, reason="Deleted", message="deleted") if closed else None
+    request = EndRequest(at=1, reason="Deleted", message="deleted") if closed else None
     ledger = Run(uid=name, target=TARGET, plan="sha256:0", closed=request)
     spec = RunSpec(forks=(Unit(name=baseline, kind="fork", fork=of),))
     return RunObject(metadata=AnnotatedMeta(name=name, uid=name), ledger=ledger, spec=spec)

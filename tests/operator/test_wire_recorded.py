@@ -20,7 +20,7 @@ from rig.served import left, lost_there, until
 from rig.world import World
 
 from dayfly.link.envelope import Asked, Heard, Letters, Said, Sent, Session, chained
-from dayfly.link.http import Answer
+from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import Agent
 
 AS_IT_WAS, LATER = "as it was recorded", "as a later Dayfly says it"
@@ -75,7 +75,7 @@ class Recorded:
 
     async def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
-    ) -> Answer:
+    ) -> HttpResponse:
         found: Any
         match method, path:
             case "POST", "session":
@@ -92,7 +92,7 @@ class Recorded:
                 self._next()
                 found = Letters(messages=tuple(self._letters[int((query or {})["after"]) :]))
         answer = {**msgspec.to_builtins(found), conversation.LATER: [1]}
-        return Answer(200, {}, json.dumps(answer).encode())
+        return HttpResponse(200, {}, json.dumps(answer).encode())
 
 
 @BOTH

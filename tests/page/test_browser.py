@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dayfly.client.home import Home
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from dayfly.spec.run_data import HistoryEntry
 from page import browser as driven
 from page.worlds import told
@@ -219,7 +219,7 @@ def test_attention_item_links_to_its_sandbox(world, host, enter):
 
 def test_badge_equals_the_number_of_listed_concerns(world, host, enter):
     """Failures, stuck cleanups and abandoned ones."""
-    asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
+    asked = EndRequest(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
     world.put("sandboxes/sb3", wishes.empty())
     for name, reason, field in (("sb2", "CleanupStuck", "closed"), ("sb3", "Abandoned", "abandon")):
         told(host, uid := uid_of(host, name), reason=reason)
@@ -412,7 +412,7 @@ def test_a_revoked_key_shows_the_way_in_again(world: Client, enter):
 
 def test_abandoned_sandbox_lists_possible_leftovers(world, host, enter):
     uid = uid_of(host, "sb1")
-    asked = Request(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
+    asked = EndRequest(at=time.time_ns() // 1_000_000, reason="Abandoned", message="no way", by="ann")
     told(host, uid, reason="Abandoned")
     host.reports[uid] = msgspec.structs.replace(host.reports[uid], abandon=asked)
     with enter() as visit:

@@ -12,7 +12,7 @@ from dayfly.server.api import group_changes
 from dayfly.server.runs import group_sweep
 from dayfly.server.sync import host_sync
 from dayfly.spec.report import UnitReport
-from dayfly.spec.run_data import Endpoint, HistoryEntry
+from dayfly.spec.run_data import HistoryEntry, RunEndpoint
 from page import browser as driven
 from page.test_browser import JUMP, SCHEMES, home, uid_of, url_of
 from server import wishes
@@ -122,7 +122,7 @@ def test_a_group_lives_before_ones_eyes_without_a_reload(browser, home, tmp_path
 
 def test_group_page_shows_members_and_answering_forks(world, host, enter):
     uid = uid_of(host, "pay")
-    host.ports[uid] = (Endpoint(unit="preview:shop", host="127.0.0.1", port=8123),)
+    host.ports[uid] = (RunEndpoint(unit="preview:shop", host="127.0.0.1", port=8123),)
     say(world, host)
     with enter() as visit:
         page = visit.page

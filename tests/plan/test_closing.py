@@ -15,7 +15,7 @@ from dayfly.plan.world import (
     TargetState,
     Unclear,
 )
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import EndRequest, Phase
 from plan.rows import (
     APP,
     ASKED,
@@ -58,7 +58,7 @@ from plan.worlds import (
 )
 
 WEB = "fork:shop/web"
-REMOVED = Request(at=0, reason="HookRemoved", message="the hook volume-backup is removed")
+REMOVED = EndRequest(at=0, reason="HookRemoved", message="the hook volume-backup is removed")
 HOOK = plan_of(
     document(
         "",

@@ -17,7 +17,7 @@ from dayfly.plan.world import (
     Unclear,
     Waiting,
 )
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from plan.rows import (
     APP,
     ASKED,
@@ -401,7 +401,7 @@ def test_decision_says_when_to_look_again(run, facts, wish, at):
 
 
 def test_close_request_is_recorded_with_its_caller():
-    stop = Request(at=5, reason="Deleted", message="deleted", by="ada")
+    stop = EndRequest(at=5, reason="Deleted", message="deleted", by="ada")
     (move, *_) = decide(PLAN, world(born(PLAN), wish=TargetIntent(stop=stop)), NOW).moves
     assert move.request == stop
 

@@ -4,7 +4,7 @@ import pytest
 
 from dayfly.plan.actions import Bind, Close, Finish, GiveUp, Started, Stopped
 from dayfly.plan.history import lines
-from dayfly.spec.run import Phase, Request, Run
+from dayfly.spec.run import EndRequest, Phase, Run
 from dayfly.spec.run_data import HistoryEntry
 from plan.worlds import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
 
@@ -21,7 +21,7 @@ RUN = Run(uid="u", target=TARGET, plan="", seq=7, phase=Phase.CLEANED)
         (doubt("db/make", 2), "db/make", 2, "NodeLost", "its node is gone"),
         (void("db/make", 2), "db/make", 2, "Void", "it never ran"),
         (Close(request=STOP), "", 0, "Deleted", "deleted by ada (by ada)"),
-        (Close(request=Request(at=0, reason="Expired", message="m")), "", 0, "Expired", "m"),
+        (Close(request=EndRequest(at=0, reason="Expired", message="m")), "", 0, "Expired", "m"),
         (GiveUp(request=ABANDON), "", 0, "Forced", "the cloud account is gone (by ada)"),
         (Started(at=5), "", 0, "", ""),
         (Stopped(at=5), "", 0, "", ""),

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dayfly.plan.route_groups import Group, Member, Members, conflicts, routed, standing
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.routing.label_match import parse
 from dayfly.spec.run import Phase
 
@@ -26,7 +26,7 @@ def several(how, *labels):
 
 def report(**more):
     said = {"ready": True, "reason": "AllDesiredWorkloadsReady", "message": "m", "phase": Phase.OPEN, **more}
-    return Report(uid="u", done=0, total=0, units=(), **said)
+    return RunReport(uid="u", done=0, total=0, units=(), **said)
 
 
 def test_one_joins_and_leaves_live():

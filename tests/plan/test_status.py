@@ -13,7 +13,7 @@ from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.plan.status import describe, limited, of_unit, respoken
 from dayfly.plan.world import Ended, Objection, Running, TargetIntent, Waiting
 from dayfly.spec.lifecycle import Exec, Ref, UnitInput, UnitOutput
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import OutputRecord, Phase, Result
 from plan.worlds import (
     after,
@@ -47,7 +47,7 @@ FORKED = plan_of(PLAN.documents[0], forks=(fork(),))
 GENERATION = FORKED.kept[APP].generation
 
 
-def told(run, plan=PLAN, now=NOW, **fields) -> Report:
+def told(run, plan=PLAN, now=NOW, **fields) -> RunReport:
     """What is said of a run at that moment."""
     where = world(run, **fields)
     return describe(plan, where, decide(plan, where, now), now)
@@ -68,12 +68,12 @@ def made(plan=PLAN, *names):
     return done(plan, born(plan), *(f"db/{name}" for name in names))
 
 
-def one(report: Report, name: str) -> UnitReport:
+def one(report: RunReport, name: str) -> UnitReport:
     [found] = [unit for unit in report.units if unit.id == name]
     return found
 
 
-def states(report: Report) -> dict[str, str]:
+def states(report: RunReport) -> dict[str, str]:
     return {unit.name: unit.state for unit in report.units}
 
 

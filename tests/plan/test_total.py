@@ -21,7 +21,7 @@ from dayfly.plan.world import (
     World,
 )
 from dayfly.spec.lifecycle import UnitRetry
-from dayfly.spec.run import Phase, Request, Result, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Phase, Result, Run, State, UnitRecord
 from plan.worlds import TARGET, document, fork, plan_of, unit
 
 HOOKS = document(
@@ -63,7 +63,7 @@ records = st.builds(
     failures=st.integers(0, 70),
     voids=st.integers(0, 70),
 )
-requests = st.none() | st.builds(Request, at=moments, reason=words)
+requests = st.none() | st.builds(EndRequest, at=moments, reason=words)
 runs = st.builds(
     Run,
     uid=st.just("run-1"),

@@ -8,7 +8,7 @@ import pytest
 from dayfly.plan import run_trace
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.run import Phase, Request, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Phase, Run, State, UnitRecord
 from dayfly.spec.run_data import HistoryEntry
 from server.test_cloud_event_publisher import report
 
@@ -115,7 +115,7 @@ def test_reason_that_is_no_word_is_traced_as_other(reason):
 
 def test_deletion_is_its_own_trace_linked_to_the_creation():
     units = RUN.units | {"db/drop": done(40, (9000, 9001, 9100))}
-    closed = Request(at=2000, reason="Deleted")
+    closed = EndRequest(at=2000, reason="Deleted")
     run = msgspec.structs.replace(RUN, units=units, closed=closed, phase=Phase.CLEANED, ended_at=9200)
     tries = [entry(2010 + 10 * n, "db/drop", n, "Claim") for n in range(1, 40)]
     tries += [entry(2015 + 10 * n, "db/drop", n, "Record", "ExitCode") for n in range(1, 40)]
@@ -157,7 +157,7 @@ def test_fork_span_lasts_from_its_start_until_readiness():
 
 
 def test_unit_started_at_the_close_belongs_to_the_deletion():
-    closed = Request(at=300, reason="Deleted")
+    closed = EndRequest(at=300, reason="Deleted")
     run = msgspec.structs.replace(RUN, closed=closed, phase=Phase.CLEANED, ended_at=600)
     assert [each.name for each in run_trace.creation(run, (), "closed", "", 999)] == ["create sandbox"]
     assert tree(run_trace.deletion(run, ()))[1] == ("delete sandbox", "db/make", 300, 400, "")
@@ -170,7 +170,7 @@ def test_unit_started_at_the_close_belongs_to_the_deletion():
         ({"ready": True, "reason": Reason.READY}, "ready"),
         ({"reason": Reason.HOOK_FAILED}, "failed"),
         ({"reason": Reason.OUTCOME_UNKNOWN}, ""),
-        ({"closed": Request(at=1, reason="Deleted")}, "closed"),
+        ({"closed": EndRequest(at=1, reason="Deleted")}, "closed"),
         ({"phase": Phase.CLOSED, "reason": Reason.CLEANUP_STUCK}, "closed"),
     ],
 )

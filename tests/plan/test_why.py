@@ -5,31 +5,31 @@ import pytest
 from dayfly.plan import reason_catalog
 from dayfly.plan.reason_catalog import Of
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import Blocker, ended_logs, forgotten, mute, nothing_to_retry, why
+from dayfly.plan.why import Obstacle, ended_logs, forgotten, mute, nothing_to_retry, why
 from dayfly.spec.identity import resource_id
-from dayfly.spec.report import Report, UnitReport, with_reason
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.report import RunReport, UnitReport, with_reason
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import LogInfo
 
-DELETED = Request(at=5, reason="Deleted", message="deleted by ada", by="ada")
+DELETED = EndRequest(at=5, reason="Deleted", message="deleted by ada", by="ada")
 
 
 def unit(name: str, state: str, **fields: object) -> UnitReport:
     return UnitReport(**{"id": name, "name": name, "event": "preStart", "kind": "exec", "state": state, **fields})
 
 
-def report(*units: UnitReport, reason: str = "ResourcesPending", **fields: object) -> Report:
+def report(*units: UnitReport, reason: str = "ResourcesPending", **fields: object) -> RunReport:
     told = {"uid": "r", "phase": Phase.OPEN, "ready": False, "reason": reason, "message": "m", "done": 0, "total": 1}
-    return Report(units=units, born_at=3, **{**told, **fields})
+    return RunReport(units=units, born_at=3, **{**told, **fields})
 
 
-def asked(*units: UnitReport, **fields: object) -> Blocker:
+def asked(*units: UnitReport, **fields: object) -> Obstacle:
     found = why(report(*units, **fields), "box")
     assert found is not None
     return found
 
 
-def leaf(*units: UnitReport, **fields: object) -> Blocker:
+def leaf(*units: UnitReport, **fields: object) -> Obstacle:
     (only,) = asked(*units, **fields).because
     while only.because:
         (only,) = only.because
@@ -45,13 +45,13 @@ def test_cleaned_run_states_why_it_ended_and_by_whom():
     told = asked(reason=Reason.CLEANED, closed=DELETED, **over)
     assert (told.subject, told.reason, told.since, told.next) == ("sandbox box", Reason.CLEANED, 5, "")
     assert told.message == "it has ended: deleted by ada by ada; nothing is left"
-    expired = Request(at=7, reason=Reason.EXPIRED, message="its time to live is over")
+    expired = EndRequest(at=7, reason=Reason.EXPIRED, message="its time to live is over")
     told = asked(reason=Reason.CLEANED, closed=expired, **over)
     assert told.message == "it has ended: its time to live is over; nothing is left"
     assert asked(reason=Reason.CLEANED, **over).message == "it has ended; nothing is left"
 
 
-GIVEN_UP = Request(at=9, reason=Reason.ABANDONED, message="its machine burnt", by="ann")
+GIVEN_UP = EndRequest(at=9, reason=Reason.ABANDONED, message="its machine burnt", by="ann")
 OVER = {"phase": Phase.ABANDONED, "reason": Reason.ABANDONED, "abandon": GIVEN_UP, "closed": DELETED}
 
 

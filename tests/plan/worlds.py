@@ -20,11 +20,11 @@ from dayfly.spec.lifecycle import (
     UnitInput,
     UnitRetry,
 )
-from dayfly.spec.run import OutputRecord, Request, Result, Run
+from dayfly.spec.run import EndRequest, OutputRecord, Result, Run
 
 TARGET = Target(kind="Sandbox", name="box", uid="uid-1")
-STOP = Request(at=0, reason="Deleted", message="deleted by ada", by="ada")
-ABANDON = Request(at=0, reason="Forced", message="the cloud account is gone", by="ada")
+STOP = EndRequest(at=0, reason="Deleted", message="deleted by ada", by="ada")
+ABANDON = EndRequest(at=0, reason="Forced", message="the cloud account is gone", by="ada")
 FIELDS = {
     LifecycleEvent.PRE_START: "pre_start",
     LifecycleEvent.POST_START: "post_start",

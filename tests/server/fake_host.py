@@ -13,10 +13,10 @@ from dayfly.link.host_end import HostEnd
 from dayfly.link.host_interface import Host
 from dayfly.link.wire import Offer, Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request
-from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase
+from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -76,15 +76,15 @@ class FakeHost:
         self.calls: list[tuple[str, str]] = []
         self.missed: list[tuple[str, str]] = []
         self.offers: dict[str, Offer] = {}
-        self.closed: dict[str, Request] = {}
-        self.given_up: dict[str, Request] = {}
+        self.closed: dict[str, EndRequest] = {}
+        self.given_up: dict[str, EndRequest] = {}
         self.leases: dict[str, int] = {}
         self.acknowledged: set[str] = set()
         self.hurried: list[tuple[dict[str, int], str]] = []
         self.baselines: dict[tuple[str, str], Workload] = {}
-        self.reports: dict[str, Report] = {}
-        self.over: dict[str, Report] = {}
-        self.ports: dict[str, tuple[Endpoint, ...]] = {}
+        self.reports: dict[str, RunReport] = {}
+        self.over: dict[str, RunReport] = {}
+        self.ports: dict[str, tuple[RunEndpoint, ...]] = {}
         self.outputs: dict[str, tuple[Value, ...]] = {}
         self.log_data: dict[tuple[str, str, int], tuple[bytes, bool]] = {}
         self.times: dict[tuple[str, str, int], Sequence[tuple[int, int]]] = {}
@@ -96,7 +96,7 @@ class FakeHost:
         if file is not None and file.exists():
             known = json.loads(file.read_text())
             self.offers = {uid: msgspec.json.decode(offer, type=Offer) for uid, offer in known["offers"].items()}
-            self.closed = {uid: Request(at=1, reason=reason) for uid, reason in known["closed"].items()}
+            self.closed = {uid: EndRequest(at=1, reason=reason) for uid, reason in known["closed"].items()}
             self.over = {uid: _report(uid, Phase.CLEANED) for uid in known["over"]}
 
     # --- what tests do -----------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class FakeHost:
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         self.on_admit()
         if self.refuse:
-            raise RefusedError(self.refuse)
+            raise DocumentsRefusedError(self.refuse)
 
     async def acknowledge(self, uids: tuple[str, ...]) -> None:
         self.acknowledged |= set(uids)
@@ -188,7 +188,7 @@ class FakeHost:
         self._save()
         return Verdict.TAKEN
 
-    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+    async def stop(self, uid: str, request: EndRequest, *, known: bool) -> Verdict:
         self._write("stop", uid)
         if uid in self.offers:
             self.closed.setdefault(uid, request)
@@ -197,7 +197,7 @@ class FakeHost:
             self._over(uid, Phase.CLEANED)
         return self._known(uid)
 
-    async def abandon(self, uid: str, request: Request) -> Verdict:
+    async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         self._write("abandon", uid)
         self.given_up.setdefault(uid, request)
         self.offers.pop(uid, None)
@@ -214,7 +214,7 @@ class FakeHost:
             self.leases[uid] = until
         return self._known(uid)
 
-    def report(self, uid: str) -> Report | None:
+    def report(self, uid: str) -> RunReport | None:
         if uid in self.over:
             return self.over[uid]
         if uid not in self.offers:
@@ -303,14 +303,14 @@ class Encoded:
 _: type[Host] = FakeHost
 
 
-def _report(uid: str, phase: Phase) -> Report:
+def _report(uid: str, phase: Phase) -> RunReport:
     """A run that is ready, or over."""
     if phase in (Phase.CLEANED, Phase.ABANDONED):
         reason, message = Reason.CLEANED, "every delete step has succeeded; nothing is left"
     else:
         reason, message = Reason.READY, "All desired workloads are available."
     ready = reason is Reason.READY
-    return Report(uid=uid, phase=phase, ready=ready, reason=reason, message=message, done=1, total=1, units=())
+    return RunReport(uid=uid, phase=phase, ready=ready, reason=reason, message=message, done=1, total=1, units=())
 
 
 def uid_of(host: FakeHost) -> str:

@@ -24,7 +24,7 @@ from dayfly.server.records.run_records import save
 from dayfly.server.sync.agents import mailbox
 from dayfly.server.sync.agents.agents import Agents
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
 from dayfly.spec.route_group import GroupTtl
 from dayfly.spec.sandbox import Ttl
@@ -146,7 +146,7 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
     # What has been seen is noted at once: it is not to come again.
     found, standing = await poll(1, sent.digest, 11_002)
     assert (found, standing.seen_at) == ([], 11_002)
-    with pytest.raises(mailbox.OverError, match="asked before"):
+    with pytest.raises(mailbox.SessionEndedError, match="asked before"):
         await poll(0, session["digest"], 11_003)
 
 
@@ -455,6 +455,6 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
         wire.Offer(uid="u", name="box", target=target, documents=of(2_000)),
         wire.AskAdmit(documents=of(2_000)),
     ):
-        with pytest.raises(RefusedError, match="which no operator of a cluster reads"):
+        with pytest.raises(DocumentsRefusedError, match="which no operator of a cluster reads"):
             host.send(long)
     assert host.pending == [fits]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dayfly.server.access import callers
-from dayfly.server.admin.audit_chain import AuditEntry, ChainHead, fault, link
+from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, fault, link
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import audit as audit_table
@@ -28,7 +28,7 @@ def chain(client):
     found = []
     while True:
         page = client.get(f"audit?after={found[-1].number if found else 0}&limit=3")
-        found += msgspec.convert(page["entries"], list[AuditEntry])
+        found += msgspec.convert(page["entries"], list[ChainEntry])
         if len(page["entries"]) < 3:
             return found, msgspec.convert(page["head"], ChainHead)
 
@@ -124,7 +124,7 @@ async def test_changes_of_several_servers_stand_in_one_chain(place):
         asked = [call(apps[number % 2], KEY, "PUT", f"{ORG}/clusters/c{number}") for number in range(16)]
         assert {status for status, _ in await asyncio.gather(*asked)} == {200}
         found = (await call(apps[0], KEY, "GET", f"{ORG}/audit"))[1]
-        entries = msgspec.convert(found["entries"], list[AuditEntry])
+        entries = msgspec.convert(found["entries"], list[ChainEntry])
         assert len(entries) == 16
         assert fault("local", entries, msgspec.convert(found["head"], ChainHead)) == ""
     finally:
@@ -151,7 +151,7 @@ FIELDS = ("number", "at", "key", "name", "program", "action", "object", "spec", 
 def test_whatever_is_changed_in_a_chain_is_noticed(length, data):
     entries, head = [], ChainHead()
     for number in range(length):
-        new = AuditEntry(
+        new = ChainEntry(
             number=0, at=number, key="k", name="n", program="p", action="put", object=f"o{number}", spec="s"
         )
         entries.append(link("org", head, new))

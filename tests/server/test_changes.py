@@ -117,7 +117,7 @@ def test_new_stream_begins_with_newest_form_beside_another(client, host, monkeyp
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as another:
         another.until("synced")
-        monkeypatch.setattr(changes.Stream, "look", _nothing)
+        monkeypatch.setattr(changes.OrganisationStream, "look", _nothing)
         client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
         host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
         with listening(client, "sandboxes/sb2/changes") as listener:
@@ -141,7 +141,7 @@ def stream(store):
     sync = HostSync(store, links)
     strategy = SandboxStrategy(store, links, sync, SecretStores(store, "local", {}))
     boxes = RunService(store, links, sync, strategy)
-    return changes.Stream(store, links, boxes, GroupStrategy(store, links, sync), "local")
+    return changes.OrganisationStream(store, links, boxes, GroupStrategy(store, links, sync), "local")
 
 
 def record(uid, name="sb1"):
@@ -227,7 +227,7 @@ def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
     async def away(*_args, **_more):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(changes.Stream, "begin", away)
+    monkeypatch.setattr(changes.OrganisationStream, "begin", away)
     with listening(client, key=made["key"]) as listener:
         assert listener.next() is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from dayfly.lib import delivery
-from dayfly.lib.delivery import Answer
+from dayfly.lib.delivery import DeliveryResult
 from dayfly.link import server_end as link
 from dayfly.link.wire import Standing
 from dayfly.plan import cloud_events
@@ -19,19 +19,19 @@ from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.events import cloud_event_publisher, event_rows
-from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, Receiver
+from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
 from dayfly.server.runs.run_service import RunService
 from dayfly.server.runs.sandbox_strategy import SandboxStrategy
 from dayfly.server.sync.agents.agents import Agents
-from dayfly.spec.report import Report
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.report import RunReport
+from dayfly.spec.run import EndRequest, Phase
 from server import stored, wishes
 from server.client import KEY, ORG
 from server.databases import sql
 from server.fake_host import FakeHost
 from server.lossy import call
 
-LATER, TAKEN, REFUSED = Answer("it answers 503", again=True), Answer(), Answer("it answers 410")
+LATER, TAKEN, REFUSED = DeliveryResult("it answers 503", again=True), DeliveryResult(), DeliveryResult("it answers 410")
 
 
 class Joined(Agents):
@@ -55,7 +55,7 @@ class World:
         # `hanging` has the organisations for which an event is on its way to a receiver that never answers.
         self.heard, self.answers, self.pauses, self.hanging = [], {}, [], set()
         self.receive = self.post
-        to = Receiver(self.deliver, "http://receiver")
+        to = EventReceiver(self.deliver, "http://receiver")
         strategy = SandboxStrategy(store, self.links, sync, self.app.state.secrets)
         boxes = RunService(store, self.links, sync, strategy)
         self.publisher = CloudEventPublisher(store, self.links, sync, boxes, to, now=lambda: clock[0], pause=self.pause)
@@ -140,10 +140,10 @@ async def world(tmp_path, blank):
 
 def report(**changes):
     told = {"uid": "u", "phase": Phase.OPEN, "ready": False, "reason": Reason.RESOURCES_PENDING, "message": "m"}
-    return Report(**{**told, "done": 0, "total": 1, "units": (), **changes})
+    return RunReport(**{**told, "done": 0, "total": 1, "units": (), **changes})
 
 
-CLOSED = Request(at=1, reason="Deleted")
+CLOSED = EndRequest(at=1, reason="Deleted")
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,18 @@ import pytest
 
 from dayfly.link.envelope import Opening
 from dayfly.link.server_end import Link
-from dayfly.link.transport import Place
+from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Inventory
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import clusters
 from dayfly.server.records import confirmations, tombstones
 from dayfly.server.records.confirmations import Confirmation, Confirmations
-from dayfly.server.records.run_records import Entry, save
+from dayfly.server.records.run_records import RunEntry, save
 from dayfly.server.sync.agents import mailbox
 from server import stored
 
 ORG = "acme"
-PLACE = Place(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
+PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
 FORM = confirmations.form(1, PLACE, {})
 
 
@@ -116,7 +116,7 @@ def linked():
 )
 def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
     link = linked()
-    entry = Entry(ORG, "s1", "s1", "east", 1)
+    entry = RunEntry(ORG, "s1", "s1", "east", 1)
     assert Confirmations(None).is_confirmed(entry, link, told, {}) is holds
     assert not Confirmations(None).is_confirmed(entry, None, told, {})
 
@@ -125,7 +125,7 @@ def test_later_confirmation_of_another_server_wins():
     """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
     known_here, link = Confirmations(None), linked()
     record = stored.sandbox("s1", cluster="east")
-    entry = Entry(ORG, "s1", "s1", "east", 0)
+    entry = RunEntry(ORG, "s1", "s1", "east", 0)
     known_here.take(record, link, Confirmation(5, 7, confirmations.form(0, PLACE, {})))
     assert known_here.is_confirmed(entry, link, confirmations.NOTHING, {})
     other = confirmations.form(0, PLACE, {"shop/web": ("k",)})

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dayfly.server.db.store import ConflictError, Store, StoreError
+from dayfly.server.db.store import Store, StoreError, WriteConflictError
 from dayfly.server.db.tables import clusters
 
 
@@ -59,7 +59,9 @@ def twice(rows):
 
 
 @pytest.mark.parametrize(
-    ("bad", "fault"), [(half, ZeroDivisionError), (twice, ConflictError)], ids=["by itself", "by the database's word"]
+    ("bad", "fault"),
+    [(half, ZeroDivisionError), (twice, WriteConflictError)],
+    ids=["by itself", "by the database's word"],
 )
 async def test_failing_write_fails_alone_in_its_group(store, bad, fault):
     """What it has written before that is not there."""

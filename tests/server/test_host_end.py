@@ -9,14 +9,14 @@ import pytest
 
 from dayfly.link import host_end, wire
 from dayfly.link.wire import Verdict
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from server.fake_host import FakeHost
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
 DOCUMENT = Lifecycle(target=TARGET, pre_start=(Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh\n")),))
-ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+ASKED = EndRequest(at=1, reason="Deleted", message="asked", by="ann")
 
 
 class Heard:
@@ -277,7 +277,7 @@ async def test_unreadable_end_blocks_no_other_reminders(heard: Heard, monkeypatc
     ("fault", "verdict", "message"),
     [
         (HostUnavailableError("the disk is full"), Verdict.UNAVAILABLE, "the disk is full"),
-        (RefusedError("not here"), Verdict.REFUSED, "not here"),
+        (DocumentsRefusedError("not here"), Verdict.REFUSED, "not here"),
         (ValueError("a defect"), Verdict.FAILED, "the host's log has the details"),
     ],
 )

@@ -17,7 +17,7 @@ from dayfly.server.db.store import Store, StoreError
 from dayfly.server.db.tables import sandboxes
 from dayfly.server.records import confirmations, tombstones
 from dayfly.server.sync import host_sync
-from dayfly.spec.run_data import Endpoint
+from dayfly.spec.run_data import RunEndpoint
 from server import stored, wishes
 from server.client import KEY, ORG, parsed, wait_for
 from server.databases import sql
@@ -329,8 +329,8 @@ def test_endpoints_come_from_the_wish_and_the_host(client, host):
     wish = wishes.empty(forks=forks, defaultRouteGroup=group)
     assert [endpoint["url"] for endpoint in client.put("sandboxes/sb1", wish)["endpoints"]] == ["", ""]
     host.ports[uid_of(host)] = (
-        Endpoint(unit="fork:default/shop", host="127.0.0.1", port=4001),
-        Endpoint(unit="fork:default/cart", host="127.0.0.1", port=4002),
+        RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4001),
+        RunEndpoint(unit="fork:default/cart", host="127.0.0.1", port=4002),
     )
     found = {endpoint["name"]: endpoint for endpoint in client.get("sandboxes/sb1")["endpoints"]}
     assert {name: endpoint["url"] for name, endpoint in found.items()} == {

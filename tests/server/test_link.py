@@ -14,11 +14,11 @@ from dayfly.link.host_state import NOTHING_YET, HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec.host_errors import HostSilentError, HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
 from dayfly.spec.lifecycle import Baseline, Exec, ForkUnit, Lifecycle, Target, Unit
 from dayfly.spec.report import UnitReport
-from dayfly.spec.run import Request
-from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
+from dayfly.spec.run import EndRequest
+from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 from server.fake_host import Encoded, FakeHost
 
 TARGET = Target(kind="Sandbox", name="box", uid="u")
@@ -27,7 +27,7 @@ DOCUMENT = Lifecycle(target=TARGET, resource="db", pre_start=(STEP,))
 FORK = Unit(
     name="app", kind="fork", fork=ForkUnit(baseline=Baseline(kind="Deployment", namespace="default", name="app"))
 )
-ASKED = Request(at=1, reason="Deleted", message="asked", by="ann")
+ASKED = EndRequest(at=1, reason="Deleted", message="asked", by="ann")
 
 
 def offer(uid="u", generation=1, **more):
@@ -72,7 +72,7 @@ def way(host):
 
 # --- the form -------------------------------------------------------------------------------------------------------
 
-RUN = wire.Standing(uid="u", seq=3, endpoints=(Endpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
+RUN = wire.Standing(uid="u", seq=3, endpoints=(RunEndpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
 TO_HOST = (
     wire.Hello(number=1, id="p.1"),
     offer(forks=(FORK,), session=2, number=2, birth=False, expires_at=5, lease_until=6),
@@ -363,7 +363,7 @@ async def test_many_runs_are_requested_in_parts(host, way):
 
     def short(uid):
         if uid == "u150":
-            raise RefusedError("its answer is too long")
+            raise DocumentsRefusedError("its answer is too long")
         return standing(uid)
 
     host.standing = short
@@ -372,7 +372,8 @@ async def test_many_runs_are_requested_in_parts(host, way):
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [(ValueError("a defect"), "the host's log has the details"), (RefusedError("what?"), "what?")]
+    ("fault", "said"),
+    [(ValueError("a defect"), "the host's log has the details"), (DocumentsRefusedError("what?"), "what?")],
 )
 async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, fault, said):
     """Who lists all sandboxes asks all of them at once."""
@@ -395,9 +396,9 @@ async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, faul
 async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
     link = Link(way)
     host.refuse = "no such kind"
-    with pytest.raises(RefusedError, match="no such kind"):
+    with pytest.raises(DocumentsRefusedError, match="no such kind"):
         await link.admit((DOCUMENT,), ())
-    with pytest.raises(RefusedError, match="no such kind"):
+    with pytest.raises(DocumentsRefusedError, match="no such kind"):
         await link.order(offer())
     assert (await link.order(offer(birth=False))).verdict is Verdict.UNKNOWN
     host.refuse, host.down = "", True

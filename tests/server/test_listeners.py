@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.api import changes
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.listener_slots import Listeners
 from server import wishes
 from server.client import ORG, Client, wait_for
@@ -81,7 +81,7 @@ async def test_streams_that_are_being_opened_count(monkeypatch):
     await asyncio.sleep(0)
     stream.goes_on.set()
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    refused = [each for each in answers if isinstance(each, ApiError)]
+    refused = [each for each in answers if isinstance(each, RequestError)]
     assert (len(answers) - len(refused), {each.status for each in refused}) == (4, {503})
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from dayfly.server.http import long_poll_slots
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.long_poll_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
 from server import wishes
 from server.client import Client, wait_for
@@ -27,7 +27,7 @@ def few(monkeypatch):
 def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) -> int:
     """How many places that key gets until it gets no more."""
     places: list[None] = []
-    with contextlib.suppress(ApiError):
+    with contextlib.suppress(RequestError):
         while len(places) < 1000:
             places.append(held.enter_context(found.one(org, key, 1.0)))
     return len(places)
@@ -41,7 +41,7 @@ def test_organisation_gets_half_of_long_poll_slots():
         assert taken(found, "other", "one", held) > 0
         with found.one("acme", "one", 0.0):
             pass
-        with pytest.raises(ApiError) as refused:
+        with pytest.raises(RequestError) as refused:
             held.enter_context(found.one("acme", "one", 1.0))
         assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "10")
     with contextlib.ExitStack() as held:

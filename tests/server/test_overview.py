@@ -11,11 +11,11 @@ from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.server import attention
 from dayfly.server.api.silent_units import Mute
-from dayfly.server.attention import Box, Quiet
+from dayfly.server.attention import AttentionSubject, Quiet
 from dayfly.server.db.tables import agents, clusters, ended_sandboxes
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 from server import wishes
 
@@ -23,7 +23,7 @@ NOW = 1_000_000_000
 
 
 def report(**changes):
-    usual = Report(uid="u", phase=Phase.OPEN, ready=True, reason="Ready", message="fine", done=1, total=1, units=())
+    usual = RunReport(uid="u", phase=Phase.OPEN, ready=True, reason="Ready", message="fine", done=1, total=1, units=())
     return msgspec.structs.replace(usual, **changes)
 
 
@@ -33,7 +33,7 @@ def unit(id_, event, state, **more):
 
 
 def box(name, told, begins_at=0, expires_at=0):
-    return Box(name, told, begins_at, expires_at)
+    return AttentionSubject(name, told, begins_at, expires_at)
 
 
 def test_healthy_sandboxes_need_no_attention():
@@ -48,7 +48,7 @@ BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="
 
 
 def test_attention_lists_each_kind_worst_first_with_advice():
-    stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
+    stop = EndRequest(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
     doubt = unit("db/make", "preStart", "unknown", reason="NoNews", message="nobody knows", since=7, until=NOW + 99)
     found = attention.concerns(
@@ -76,7 +76,7 @@ def test_attention_lists_each_kind_worst_first_with_advice():
                 "gone",
                 report(
                     phase=Phase.ABANDONED,
-                    abandon=Request(at=3, reason="Abandoned", message="cluster is gone", by="ann"),
+                    abandon=EndRequest(at=3, reason="Abandoned", message="cluster is gone", by="ann"),
                     units=(
                         unit("db/make", "preStart", "succeeded", started_at=1),
                         unit("db/drop", "postStop", "failed", started_at=2),
@@ -261,7 +261,7 @@ HOOK = {"name": "announce", "script": "#!/bin/sh\necho hi", "outputs": [{"name":
 
 
 def test_attention_covers_route_groups_with_their_commands():
-    stop = Request(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
+    stop = EndRequest(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     told = report(phase=Phase.CLOSED, ready=False, reason="CleanupStuck", message="m", about="bye", closed=stop)
     bye = unit("bye", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
     boxes = [
@@ -284,7 +284,7 @@ def test_the_server_gathers_it_of_route_groups(db, host):
         ("failed", "pay", "HookFailed"),
         ("ignored", "pay", "Unserved"),
     }
-    asked = Request(at=NOW, reason="Abandoned", message="it is gone", by="ann")
+    asked = EndRequest(at=NOW, reason="Abandoned", message="it is gone", by="ann")
     host.over[uid] = msgspec.structs.replace(host.reports[uid], phase=Phase.ABANDONED, abandon=asked)
     db.call("POST", "routegroups/pay/abandon", {"reason": "it is gone"})
     assert db.call("GET", "routegroups/pay").status == 404
@@ -399,7 +399,8 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
 
 
 @pytest.mark.parametrize(
-    "fault", [HostUnavailableError("it does not answer"), HostFailedError("disk"), RefusedError("no such question")]
+    "fault",
+    [HostUnavailableError("it does not answer"), HostFailedError("disk"), DocumentsRefusedError("no such question")],
 )
 def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
     """One cluster of several; what only it could tell of is told the next time."""
@@ -445,7 +446,7 @@ async def test_thaw_command_quotes_the_cluster_name(client):
 def test_sandbox_refused_by_its_host_needs_attention(client, host):
 
     async def refuse(offer):
-        raise RefusedError("no units of the kind webhook")
+        raise DocumentsRefusedError("no units of the kind webhook")
 
     host.offer = refuse
     client.put("sandboxes/sb1", wishes.empty())

@@ -13,7 +13,7 @@ from dayfly.link.host_state import HostState
 from dayfly.plan.reasons import Reason
 from dayfly.server.http.handler import rfc3339
 from dayfly.spec.identity import resource_id
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
 from server import wishes
 from server.client import wait_for
@@ -45,8 +45,8 @@ def test_the_report_is_the_hosts_with_names(client, host, sb1):
     told = client.get("sandboxes/sb1/report")
     assert (told["name"], told["cluster"], told["version"]) == ("sb1", "local", 2)
     assert told["routingKey"] == client.get("sandboxes/sb1")["routingKey"]
-    fields = {field.encode_name for field in msgspec.structs.fields(Report)}
-    report = msgspec.convert({key: value for key, value in told.items() if key in fields}, Report)
+    fields = {field.encode_name for field in msgspec.structs.fields(RunReport)}
+    report = msgspec.convert({key: value for key, value in told.items() if key in fields}, RunReport)
     assert report == host.report(sb1)
 
 

@@ -9,10 +9,10 @@ import pytest
 from dayfly.link.wire import Standing
 from dayfly.server.api.routing_rules import forked
 from dayfly.spec.lifecycle import Baseline
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.routing.rules import PARAMETERS, Query, rules
 from dayfly.spec.run import Phase
-from dayfly.spec.run_data import Endpoint
+from dayfly.spec.run_data import RunEndpoint
 
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 RECORD = SimpleNamespace(
@@ -29,8 +29,8 @@ def standing(*, fork="running", route="running", port=4000):
         for name, state in states.items()
         if state
     )
-    report = Report(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=0, total=0, units=units)
-    endpoints = (Endpoint(unit="fork:shop/web", host="127.0.0.1", port=port),) if port else ()
+    report = RunReport(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=0, total=0, units=units)
+    endpoints = (RunEndpoint(unit="fork:shop/web", host="127.0.0.1", port=port),) if port else ()
     return Standing(uid="u", seq=1, report=report, endpoints=endpoints)
 
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dayfly.plan.reasons import Reason
-from dayfly.server.db.store import ConflictError
+from dayfly.server.db.store import WriteConflictError
 from dayfly.server.records import run_records
 from dayfly.spec.lifecycle import digest
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from server import wishes
 from server.client import parsed, wait_for
 from server.fake_host import uid_of
@@ -333,7 +333,7 @@ def test_abandoning_sandbox_that_its_host_closed_is_accepted(db, host):
     """The host closed it at the end of its time to live."""
     db.put("sandboxes/sb1", wishes.sandbox())
     uid = uid_of(host)
-    host.closed[uid] = Request(at=1, reason=Reason.EXPIRED, message="its time to live is over")
+    host.closed[uid] = EndRequest(at=1, reason=Reason.EXPIRED, message="its time to live is over")
     host.say(uid, ready=False, reason=Reason.DELETING, message="is being cleaned up")
     wait_for(lambda: db.get("sandboxes/sb1/report")["phase"] == "closed")
     assert db.call("POST", "sandboxes/sb1/abandon", {"reason": "dropped by hand"}).status == 200
@@ -390,7 +390,7 @@ def test_lease_renewal_is_retried_after_a_conflict(client, host, monkeypatch):
     def quicker(rows, record, **more):
         times.append(record)
         if len(times) == 1:
-            raise ConflictError("somebody else was quicker")
+            raise WriteConflictError("somebody else was quicker")
         return save(rows, record, **more)
 
     monkeypatch.setattr(run_records, "save", quicker)

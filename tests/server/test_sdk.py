@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dayfly.plan.reasons import Reason
-from dayfly.spec.run_data import Endpoint
+from dayfly.spec.run_data import RunEndpoint
 from server import sdk_environment, wishes
 from server.client import KEY
 from server.fake_host import uid_of
@@ -81,7 +81,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
 def test_a_fork_is_fed_by_a_resource_and_answers(sdk, client, host, monkeypatch):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("workloads/default/shop", wishes.baseline())
-    where = (Endpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
+    where = (RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
     standing = host.standing
     monkeypatch.setattr(host, "standing", lambda uid: msgspec.structs.replace(standing(uid), endpoints=where))
     told = sdk("forks")

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import sqlite
 
 from dayfly.server.admin import cluster_tokens
 from dayfly.server.db import migrations
-from dayfly.server.db.store import ConflictError, NewerSchemaError, Store, StoreError
+from dayfly.server.db.store import NewerSchemaError, Store, StoreError, WriteConflictError
 from dayfly.server.db.tables import clusters, ended_route_groups, ended_sandboxes, metadata, sandboxes
 from dayfly.server.records import run_records, tombstones
 from server import stored, wishes
@@ -137,7 +137,7 @@ async def test_a_transaction_that_fails_leaves_nothing(store):
 
     with pytest.raises(ZeroDivisionError):
         await shelf.write(half)
-    with pytest.raises(ConflictError):
+    with pytest.raises(WriteConflictError):
         await shelf.write(twice)
     assert await shelf.read(lambda rows: rows.execute(rows.select(clusters)).all()) == []
 
@@ -260,7 +260,7 @@ async def test_second_write_of_same_revision_conflicts(store):
     assert await stored.read(store, "o", "n") == read
     changed = [msgspec.structs.replace(read, updated_at=at) for at in (2, 3)]
     await shelf.write(lambda rows: run_records.save(rows, changed[0]))
-    with pytest.raises(ConflictError):
+    with pytest.raises(WriteConflictError):
         await shelf.write(lambda rows: run_records.save(rows, changed[1]))
     assert (await stored.read(store, "o", "n")).updated_at == 2
     await shelf.write(lambda rows: run_records.mark_taken_over(rows, ["u"]))

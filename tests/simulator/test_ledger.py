@@ -10,7 +10,7 @@ from dayfly.plan.actions import Claim, Close, Finish, Record
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.lifecycle import Lifecycle, Unit, UnitRetry
-from dayfly.spec.run import Request, Result, Run
+from dayfly.spec.run import EndRequest, Result, Run
 from simulator.ledgers import open_ledger
 from simulator.scenario import TARGET, output_record, value
 
@@ -54,7 +54,7 @@ def attempt(ledger, number, outcome, *outputs):
 def test_a_run_that_has_ended_is_not_born_again(ledger):
     """An offer that comes late, or again, would have everything run a second time."""
     stored = ledger.load("run-1")
-    request = Request(at=1, reason="Deleted", message="deleted")
+    request = EndRequest(at=1, reason="Deleted", message="deleted")
     commit(ledger, Close(request=request))
     after = commit(ledger, Finish(at=2))
     with ledger.transaction("dissolve"):
@@ -134,7 +134,7 @@ def test_values_leave_the_file_with_the_run(tmp_path):
         record = Record(unit=NAME, attempt=1, result=Result(outcome="succeeded", outputs=told))
         with ledger.transaction("commit"):
             ledger.commit(claimed, PLAN, (record,), {(NAME, "one"): secret}, 0)
-        after = commit(ledger, Close(request=Request(at=1, reason="Deleted", message="deleted")), Finish(at=2))
+        after = commit(ledger, Close(request=EndRequest(at=1, reason="Deleted", message="deleted")), Finish(at=2))
         with ledger.transaction("dissolve"):
             ledger.dissolve(after, "box")
     assert [entry.name for entry in tmp_path.iterdir()] == ["ledger.db"]
@@ -145,7 +145,7 @@ def test_forks_of_a_run_that_ends_are_not_revised(ledger):
     fork = Unit(name="fork:default/shop", kind="fork")
     with ledger.transaction("forks"):
         assert ledger.set_forks("run-1", (fork,), 1)
-    commit(ledger, Close(request=Request(at=1, reason="Deleted", message="deleted")))
+    commit(ledger, Close(request=EndRequest(at=1, reason="Deleted", message="deleted")))
     with ledger.transaction("forks"):
         assert not ledger.set_forks("run-1", (), 2)
     assert ledger.load("run-1").forks == (fork,)

@@ -12,7 +12,7 @@ from dayfly.plan.actions import Decision, Move
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Fact, Objection, TargetIntent, TargetState
-from dayfly.spec.run import Request, Result, Run
+from dayfly.spec.run import EndRequest, Result, Run
 from simulator.ledgers import open_ledger
 from simulator.oracle import Oracle, Violation
 from simulator.scenario import DIFFERENT_PLANS, OUTPUTS, TARGET, Scenario, draw, output_record
@@ -386,8 +386,8 @@ class Simulation(abc.ABC):
             self._wished()
             self.say("the owner", f"revises the forks: {sorted(self.oracle.wished)}")
 
-    def _request(self, reason: str) -> Request:
-        return Request(at=self.now, reason=reason, message="asked for by its owner", by="ada")
+    def _request(self, reason: str) -> EndRequest:
+        return EndRequest(at=self.now, reason=reason, message="asked for by its owner", by="ada")
 
     def ask(self, wish: TargetIntent) -> None:
         """Write the owner's wish into the ledger."""

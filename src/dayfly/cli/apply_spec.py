@@ -14,13 +14,13 @@ from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.backends.target_server import ServerClient
 
 _CONFLICT = 409
 _NOT_FOUND = 404
 
 
-def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
+def hand_over(client: ServerClient, wished: Wished, secrets: Any = None) -> Any:
     """Apply one wish and say so; the object as the server has it now. `secrets` are a sandbox's, beside its document.
 
     Raises:
@@ -36,7 +36,7 @@ def hand_over(client: Client, wished: Wished, secrets: Any = None) -> Any:
         raise placed(fault, wished.document) from None
 
 
-def _publish(client: Client, plugin: Plugin) -> Any:
+def _publish(client: ServerClient, plugin: Plugin) -> Any:
     at = ("resource-plugins", plugin.name)
     before = _existing(client, *at, version=plugin.version) if plugin.readme is not None else None
     try:
@@ -67,7 +67,7 @@ def _immutable(plugin: Plugin) -> DayflyError:
     return DayflyError(Exit.FAILED, message, f"{advice} (e.g. {example})")
 
 
-def _declare(client: Client, workload: Workload) -> Any:
+def _declare(client: ServerClient, workload: Workload) -> Any:
     at = ("workloads", workload.namespace, workload.name)
     before = _existing(client, *at)
     stored = client.put(*at, body=documents.export(workload))
@@ -75,7 +75,7 @@ def _declare(client: Client, workload: Workload) -> Any:
     return stored
 
 
-def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
+def _wish(client: ServerClient, wished: Wished, more: dict[str, Any]) -> Any:
     at = subject.at(wished.subject)
     before = _existing(client, *at)
     try:
@@ -92,7 +92,7 @@ def _wish(client: Client, wished: Wished, more: dict[str, Any]) -> Any:
     return stored
 
 
-def _existing(client: Client, *at: str, **query: str) -> Any:
+def _existing(client: ServerClient, *at: str, **query: str) -> Any:
     try:
         return client.get(*at, **query)
     except RefusedError as fault:

@@ -145,19 +145,19 @@ def _units(ctx: click.Context) -> Iterable[Any]:
 
 def _ask(ctx: click.Context, *path: str) -> Any:
     """What the home's server, or of sandboxes the cluster, says."""
-    from dayfly.cli.backends.target_server import Client, find
+    from dayfly.cli.backends.target_server import ServerClient, find
 
     if (context := _context(ctx)) is not None:
-        from dayfly.cli.backends.cluster import Cluster
+        from dayfly.cli.backends.cluster import ClusterBackend
 
-        cluster = Cluster.connect(context, ctx.params.get("namespace"))
+        cluster = ClusterBackend.connect(context, ctx.params.get("namespace"))
         try:
             found = cluster.groups() if path[0] == "routegroups" else cluster.sandboxes()
         finally:
             cluster.close()
         return [{"name": each.name, "spec": each.spec, "units": each.report["units"]} for each in found]
     address = find()
-    return Client(address, timeout=_PATIENCE_S).get(*path) if address else []
+    return ServerClient(address, timeout=_PATIENCE_S).get(*path) if address else []
 
 
 def _context(ctx: click.Context) -> str | None:

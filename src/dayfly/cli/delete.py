@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dayfly.cli.backends import hosts, lookup
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.output import progress, show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
@@ -14,10 +14,10 @@ from dayfly.client.errors import DayflyError, Exit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dayfly.cli.backends.cluster import Cluster
+    from dayfly.cli.backends.cluster import ClusterBackend
 
 
-class Asked(NamedTuple):
+class DeletedRun(NamedTuple):
     """One that was asked to end: its identity, for another of the same name may come right after it, and its key."""
 
     uid: str
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 class _Place(Protocol):
     """Where they live."""
 
-    def ask(self, name: str) -> Asked:
+    def ask(self, name: str) -> DeletedRun:
         """Ask for its end."""
 
     def wait(self, name: str, uid: str, seconds: float) -> str:
@@ -67,7 +67,7 @@ def _place(context: str | None, namespace: str | None) -> _Place:
     if context is None:
         if namespace is not None:
             raise hosts.no_cluster()
-        return _AtServer(Client.open())
+        return _AtServer(ServerClient.open())
     hosts.no_server_beside_it()
     return _InCluster(hosts.cluster(context, namespace))
 
@@ -81,14 +81,14 @@ def _go_on(fault: DayflyError, code: int) -> int:
 
 
 class _AtServer:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ServerClient) -> None:
         self._client = client
 
-    def ask(self, name: str) -> Asked:
+    def ask(self, name: str) -> DeletedRun:
         found = lookup.find(self._client, name)
         uid: str = self._client.get(*subject.at(name), "report").get("uid", "")
         self._client.delete(*subject.at(name))
-        return Asked(uid, found.get("routingKey", ""))
+        return DeletedRun(uid, found.get("routingKey", ""))
 
     def wait(self, name: str, uid: str, seconds: float) -> str:
         from dayfly.cli import watch
@@ -97,12 +97,12 @@ class _AtServer:
 
 
 class _InCluster:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterBackend) -> None:
         self._cluster = cluster
 
-    def ask(self, name: str) -> Asked:
+    def ask(self, name: str) -> DeletedRun:
         key = self._cluster.sandbox(name).routing_key
-        return Asked(self._cluster.delete(name), key)
+        return DeletedRun(self._cluster.delete(name), key)
 
     def wait(self, name: str, uid: str, seconds: float) -> str:  # noqa: ARG002 # the cluster remembers whom it met
         deadline = time.monotonic() + seconds

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from dayfly.client.address import Address, place
-from dayfly.client.connection import Connection, Request
+from dayfly.client.connection import ApiRequest, Connection
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.loop_io import LoopIo
-from dayfly.lib.delivery import Answer, answered
+from dayfly.lib.delivery import DeliveryResult, answered
 from dayfly.plan.cloud_events import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ _MOST_IDLE = 8
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Receiver(NamedTuple):
+class ReceiverSettings(NamedTuple):
     """Where events go."""
 
     address: Address
     target: str
 
 
-def receiver(url: str, allowed: frozenset[str]) -> Receiver:
+def receiver(url: str, allowed: frozenset[str]) -> ReceiverSettings:
     """Where events go, as `--events-to` says it.
 
     Raises:
@@ -55,10 +55,10 @@ def receiver(url: str, allowed: frozenset[str]) -> Receiver:
         raise DayflyError(
             Exit.USAGE, f"--events-to {url}: no request can ask for {target!r}", "write it with %-escapes"
         )
-    return Receiver(address, target)
+    return ReceiverSettings(address, target)
 
 
-def told(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_publisher.Receiver:
+def told(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_publisher.EventReceiver:
     """Whom a server sends events; `source` is theirs if not each cluster has its own.
 
     Raises:
@@ -67,26 +67,26 @@ def told(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_pub
     from dayfly.server.events import cloud_event_publisher
 
     to = receiver(url, allowed)
-    return cloud_event_publisher.Receiver(Poster(to), to.address.url, source)
+    return cloud_event_publisher.EventReceiver(Poster(to), to.address.url, source)
 
 
 class Poster:
     """Posts one event after the other, also several at once: each has a connection of its own meanwhile."""
 
-    def __init__(self, to: Receiver, io: Io | None = None) -> None:
+    def __init__(self, to: ReceiverSettings, io: Io | None = None) -> None:
         self._to, self._io = to, io or LoopIo()
         self._idle: list[Connection] = []
 
-    async def __call__(self, event: bytes) -> Answer:
+    async def __call__(self, event: bytes) -> DeliveryResult:
         connection = self._idle.pop() if self._idle else Connection(self._to.address, self._io, _TIMEOUT_S)
         kept = False
         try:
             async with asyncio.timeout(_TIMEOUT_S):  # of the whole: an answer may come a byte at a time
                 status, kept = await self._exchange(connection, event)
         except TimeoutError:
-            return Answer(f"it has not answered within {_TIMEOUT_S:g} s", again=True)
+            return DeliveryResult(f"it has not answered within {_TIMEOUT_S:g} s", again=True)
         except DayflyError as fault:
-            return Answer(fault.message, again=True)
+            return DeliveryResult(fault.message, again=True)
         finally:
             if kept and len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
@@ -96,7 +96,7 @@ class Poster:
 
     async def _exchange(self, connection: Connection, event: bytes) -> tuple[int, bool]:
         """Its status, and whether the connection is good for another one."""
-        request = Request("POST", self._to.target, {"Content-Type": CONTENT_TYPE}, event)
+        request = ApiRequest("POST", self._to.target, {"Content-Type": CONTENT_TYPE}, event)
         head, size = await connection.begin(request, _TIMEOUT_S), 0
         async for piece in connection.rest(_TIMEOUT_S):
             size += len(piece)

@@ -21,7 +21,7 @@ from dayfly.spec.scalars import semver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.backends.target_server import ServerClient
     from dayfly.client.files import Wished
 
 MOST_BYTES = 256 * 1024
@@ -117,7 +117,7 @@ def _from_pipe(handle: int, path: str) -> bytes:
     return content
 
 
-def given(body: Any, path: str | None, client: Client | None = None) -> dict[str, dict[str, str]]:
+def given(body: Any, path: str | None, client: ServerClient | None = None) -> dict[str, dict[str, str]]:
     """What the file gives to the wish for a sandbox, by resource and name.
 
     `client` asks for plugins that the wish names; it is not needed where each stands in place.
@@ -132,7 +132,7 @@ def given(body: Any, path: str | None, client: Client | None = None) -> dict[str
     return _chosen(asked, read(path), path)
 
 
-def of_wishes(found: Sequence[Wished], path: str, client: Client) -> dict[str, dict[str, dict[str, str]]]:
+def of_wishes(found: Sequence[Wished], path: str, client: ServerClient) -> dict[str, dict[str, dict[str, str]]]:
     """What the file gives to each sandbox of some files, by its name; they are not changed, and nothing is sent.
 
     Raises:
@@ -156,7 +156,7 @@ def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:
     return given(body, path).get(name, {})
 
 
-def _published(client: Client, reference: str) -> PluginSpec:
+def _published(client: ServerClient, reference: str) -> PluginSpec:
     """What a plugin that the server has does."""
     name, version = semver.split_reference(reference)
     found = client.get("resource-plugins", name, version=None if version == semver.LATEST else version)
@@ -165,7 +165,7 @@ def _published(client: Client, reference: str) -> PluginSpec:
     return wish.spec
 
 
-def _wanted(body: Any, client: Client | None) -> dict[str, list[str]]:
+def _wanted(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
     """The secrets that the wish for a sandbox asks for, by resource.
 
     Those that another resource makes are not among them.

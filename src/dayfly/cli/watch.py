@@ -13,14 +13,14 @@ from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, FailedError, RefusedError
 
 if TYPE_CHECKING:
-    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.backends.target_server import ServerClient
     from dayfly.cli.output.frame import Report, Unit
 
 GONE = 404
 _TAIL_LINES = 10
 
 
-def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -> None:
+def until_ready(client: ServerClient, name: str, seconds: float, *, first: str = "") -> None:
     """Wait until a sandbox is ready, showing its progress.
 
     Args:
@@ -32,7 +32,7 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
     Raises:
         DayflyError: it failed, ended, or is not ready in time.
     """
-    run_ = waiting.Run(client.json, name, is_patient=False, before=first)
+    run_ = waiting.WaitedRun(client.json, name, is_patient=False, before=first)
     try:
         with progress.begin(name) as shown:
             run(waiting.until_ready(run_, seconds, lambda report: shown.show(to_builtins(report)), shown.pause))
@@ -43,7 +43,7 @@ def until_ready(client: Client, name: str, seconds: float, *, first: str = "") -
         raise
 
 
-def settle(client: Client, name: str, applied: Any, seconds: float) -> tuple[Exit, Any]:
+def settle(client: ServerClient, name: str, applied: Any, seconds: float) -> tuple[Exit, Any]:
     """As `until_ready`, but a failure is told and returned, with the object as it is then.
 
     Args:
@@ -73,7 +73,7 @@ def settle(client: Client, name: str, applied: Any, seconds: float) -> tuple[Exi
         return code or Exit.FAILED, applied
 
 
-def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
+def until_gone(client: ServerClient, name: str, uid: str, seconds: float) -> str:
     """Wait until a sandbox is gone, showing its cleanup. Return how it ended, `cleaned` or `abandoned`.
 
     Args:
@@ -85,7 +85,7 @@ def until_gone(client: Client, name: str, uid: str, seconds: float) -> str:
     Raises:
         DayflyError: it is still there after that time.
     """
-    run_, last = waiting.Run(client.json, name, is_patient=False), {}
+    run_, last = waiting.WaitedRun(client.json, name, is_patient=False), {}
 
     def show(report: Any) -> None:
         nonlocal last

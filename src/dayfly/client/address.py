@@ -45,7 +45,7 @@ class Address(NamedTuple):
         return f"Address({self.url}, organisation {self.org})"  # without the key: a traceback shows what is printed
 
 
-class Place(NamedTuple):
+class ServerAddress(NamedTuple):
     """An address as a connection is made to it; `host` is as it stands in requests, `ca` as in `Address`."""
 
     name: str
@@ -98,7 +98,7 @@ def _may_have_the_key_of(home: Home, url: str) -> bool:
         return False
 
 
-def place(address: Address) -> Place:
+def place(address: Address) -> ServerAddress:
     """Where to connect to.
 
     Raises:
@@ -129,4 +129,4 @@ def place(address: Address) -> Place:
         raise DayflyError(Exit.USAGE, f"{address.url!r} has no usable port", "write http://host:port")
     written = f"[{name}]" if ":" in name else name
     host = written if port is None else f"{written}:{port}"
-    return Place(name, port or _PORTS[parts.scheme], parts.scheme == "https", host, address.ca)
+    return ServerAddress(name, port or _PORTS[parts.scheme], parts.scheme == "https", host, address.ca)

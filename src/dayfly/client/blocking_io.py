@@ -12,7 +12,7 @@ from dayfly.client.connection import Trust
 if TYPE_CHECKING:
     import ssl
 
-    from dayfly.client.address import Place
+    from dayfly.client.address import ServerAddress
 
 _PIECE = 65_536
 
@@ -46,7 +46,7 @@ class BlockingIo:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._trust = Trust(tls)
 
-    async def connect(self, to: Place, timeout: float) -> BlockingPipe:
+    async def connect(self, to: ServerAddress, timeout: float) -> BlockingPipe:
         connected = socket.create_connection((to.name, to.port), timeout)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

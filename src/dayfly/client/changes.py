@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """One server-sent event."""
 
     id: str
@@ -34,13 +34,13 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     now: T | None = None
 
 
-class Events:
+class EventParser:
     """Takes a stream apart, however it comes in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
         """The events that have become whole by this piece. Comments are none."""
         *blocks, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
         for block in blocks:
@@ -52,7 +52,9 @@ class Events:
             fields.pop(b"", None)
             if fields:
                 id_, kind = fields.get(b"id", b""), fields.get(b"event", b"message")
-                yield Event(id_.decode(errors="replace"), kind.decode(errors="replace"), fields.get(b"data", b""))
+                yield ServerSentEvent(
+                    id_.decode(errors="replace"), kind.decode(errors="replace"), fields.get(b"data", b"")
+                )
 
 
 class Book(Generic[T]):

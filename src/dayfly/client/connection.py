@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import h11
 
-from dayfly.client.address import START, Address, Place, place
+from dayfly.client.address import START, Address, ServerAddress, place
 from dayfly.client.errors import UnreachableError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Pipe(Protocol):
 class Io(Protocol):
     """What a client needs of the world."""
 
-    async def connect(self, to: Place, timeout: float) -> Pipe:
+    async def connect(self, to: ServerAddress, timeout: float) -> Pipe:
         """A new connection."""
 
     async def pause(self, seconds: float) -> None:
@@ -78,7 +78,7 @@ class Unshown(bytes):
         return f"({len(self)} bytes)"
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """What is asked; `target` is path and query. Its headers, the key among them, are in nothing that is printed."""
 
     method: str
@@ -143,7 +143,7 @@ class Connection:
         self._kept = False
         self._h11 = h11.Connection(h11.CLIENT)
 
-    async def exchange(self, request: Request, timeout: float | None = None) -> Response:
+    async def exchange(self, request: ApiRequest, timeout: float | None = None) -> Response:
         """Ask, and hear all of the answer.
 
         Raises:
@@ -156,7 +156,7 @@ class Connection:
             body += piece
         return Response(head.status, head.headers, Unshown(body))
 
-    async def begin(self, request: Request, timeout: float) -> Response:
+    async def begin(self, request: ApiRequest, timeout: float) -> Response:
         """Ask, and hear the head of the answer; its body is in `rest`."""
         if self._pipe is not None and not self._pipe.is_quiet():  # the server has closed it, or was started again
             self.close()
@@ -210,7 +210,7 @@ class Connection:
             raise UnreachableError(f"no server answers at {self.address.url} ({reason})", advice) from None
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
 
-    async def _ask(self, request: Request, timeout: float) -> None:
+    async def _ask(self, request: ApiRequest, timeout: float) -> None:
         headers = {"Host": self._place.host, **request.headers}
         if request.body is not None:
             headers["Content-Length"] = str(len(request.body))

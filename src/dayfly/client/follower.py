@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from dayfly.client.changes import Book, Events
+from dayfly.client.changes import Book, EventParser
 from dayfly.client.errors import NotFoundError, RefusedError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
-    from dayfly.client.changes import Change, Event
+    from dayfly.client.changes import Change, ServerSentEvent
     from dayfly.client.json_client import JsonClient
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Follower(Generic[T]):
         raise fault
 
     async def _streamed(self) -> AsyncGenerator[Change[T], None]:
-        events, self._heard = Events(), False
+        events, self._heard = EventParser(), False
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": self._last} if self._last else {})}
         if not self._last:
             self._book.again()
@@ -111,7 +111,7 @@ class Follower(Generic[T]):
                         yield change
         raise self._ended()
 
-    def _taken(self, event: Event) -> Iterable[Change[T]]:
+    def _taken(self, event: ServerSentEvent) -> Iterable[Change[T]]:
         self._last = event.id or self._last
         match event.kind:
             case "changed":

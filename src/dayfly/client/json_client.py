@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from dayfly import __version__
 from dayfly.client import retry
 from dayfly.client.address import below
-from dayfly.client.connection import Connection, Request, Response, Unshown
+from dayfly.client.connection import ApiRequest, Connection, Response, Unshown
 from dayfly.client.errors import DayflyError, NotFoundError, UnreachableError, refusal
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class JsonClient:
         retries: When requests are sent again.
     """
 
-    def __init__(self, find: Callable[[], Address], io: Io, *, timeout: float, retries: retry.Retry) -> None:
+    def __init__(self, find: Callable[[], Address], io: Io, *, timeout: float, retries: retry.RetryPolicy) -> None:
         self.address = find()
         self.io = io
         self.timeout = timeout
@@ -116,7 +116,7 @@ class JsonClient:
             **self._headers(),
             **({} if body is None else {"Content-Type": "application/json"}),
         }
-        request = Request(method, target, headers, None if body is None else Unshown(json.dumps(body).encode()))
+        request = ApiRequest(method, target, headers, None if body is None else Unshown(json.dumps(body).encode()))
         safe = method in _IDEMPOTENT if idempotent is None else idempotent
         response = await self._send_with_retries(request, safe=safe, longer=longer, patience=patience)
         return response.body or b"{}"
@@ -145,7 +145,7 @@ class JsonClient:
         """
         connection = self._connect()
         try:
-            request = Request("GET", path, {**self._headers(), **headers})
+            request = ApiRequest("GET", path, {**self._headers(), **headers})
             response = await connection.begin(request, min(self.timeout, silence))
             if response.status >= _REDIRECTED:
                 body = b"".join([piece async for piece in connection.rest(self.timeout)])
@@ -175,7 +175,7 @@ class JsonClient:
             return  # no server now; a retry may find one
 
     async def _send_with_retries(
-        self, request: Request, *, safe: bool, longer: float, patience: float | None
+        self, request: ApiRequest, *, safe: bool, longer: float, patience: float | None
     ) -> Response:
         began = None if patience is None else self.io.now()
         patience = self.retries.patience if patience is None else patience
@@ -200,7 +200,7 @@ class JsonClient:
                 if lost:
                     self.find_again()
 
-    async def _send_once(self, request: Request, longer: float) -> Response:
+    async def _send_once(self, request: ApiRequest, longer: float) -> Response:
         self._forget_connections_of_parent()
         try:
             connection = self._idle.pop()  # atomic: each thread gets another one

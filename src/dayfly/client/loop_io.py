@@ -10,7 +10,7 @@ from dayfly.client.connection import Trust
 if TYPE_CHECKING:
     import ssl
 
-    from dayfly.client.address import Place
+    from dayfly.client.address import ServerAddress
 
 _PIECE = 65_536
 
@@ -65,7 +65,7 @@ class LoopIo:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._trust = Trust(tls)
 
-    async def connect(self, to: Place, timeout: float) -> LoopPipe:
+    async def connect(self, to: ServerAddress, timeout: float) -> LoopPipe:
         tls = self._trust.context(to.ca) if to.tls else None
         async with asyncio.timeout(timeout):
             return await _opened(to, tls)
@@ -77,7 +77,7 @@ class LoopIo:
         return asyncio.get_running_loop().time()
 
 
-async def _opened(to: Place, tls: ssl.SSLContext | None) -> LoopPipe:
+async def _opened(to: ServerAddress, tls: ssl.SSLContext | None) -> LoopPipe:
     """As `asyncio.open_connection` does it, with a reader of ours."""
     loop = asyncio.get_running_loop()
     reader = _Reader(loop=loop)

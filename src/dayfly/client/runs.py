@@ -207,7 +207,7 @@ class AsyncRuns(Generic[T]):
         """
         await self._done("POST", name, "abandon", body={"reason": reason, "force": force})
 
-    async def _apply(self, wish: sources.Wish, more: dict[str, Any]) -> T:
+    async def _apply(self, wish: sources.LoadedSource, more: dict[str, Any]) -> T:
         if not wish.name:
             raise InvalidError([SpecError("it has no name", ("name",))])
         with sources.placed(wish.document):
@@ -220,8 +220,8 @@ class AsyncRuns(Generic[T]):
         path = self._json.below(self.plural, name, *what)
         return await self._json.ask(form or dict[str, Any], method, path, body=body, **options)
 
-    def _run(self, name: str) -> waiting.Run:
-        return waiting.Run(self._json, self.prefix + name)
+    def _run(self, name: str) -> waiting.WaitedRun:
+        return waiting.WaitedRun(self._json, self.prefix + name)
 
     async def _log(self, name: str, unit: str, attempt: int | None) -> bytes:
         piece = await self._piece(name, unit, attempt, 0)

@@ -21,7 +21,7 @@ Source: TypeAlias = "Mapping[str, Any] | str | os.PathLike[str]"
 Variables: TypeAlias = "Mapping[str, object]"
 
 
-class Wish(NamedTuple):
+class LoadedSource(NamedTuple):
     """A wish in its form on the wire, and the document it was read from, if it was."""
 
     body: dict[str, Any]
@@ -33,7 +33,7 @@ class Wish(NamedTuple):
         return str(self.body.get("name", ""))
 
 
-def read(source: Source, variables: Variables, kind: str) -> Wish:
+def read(source: Source, variables: Variables, kind: str) -> LoadedSource:
     """The only wish of a source, which must be of one kind.
 
     Raises:
@@ -43,10 +43,10 @@ def read(source: Source, variables: Variables, kind: str) -> Wish:
     if isinstance(source, Mapping):
         if variables:
             raise InvalidError([SpecError("variables are for files; write the values into the mapping")])
-        return Wish({**source})
+        return LoadedSource({**source})
     with placed(None):
         found = files.load_one([os.fspath(source)], sets(variables), kind)
-        return Wish(documents.export(found.wish), found.document)
+        return LoadedSource(documents.export(found.wish), found.document)
 
 
 def sets(variables: Variables) -> list[str]:

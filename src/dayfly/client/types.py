@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dayfly.client.variables import check_variable, variable_name
 from dayfly.spec import api
 from dayfly.spec.api import (
-    Answer,
+    ApiObject,
     Attempt,
     Baseline,
     Blocker,
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-class LogPiece(Answer, frozen=True, kw_only=True):
+class LogPiece(ApiObject, frozen=True, kw_only=True):
     """A piece of one log: bytes as the step printed them, and where it was asked for, when."""
 
     unit: str

@@ -23,7 +23,7 @@ _TAIL_BYTES = 4096
 _TAIL_LINES = 20
 
 
-class Run:
+class WaitedRun:
     """A run that is waited for.
 
     Args:
@@ -68,7 +68,7 @@ class Run:
         return self._client.below(*subject.at(self.subject), *path)
 
 
-async def until_ready(run: Run, seconds: float, tell: Tell | None, redraw_s: float = 0) -> Report:
+async def until_ready(run: WaitedRun, seconds: float, tell: Tell | None, redraw_s: float = 0) -> Report:
     """Wait until it is ready.
 
     Args:
@@ -107,7 +107,7 @@ async def until_ready(run: Run, seconds: float, tell: Tell | None, redraw_s: flo
 
 
 async def until_gone(
-    run: Run, seconds: float, tell: Tell | None, redraw_s: float = 0, *, uid: str = "", requested: bool = False
+    run: WaitedRun, seconds: float, tell: Tell | None, redraw_s: float = 0, *, uid: str = "", requested: bool = False
 ) -> str:
     """Wait until it is gone. Return how it ended, `cleaned` or `abandoned`.
 
@@ -142,7 +142,7 @@ async def until_gone(
     raise WaitTimeoutError(message, f"see: dayfly why {name}{run.flags}", last.reason)
 
 
-async def _reports(run: Run, seconds: float, redraw_s: float) -> AsyncIterator[tuple[Report, bool]]:
+async def _reports(run: WaitedRun, seconds: float, redraw_s: float) -> AsyncIterator[tuple[Report, bool]]:
     """Yield reports until the time is over, and whether the caller wants each: it is new, or due for a redraw."""
     deadline = run.io.now() + seconds
     version: int | None = None
@@ -162,7 +162,7 @@ async def _reports(run: Run, seconds: float, redraw_s: float) -> AsyncIterator[t
             await run.io.pause(min(_POLL_S, deadline - now))  # it answers at once and has nothing new
 
 
-async def _failure(run: Run, report: Report) -> FailedError:
+async def _failure(run: WaitedRun, report: Report) -> FailedError:
     """Return the error for a failed run, with the end of the log of the unit that failed."""
     failed = next((unit for unit in report.units if unit.state == "failed"), None)
     message, read = f"{run.subject}: {report.reason}: {report.message}", f"read: {run.before}dayfly logs {run.subject}"

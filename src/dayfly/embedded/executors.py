@@ -27,7 +27,7 @@ from dayfly.plan.actions import Fence, Launch
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep
 from dayfly.plan.world import Fact, Objection, Running
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Unit
 
 
@@ -54,13 +54,15 @@ class ProcessStepExecutor(AttemptExecutor):
 
     def admit(self, name: str, unit: Unit) -> None:
         if self._has_images and unit.exec is not None and not unit.exec.image:
-            raise RefusedError(f"{name}: steps run in containers here, and it names no image; set it in spec.runner")
+            raise DocumentsRefusedError(
+                f"{name}: steps run in containers here, and it names no image; set it in spec.runner"
+            )
         if access.wants(unit) and self._states is None:
-            raise RefusedError(f"{name}: this host was started without the server that keeps states")
+            raise DocumentsRefusedError(f"{name}: this host was started without the server that keeps states")
         taken = [str(entry.get("name", "")) for entry in overlay_entries(unit) if "valueFrom" in entry]
         if unset := [variable for variable in dict.fromkeys(taken) if variable not in self._environment]:
             given = " ".join(f"{variable}=..." for variable in unset)
-            raise RefusedError(
+            raise DocumentsRefusedError(
                 f"{name}: the pod template takes {', '.join(unset)} from a cluster, and this host is none; "
                 f"start it with a value for each: {given} dayfly up"
             )
@@ -140,7 +142,7 @@ class ProcessWebhookExecutor(AttemptExecutor):
     def admit(self, name: str, unit: Unit) -> None:
         for variable in variables(unit):
             if variable not in self._environment:
-                raise RefusedError(
+                raise DocumentsRefusedError(
                     f"{name}: a header takes its value from a Secret, and this host is no cluster; "
                     f"set {variable} in the environment of `dayfly up`"
                 )
@@ -183,12 +185,12 @@ class ProcessForkExecutor(AttemptExecutor):
         assert unit.fork is not None, "a fork says what it derives from"
         of = unit.fork.baseline
         if of.kind != "Deployment":
-            raise RefusedError(
+            raise DocumentsRefusedError(
                 f"fork of {of.name}: this host forks process workloads, declared as kind Deployment, not {of.kind}"
             )
         for change in unit.fork.env:
             if kind := forks.unavailable(change):
-                raise RefusedError(
+                raise DocumentsRefusedError(
                     f"fork of {of.name}: {change.name} comes from a {kind}, and this host has none; "
                     "write it as value, or into the env of the baseline's file"
                 )

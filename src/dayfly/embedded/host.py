@@ -44,10 +44,10 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, limited
 from dayfly.plan.world import Running, TargetIntent, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.routing.routing_keys import Forms
-from dayfly.spec.run import Phase, Request, Run
-from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
+from dayfly.spec.run import EndRequest, Phase, Run
+from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 from dayfly.spec.workload import Workload
 
 log = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class EmbeddedHost:
         self._engine.reload(offer.uid)
         return Verdict.TAKEN
 
-    async def stop(self, uid: str, request: Request, *, known: bool = True) -> Verdict:
+    async def stop(self, uid: str, request: EndRequest, *, known: bool = True) -> Verdict:
         """Wish the run's end; durable when this returns. One that nobody knows never begins, unless it is `known`."""
         never = Run(uid=uid, target=NOBODY, plan="", phase=Phase.CLEANED, closed=request, ended_at=now_ms())
         return await self._wish(
@@ -273,7 +273,7 @@ class EmbeddedHost:
             never=None if known else never,
         )
 
-    async def abandon(self, uid: str, request: Request) -> Verdict:
+    async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         """Wish the run's end without its cleanup. One that nobody knows never begins."""
         return await self._wish(
             uid,
@@ -332,7 +332,7 @@ class EmbeddedHost:
 
     # --- reports ----------------------------------------------------------------------------------------------------
 
-    def report(self, uid: str) -> Report | None:
+    def report(self, uid: str) -> RunReport | None:
         """What the run is doing; of one that has ended, its last word; None if it was never heard of."""
         scene = self._engine.look(uid)
         if scene is not None:
@@ -371,7 +371,7 @@ class EmbeddedHost:
         self._versions[uid] = self.version(uid) + 1
         self.end.ended(uid)
 
-    def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
+    def endpoints(self, uid: str) -> tuple[RunEndpoint, ...]:
         """Where the run's forks and previews answer."""
         scene = self._engine.look(uid)
         return answering(scene, self._baselines, partial(self._engine.ports.known, uid)) if scene is not None else ()

@@ -8,11 +8,11 @@ from dayfly.embedded.routes.route_executors import leads_nowhere
 from dayfly.execute.turn import Scene
 from dayfly.plan.world import Running
 from dayfly.spec.run import State
-from dayfly.spec.run_data import Endpoint, Value
+from dayfly.spec.run_data import RunEndpoint, Value
 from dayfly.spec.steps.webhook import DEFINITE
 
 
-def answering(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[Endpoint, ...]:
+def answering(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], int]) -> tuple[RunEndpoint, ...]:
     """Those that do now. `port` is that of a kept unit, by its name; 0 where none is known."""
     found = []
     for name, step in scene.plan.kept.items():
@@ -23,7 +23,7 @@ def answering(scene: Scene, baselines: BaselineProcesses, port: Callable[[str], 
         if not isinstance(fact, Running) or not (step.unit.preview is None or fact.ready):
             continue
         if record.state is State.CLAIMED and (known := port(name)):
-            found.append(Endpoint(unit=name, host=HOST, port=known))
+            found.append(RunEndpoint(unit=name, host=HOST, port=known))
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.writer import Writer
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Lifecycle
 
 
@@ -53,4 +53,4 @@ class RunSecrets:
             if self._reader.last(uid) is not None:
                 return  # it is over, which is what there is to say
             names = ", ".join("/".join(each) for each in missing)
-            raise RefusedError(f"its secrets are not here ({names}); give them with: --secrets-file FILE")
+            raise DocumentsRefusedError(f"its secrets are not here ({names}); give them with: --secrets-file FILE")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from dayfly.embedded.engine import Engine
 from dayfly.execute.tracing import Tracer
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run_data import HistoryEntry
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ class Traces:
         self,
         engine: Engine,
         tracer: Tracer,
-        report: Callable[[str], Report | None],
+        report: Callable[[str], RunReport | None],
         history: Callable[[str], Sequence[HistoryEntry]],
     ) -> None:
         self._reader, self._tracer, self._report, self._history = engine.reader, tracer, report, history

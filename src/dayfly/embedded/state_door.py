@@ -19,7 +19,7 @@ from dayfly.execute.process.files import put, slurp
 from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
 from dayfly.execute.state.head import DamagedError, Head, damaged
-from dayfly.execute.state.service import Place, Service
+from dayfly.execute.state.service import Service, StateOwner
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
@@ -45,7 +45,7 @@ class StateDoor:
         self._reader = reader
         self._serve = serve
         self._files = StateFiles(home, reader)
-        self._keys: access.Keys | None = None
+        self._keys: access.StateKeys | None = None
         self._service: Service | None = None
         self._url = ""
         self._stop = asyncio.Event()
@@ -59,7 +59,7 @@ class StateDoor:
         except (OSError, ValueError) as error:
             log.warning("states cannot be served: %s", error)
 
-    def variables(self, who: access.Caller) -> dict[str, str]:
+    def variables(self, who: access.StateCaller) -> dict[str, str]:
         """What an attempt is to have in its environment; opens the door if need be.
 
         Raises:
@@ -87,7 +87,7 @@ class StateDoor:
             OSError: it cannot be read now.
         """
         try:
-            return self._files.found(Place(run, resource)).head
+            return self._files.found(StateOwner(run, resource)).head
         except DamagedError as error:
             return damaged(error, reader)
 
@@ -101,7 +101,7 @@ class StateDoor:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _open(self) -> access.Keys:
+    def _open(self) -> access.StateKeys:
         if self._keys is not None:
             return self._keys
         known = states.keys(self._home)

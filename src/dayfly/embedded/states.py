@@ -15,10 +15,10 @@ import msgspec
 
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.execute.process.files import make, private, slurp
-from dayfly.execute.state.access import KEY_BYTES, Keys
+from dayfly.execute.state.access import KEY_BYTES, StateKeys
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.seal import digest
-from dayfly.execute.state.service import Found, FullError, Place
+from dayfly.execute.state.service import Found, FullError, StateOwner
 from dayfly.spec.run import Phase, Run
 
 # So much of the disk is left to others.
@@ -30,7 +30,7 @@ def folder(home: Path) -> Path:
     return home / "states"
 
 
-def keys(home: Path, *, make_them: bool = True) -> Keys:
+def keys(home: Path, *, make_them: bool = True) -> StateKeys:
     """What seals the states of this home. Drawn at the first call.
 
     Raises:
@@ -44,14 +44,14 @@ def keys(home: Path, *, make_them: bool = True) -> Keys:
         known = slurp(str(path))
     if not known:
         raise FileNotFoundError(path)
-    return Keys.of(known)
+    return StateKeys.of(known)
 
 
-def heads(home: Path) -> dict[Place, Head | DamagedError]:
+def heads(home: Path) -> dict[StateOwner, Head | DamagedError]:
     """All states of a home, also of runs that were abandoned; why one cannot be read, in its place."""
-    found: dict[Place, Head | DamagedError] = {}
+    found: dict[StateOwner, Head | DamagedError] = {}
     for path in sorted(folder(home).glob("*/*/head")):
-        place = Place(path.parent.parent.name, path.parent.name)
+        place = StateOwner(path.parent.parent.name, path.parent.name)
         with contextlib.suppress(FileNotFoundError):
             try:
                 found[place] = decode(path.read_bytes(), str(path))
@@ -60,7 +60,7 @@ def heads(home: Path) -> dict[Place, Head | DamagedError]:
     return found
 
 
-def chunks(home: Path, place: Place, version: Version) -> list[bytes]:
+def chunks(home: Path, place: StateOwner, version: Version) -> list[bytes]:
     """The chunks of a version, those that are there."""
     found = []
     for index in range(version.chunks):
@@ -78,10 +78,10 @@ class StateFiles:
         self._reader = reader
         self._swapping = asyncio.Lock()
 
-    async def find(self, place: Place) -> Found:
+    async def find(self, place: StateOwner) -> Found:
         return self.found(place)
 
-    def found(self, place: Place) -> Found:
+    def found(self, place: StateOwner) -> Found:
         """The head of a state as it is now; an empty one if there is none.
 
         Raises:
@@ -98,24 +98,24 @@ class StateFiles:
         stored = self._reader.load(run)
         return None if stored is None else stored.run
 
-    async def swap(self, place: Place, before: Found, after: Head) -> bool:
+    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
         async with self._swapping:
             if (await self.find(place)).tag != before.tag or self._reader.load(place.run) is None:
                 return False
             await asyncio.to_thread(_put, _at(self._home, place) / "head", msgspec.json.encode(after))
             return True
 
-    async def keep(self, place: Place, _run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def keep(self, place: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
         room = os.statvfs(self._home)
         if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _LEAST_FREE:
             raise FullError(f"the disk of {self._home} is nearly full: the state would leave less than 64 MiB")
         for index, chunk in enumerate(chunks):
             await asyncio.to_thread(_put, _chunk(self._home, place, blob, index), chunk)
 
-    async def chunks(self, place: Place, version: Version) -> list[bytes]:
+    async def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         return await asyncio.to_thread(chunks, self._home, place, version)
 
-    async def drop(self, place: Place, blob: str, count: int) -> None:
+    async def drop(self, place: StateOwner, blob: str, count: int) -> None:
         for index in range(count):
             _chunk(self._home, place, blob, index).unlink(missing_ok=True)
 
@@ -125,11 +125,11 @@ class StateFiles:
             shutil.rmtree(folder(self._home) / run.uid, ignore_errors=True)
 
 
-def _at(home: Path, place: Place) -> Path:
+def _at(home: Path, place: StateOwner) -> Path:
     return folder(home) / place.run / place.resource
 
 
-def _chunk(home: Path, place: Place, blob: str, index: int) -> Path:
+def _chunk(home: Path, place: StateOwner, blob: str, index: int) -> Path:
     return _at(home, place) / f"{blob}.{index}"
 
 

@@ -17,7 +17,7 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import AttemptKey, Fact, Objection
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, kept_id, unit_id
 
 V_contra = TypeVar("V_contra", contravariant=True)
@@ -126,7 +126,7 @@ class Registry(Generic[V_contra]):
         """
         for document in documents:
             if not self._secrets and (problem := messages.no_secrets(document.secrets())):
-                raise RefusedError(f"{document.resource}: {problem}")
+                raise DocumentsRefusedError(f"{document.resource}: {problem}")
             for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
         for unit in kept:
@@ -137,7 +137,7 @@ class Registry(Generic[V_contra]):
         _check_work(name, unit)
         executor = self._by_kind.get(unit.kind)
         if executor is None:
-            raise RefusedError(f"{name}: {self._unsupported(unit)}")
+            raise DocumentsRefusedError(f"{name}: {self._unsupported(unit)}")
         executor.admit(name, unit)
 
     def _unsupported(self, unit: Unit) -> str:
@@ -226,4 +226,4 @@ _WORK: dict[str, str] = {
 def _check_work(name: str, unit: Unit) -> None:
     """Refuse a unit of one of our kinds that does not say what is to be done."""
     if (work := _WORK.get(unit.kind)) and getattr(unit, unit.kind) is None:
-        raise RefusedError(f"{name}: a unit of kind {unit.kind} needs {work}, and this one has none")
+        raise DocumentsRefusedError(f"{name}: a unit of kind {unit.kind} needs {work}, and this one has none")

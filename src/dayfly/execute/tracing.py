@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dayfly.plan.run_trace import Span
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.run import Run
     from dayfly.spec.run_data import HistoryEntry
 
@@ -87,7 +87,7 @@ class Tracer:
         """Whether it is still to be told how the creation of that run ends."""
         return self._told.get(uid) not in ("ready", "closed")
 
-    def look(self, run: Run, report: Report, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
+    def look(self, run: Run, report: RunReport, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
         """A living run stands so."""
         outcome = run_trace.settled(report)
         before = self._told.get(run.uid, "")

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from dayfly.kube import credential_plugin
-from dayfly.kube.kubeconfig import Chosen, Kubeconfig, KubeconfigError
+from dayfly.kube.kubeconfig import ContextChoice, Kubeconfig, KubeconfigError
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ async def _from_file(kubeconfig: str, context: str | None) -> _Loaded:
     return _Loaded(server, authorization, tls, cluster.tls_server_name or None, cluster.proxy_url or None)
 
 
-async def _identity(chosen: Chosen) -> tuple[str | None, tuple[bytes, bytes] | None]:
+async def _identity(chosen: ContextChoice) -> tuple[str | None, tuple[bytes, bytes] | None]:
     """Return the Authorization header and the client certificate with its key, each None if the user has none."""
     user, certificate = chosen.user, chosen.certificate()
     if token := chosen.token():
@@ -187,7 +187,7 @@ async def _identity(chosen: Chosen) -> tuple[str | None, tuple[bytes, bytes] | N
     return None, certificate
 
 
-def _tls(chosen: Chosen, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
+def _tls(chosen: ContextChoice, certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
     authority = chosen.authority()
     context = _context(authority=authority.decode("ascii") if authority else None)
     if chosen.cluster.insecure_skip_tls_verify:

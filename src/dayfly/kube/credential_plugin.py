@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dayfly.kube.kubeconfig import KubeconfigError
 
 if TYPE_CHECKING:
-    from dayfly.kube.kubeconfig import Chosen, ExecEntry
+    from dayfly.kube.kubeconfig import ContextChoice, ExecEntry
 
 _KINDS = ("v1", "v1beta1")
 
@@ -29,7 +29,7 @@ class Obtained(NamedTuple):
     certificate: tuple[bytes, bytes] | None
 
 
-async def obtain(plugin: ExecEntry, chosen: Chosen) -> Obtained:
+async def obtain(plugin: ExecEntry, chosen: ContextChoice) -> Obtained:
     """Run a credential plugin.
 
     Raises:
@@ -69,7 +69,7 @@ def _is_interactive(plugin: ExecEntry, name: str) -> bool:
     return terminal and plugin.interactive_mode != "Never"
 
 
-def _environment(plugin: ExecEntry, chosen: Chosen, *, interactive: bool) -> dict[str, str]:
+def _environment(plugin: ExecEntry, chosen: ContextChoice, *, interactive: bool) -> dict[str, str]:
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.provide_cluster_info:
         cluster, authority = chosen.cluster, chosen.authority()

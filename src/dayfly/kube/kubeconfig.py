@@ -86,7 +86,7 @@ class ContextEntry(_Entry, frozen=True, kw_only=True):
     namespace: str = ""
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class ContextChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster, user and namespace of one context."""
 
     cluster: ClusterEntry
@@ -166,7 +166,7 @@ class Kubeconfig:
             for each in entries:
                 known.setdefault(str(each.get("name")), (each, file.absolute().parent))
 
-    def choose(self, name: str | None = None) -> Chosen:
+    def choose(self, name: str | None = None) -> ContextChoice:
         """Return what a context names; without a name, what the current context does.
 
         Raises:
@@ -182,7 +182,7 @@ class Kubeconfig:
         user, user_folder = UserEntry(), cluster_folder
         if context.user in self._sections["user"]:
             user, user_folder = self._entry("user", context.user, UserEntry)
-        return Chosen(
+        return ContextChoice(
             cluster=cluster,
             user=user,
             namespace=context.namespace or "default",

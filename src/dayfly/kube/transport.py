@@ -82,7 +82,7 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-class Credentials(Protocol):
+class TransportCredentials(Protocol):
     """Who we are to which server; `auth` has the real ones."""
 
     @property
@@ -106,7 +106,7 @@ class Credentials(Protocol):
 class HttpTransport:
     """aiohttp with a pool of connections; one for each process and server is enough."""
 
-    def __init__(self, credentials: Credentials, *, connections: int = 300) -> None:
+    def __init__(self, credentials: TransportCredentials, *, connections: int = 300) -> None:
         self._credentials = credentials
         self._base = credentials.server.rstrip("/")
         self._session = aiohttp.ClientSession(

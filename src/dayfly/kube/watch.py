@@ -36,7 +36,7 @@ class Bookmark:
     resource_version: str
 
 
-class _Line(msgspec.Struct, gc=False):
+class _WatchLine(msgspec.Struct, gc=False):
     """Anything that a watch tells, with its object as it came."""
 
     type: Kind
@@ -148,7 +148,7 @@ def _trouble(request: Request, status: Status) -> errors.ApiError:
     return errors.ServerTrouble(str(request), status.message, status=status.code, reason=status.reason)
 
 
-_LINE = msgspec.json.Decoder(_Line)
+_LINE = msgspec.json.Decoder(_WatchLine)
 _META = msgspec.json.Decoder(_OnlyMeta)
 _STATUS = msgspec.json.Decoder(Status)
 

@@ -25,18 +25,18 @@ _LATER = frozenset({408, 425, 429})
 log = logging.getLogger(__name__)
 
 
-class Answer(NamedTuple):
+class DeliveryResult(NamedTuple):
     """What a receiver made of it: no problem, or why it was not taken; `again` whether it may be later."""
 
     problem: str = ""
     again: bool = False
 
 
-Post: TypeAlias = Callable[[bytes], Awaitable[Answer]]
+Post: TypeAlias = Callable[[bytes], Awaitable[DeliveryResult]]
 """Sends one, and waits no longer than for some seconds."""
 
 
-class Waiting(NamedTuple):
+class PendingDelivery(NamedTuple):
     """One that waits for the receiver."""
 
     id: str
@@ -46,18 +46,18 @@ class Waiting(NamedTuple):
 class Outbox(Protocol):
     """What waits, by owner."""
 
-    async def oldest(self, owner: str, /) -> Waiting | None:
+    async def oldest(self, owner: str, /) -> PendingDelivery | None:
         """The next one of an owner."""
 
     async def settle(self, owner: str, id_: str, /) -> None:
         """That one is not sent any more."""
 
 
-def answered(status: int) -> Answer:
+def answered(status: int) -> DeliveryResult:
     """What an HTTP status says of what was sent. A redirection is a refusal: nobody is followed elsewhere."""
     if status >= 500 or status in _LATER:
-        return Answer(f"it answers {status}", again=True)
-    return Answer(f"it answers {status}" if status >= 300 else "")
+        return DeliveryResult(f"it answers {status}", again=True)
+    return DeliveryResult(f"it answers {status}" if status >= 300 else "")
 
 
 class Delivery:
@@ -143,7 +143,7 @@ class Delivery:
             return False
         return now - since > GIVE_UP_S
 
-    def _say_refused(self, id_: str, answer: Answer) -> None:
+    def _say_refused(self, id_: str, answer: DeliveryResult) -> None:
         if answer.problem and not self._refusing:
             text = "%s refuses the event %s: %s; nothing is said of further ones until it takes one"
             log.warning(text, self._name, id_, answer.problem)

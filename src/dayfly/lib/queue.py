@@ -39,7 +39,7 @@ class Backoff:
     most: float = 300.0
 
 
-class _Line(Generic[K]):
+class _UrgencyQueue(Generic[K]):
     """Keys of one urgency: turns go round among the owners of keys, and each owner's keys keep their order."""
 
     def __init__(self, owner: Callable[[K], Hashable]) -> None:
@@ -179,7 +179,7 @@ class WorkQueue(Generic[K]):
         self._backoff = backoff or Backoff()
         self._pace = pace or Pace(rate=100.0, burst=1000)
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
-        self._lines: dict[Urgency, _Line[K]] = {urgency: _Line(owner) for urgency in Urgency}
+        self._lines: dict[Urgency, _UrgencyQueue[K]] = {urgency: _UrgencyQueue(owner) for urgency in Urgency}
         self._others = {urgency: self._apart_from(urgency) for urgency in Urgency}
         self._shares = _Shares(workers)
         self._working: dict[K, Hashable] = {}
@@ -331,7 +331,7 @@ class WorkQueue(Generic[K]):
         self._shares.ask(self._lines[urgency].add(key))
         self._wake()
 
-    def _apart_from(self, urgency: Urgency) -> tuple[list[_Line[K]], list[_Line[K]]]:
+    def _apart_from(self, urgency: Urgency) -> tuple[list[_UrgencyQueue[K]], list[_UrgencyQueue[K]]]:
         """The lines of more urgent keys, and those of less urgent ones."""
         more = [line for each, line in self._lines.items() if each < urgency]
         return more, [line for each, line in self._lines.items() if each > urgency]

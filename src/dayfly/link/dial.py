@@ -36,7 +36,7 @@ from dayfly.link.envelope import (
     chained,
     has_room,
 )
-from dayfly.link.http import Answer, Way, WayError
+from dayfly.link.http import HttpResponse, ServerConnection, WayError
 from dayfly.spec.scalars.numbers import MOST, whole
 
 WAIT_S = 25
@@ -56,7 +56,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 log = logging.getLogger(__name__)
 
 
-class Seen(NamedTuple):
+class LastSeen(NamedTuple):
     """The last message that was received: its session, number and digest."""
 
     session: int = 0
@@ -67,7 +67,7 @@ class Seen(NamedTuple):
 class Cursor(Protocol):
     """The stored position in the messages of the server."""
 
-    seen: Seen
+    seen: LastSeen
 
     async def load(self) -> None:
         """Read it.
@@ -76,7 +76,7 @@ class Cursor(Protocol):
             errors.ApiError: it cannot be read.
         """
 
-    async def save(self, seen: Seen) -> None:
+    async def save(self, seen: LastSeen) -> None:
         """Record it; durable when this returns.
 
         Raises:
@@ -98,15 +98,15 @@ class TroubleError(Exception):
     """The server cannot be used now."""
 
 
-class RefusedError(TroubleError):
+class AccessDeniedError(TroubleError):
     """The server refuses this host."""
 
 
-class FrozenError(TroubleError):
+class ServerFrozenError(TroubleError):
     """The cluster is frozen until an administrator thaws it."""
 
 
-class OverError(TroubleError):
+class NewSessionError(TroubleError):
     """Another session has begun. `session` is its number, 0 if it is unknown."""
 
     def __init__(self, session: int = 0) -> None:
@@ -128,7 +128,7 @@ class Dial:
 
     def __init__(
         self,
-        way: Way,
+        way: ServerConnection,
         cursor: Cursor,
         opening: Callable[[], Opening],
         end: End,
@@ -168,12 +168,12 @@ class Dial:
                     await self._open()
                     failures = 0
                     await first(self._listen(), self._speak())
-                except OverError:
+                except NewSessionError:
                     self.session = None
                 except TroubleError as fault:
                     self._close(str(fault))
-                    self.refusals += isinstance(fault, RefusedError)
-                    self.is_frozen = isinstance(fault, FrozenError)
+                    self.refusals += isinstance(fault, AccessDeniedError)
+                    self.is_frozen = isinstance(fault, ServerFrozenError)
                 except (WayError, errors.ApiError) as fault:
                     self._close(_unreached(fault))
                     most = AWAY_PAUSE_S
@@ -213,7 +213,7 @@ class Dial:
         )
         try:
             found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
-        except OverError as fault:
+        except NewSessionError as fault:
             if fault.session < seen.session:
                 raise
             # The answer that began a later session was lost.
@@ -221,7 +221,7 @@ class Dial:
             found = await self._ask("POST", "session", Session, body=msgspec.json.encode(asks))
         if found.check != found.checked() or found.session != asks.previous + 1:
             raise WayError("its answer was altered on its way")
-        await self._cursor.save(Seen(found.session, found.number, found.digest))
+        await self._cursor.save(LastSeen(found.session, found.number, found.digest))
         self._forget()
         self.session, self.is_frozen = found, False
         if not self.trouble:
@@ -270,7 +270,7 @@ class Dial:
                 if last != seen:
                     await self._cursor.save(last)
             except (errors.Conflict, errors.NotFound, errors.OutcomeUnknown) as fault:
-                raise OverError from fault  # another operator listens, or what is noted is gone or not known
+                raise NewSessionError from fault  # another operator listens, or what is noted is gone or not known
             except (WayError, errors.ApiError) as fault:
                 failures += 1
                 log.debug("nothing was received: %s", fault)
@@ -351,7 +351,7 @@ class Dial:
 
     def _now(self) -> Session:
         if self.session is None:
-            raise OverError
+            raise NewSessionError
         return self.session
 
     async def _ask(
@@ -366,12 +366,12 @@ class Dial:
         said = _text(answer)
         match answer.status:
             case 401 | 403 | 400:
-                raise RefusedError(said)
+                raise AccessDeniedError(said)
             case 409 if SESSION_HEADER.lower() in answer.headers:
                 there = answer.headers[SESSION_HEADER.lower()]
-                raise OverError(whole(there, MOST) or 0)
+                raise NewSessionError(whole(there, MOST) or 0)
             case status if status == FROZEN_STATUS:
-                raise FrozenError(said)
+                raise ServerFrozenError(said)
         raise WayError(f"it answers {answer.status}: {said}")
 
     async def _pause(self, failures: int, most: float = AWAY_PAUSE_S) -> None:
@@ -386,13 +386,13 @@ def _unreached(fault: WayError | errors.ApiError) -> str:
     return f"what it says cannot be noted in this cluster: {fault}"
 
 
-def _follows(seen: Seen, found: tuple[Sent, ...]) -> Seen:
+def _follows(seen: LastSeen, found: tuple[Sent, ...]) -> LastSeen:
     """Return the end of the chain after these messages."""
     for message in found:
         digest = chained(seen.digest, message.number, message.at, message.body)
         if message.number != seen.number + 1 or digest != message.digest:
             raise WayError(f"message {message.number} does not follow number {seen.number}: it was altered on its way")
-        seen = Seen(seen.session, message.number, digest)
+        seen = LastSeen(seen.session, message.number, digest)
     return seen
 
 
@@ -406,7 +406,7 @@ def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:
     return message
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpResponse) -> str:
     """Return the text of a refusal as one short line."""
     try:
         said: Any = msgspec.json.decode(answer.body)

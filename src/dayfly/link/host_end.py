@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from dayfly.link import wire
 from dayfly.link.wire import Verdict
 from dayfly.plan.reasons import Reason
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError, RunDamagedError
-from dayfly.spec.report import Report
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError, RunDamagedError
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class HostEnd:
             verdict = await self.ordered(order)
         except HostUnavailableError as fault:
             return Verdict.UNAVAILABLE, str(fault)
-        except RefusedError as fault:
+        except DocumentsRefusedError as fault:
             return Verdict.REFUSED, str(fault)
         except Exception:
             # The order will come again, so its failure is logged once.
@@ -185,7 +185,7 @@ class HostEnd:
         match fault:
             case HostUnavailableError():
                 self.reply(question, Verdict.UNAVAILABLE, str(fault))
-            case RefusedError():
+            case DocumentsRefusedError():
                 self.reply(question, Verdict.REFUSED, str(fault))
             case _:
                 log.error("%s failed", type(question).__name__, exc_info=fault)
@@ -206,12 +206,12 @@ class HostEnd:
             return self._host.standing(uid)
         except RunDamagedError as fault:
             said = str(fault)
-        except (HostUnavailableError, RefusedError):
+        except (HostUnavailableError, DocumentsRefusedError):
             raise
         except Exception:
             log.exception("how %s stands cannot be said", uid)
             said = "how it stands cannot be said; the host's log has the details"
-        unread = Report(
+        unread = RunReport(
             uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.HINDERED, message=said, done=0, total=0, units=()
         )
         return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)

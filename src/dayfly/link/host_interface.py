@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dayfly.link.wire import Verdict
     from dayfly.spec.lifecycle import Lifecycle, Unit
     from dayfly.spec.log_times import Entry
-    from dayfly.spec.run import Request
+    from dayfly.spec.run import EndRequest
     from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
 
@@ -57,10 +57,10 @@ class Host(Protocol):
     async def offer(self, offer: wire.Offer) -> Verdict:
         """Seal the run if it is new and may be born; otherwise apply its forks and times, if they are not older."""
 
-    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+    async def stop(self, uid: str, request: EndRequest, *, known: bool) -> Verdict:
         """Request the run's end. An unknown run ends by that, unless it is `known` to have begun."""
 
-    async def abandon(self, uid: str, request: Request) -> Verdict:
+    async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         """Request the run's end without its cleanup. An unknown run ends by that."""
 
     async def retry(self, uid: str, attempts: Mapping[str, int], by: str) -> Verdict:

@@ -18,7 +18,7 @@ class WayError(Exception):
     """There is no complete answer; the request may have arrived."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """Status, headers in lower case, body."""
 
     status: int
@@ -26,12 +26,12 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Way(Protocol):
+class ServerConnection(Protocol):
     """A way to send requests to a server."""
 
     async def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send one request below `/api/v2/agent/`.
 
         Raises:
@@ -68,7 +68,7 @@ class HttpWay:
 
     async def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
-    ) -> Answer:
+    ) -> HttpResponse:
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -81,7 +81,7 @@ class HttpWay:
                     found += more
                 if len(found) > MOST_ANSWER:
                     raise WayError("the answer is too long")
-                return Answer(
+                return HttpResponse(
                     response.status, {key.lower(): text for key, text in response.headers.items()}, bytes(found)
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as fault:

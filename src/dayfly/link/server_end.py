@@ -19,13 +19,13 @@ from dayfly.link.host_state import HostState
 from dayfly.link.transport import HERE
 from dayfly.link.wire import Verdict
 from dayfly.plan.status import respoken
-from dayfly.spec.host_errors import HostSilentError, HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dayfly.link.transport import Host, Place
+    from dayfly.link.transport import CompileTarget, HostTransport
     from dayfly.spec.lifecycle import Lifecycle, Unit
 
 # The longest wait for an answer. In one process it comes as soon as the disk has written.
@@ -40,7 +40,7 @@ class HostFailedError(Exception):
     """The host has a defect; its own log has the details."""
 
 
-NO_ANSWER = (HostUnavailableError, HostFailedError, RefusedError)
+NO_ANSWER = (HostUnavailableError, HostFailedError, DocumentsRefusedError)
 """What a question may raise, for callers that can go on without an answer."""
 
 A = TypeVar("A", wire.Standings, wire.Values, wire.History, wire.Logs, wire.LogBytes, wire.Reply)
@@ -53,9 +53,9 @@ class Link:
 
     def __init__(
         self,
-        host: Host,
+        host: HostTransport,
         org: str = "local",
-        place: Callable[[], Place] = lambda: HERE,
+        place: Callable[[], CompileTarget] = lambda: HERE,
         *,
         shared: bool = False,
     ) -> None:
@@ -75,7 +75,7 @@ class Link:
         self._waiting: dict[str, asyncio.Future[wire.Answer | wire.Ended]] = {}
         host.attach(self.hear)
 
-    def place(self) -> Place:
+    def place(self) -> CompileTarget:
         """Return what sandboxes of this host are compiled for, as far as the host has reported it."""
         return self._place()._replace(routes=self._routes)
 
@@ -84,7 +84,7 @@ class Link:
         """Whether the inventory of the host has arrived."""
         return self._met.is_set()
 
-    async def meet(self) -> tuple[int, Place]:
+    async def meet(self) -> tuple[int, CompileTarget]:
         """Return the session, and what sandboxes are compiled for; wait for the inventory.
 
         Raises:
@@ -271,7 +271,7 @@ class Link:
             return (await self.ask(wire.AskStanding(uids=uids), wire.Standings, COURTESY_S)).runs, ""
         except HostUnavailableError as fault:
             return (), str(fault)
-        except (HostFailedError, RefusedError) as fault:
+        except (HostFailedError, DocumentsRefusedError) as fault:
             # A defect of the host, or an unknown question, must not hide the runs of other clusters.
             log.warning("a host does not say how its runs stand: %s", fault)
             return (), str(fault)
@@ -309,7 +309,7 @@ def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:
         raise HostFailedError(f"an order was answered by {type(answer).__name__}")
     match answer.verdict:
         case Verdict.REFUSED:
-            raise RefusedError(answer.message)
+            raise DocumentsRefusedError(answer.message)
         case Verdict.UNAVAILABLE:
             raise HostUnavailableError(answer.message)
         case Verdict.FAILED:
@@ -328,7 +328,7 @@ class Links:
         self._notifier = notifier or ChangeNotifier()
         self._links: dict[tuple[str, str], Link] = {}
 
-    def add(self, org: str, hosts: Mapping[str, Host]) -> None:
+    def add(self, org: str, hosts: Mapping[str, HostTransport]) -> None:
         """Connect an organisation's hosts, by the names of their clusters; one host may serve several."""
         links = {id(host): Link(host, org) for host in {id(host): host for host in hosts.values()}.values()}
         for name, host in hosts.items():

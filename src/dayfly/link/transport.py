@@ -1,7 +1,7 @@
 """Protocol 2: what a server and a host send each other, and what holds although no message is certain to arrive.
 
-A transport implements `Host` below: a direct call where both are in one process, a mailbox with long polls (`dial`)
-where they are not. It may lose, delay, repeat and reorder messages; it may not alter them.
+A transport implements `HostTransport` below: a direct call if both are in one process, otherwise a mailbox with long
+polls (`dial`). It may lose, delay, repeat and reorder messages; it may not alter them.
 
 To the host
     Hello       A request for the inventory.
@@ -53,7 +53,7 @@ from dayfly.link.wire import AnyToControl, AnyToHost
 from dayfly.spec.unsupported_fields import ToLocal
 
 
-class Place(NamedTuple):
+class CompileTarget(NamedTuple):
     """What a host's sandboxes are compiled for.
 
     `publisher` is what its grants call those who publish plugins here, `namespace` that of its Sandbox objects, where
@@ -74,10 +74,10 @@ class Place(NamedTuple):
         return ToLocal.YES if self.routes else ToLocal.UNROUTED
 
 
-HERE = Place()
+HERE = CompileTarget()
 
 
-class Host(Protocol):
+class HostTransport(Protocol):
     """The way to a host. Both methods return at once, before anything has arrived."""
 
     def attach(self, hear: Callable[[AnyToControl], None]) -> None:

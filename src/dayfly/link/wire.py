@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, WireStruct
-from dayfly.spec.report import Report
-from dayfly.spec.run import Request
-from dayfly.spec.run_data import Endpoint, HistoryEntry, LogInfo, Value
+from dayfly.spec.report import RunReport
+from dayfly.spec.run import EndRequest
+from dayfly.spec.run_data import HistoryEntry, LogInfo, RunEndpoint, Value
 
 PROTOCOL = 2
 
@@ -71,7 +71,7 @@ class Stop(ToHost, frozen=True, kw_only=True):
     """Request the run's end. If it is not `known` to have begun, it never will, also if an offer comes later."""
 
     uid: str
-    request: Request
+    request: EndRequest
     known: bool = False
 
 
@@ -79,7 +79,7 @@ class Abandon(ToHost, frozen=True, kw_only=True):
     """Request the run's end without its cleanup, whether or not the host knows the run."""
 
     uid: str
-    request: Request
+    request: EndRequest
 
 
 class Retry(ToHost, frozen=True, kw_only=True):
@@ -167,8 +167,8 @@ class Standing(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
     uid: str
     seq: int
-    report: Report | None = None
-    endpoints: tuple[Endpoint, ...] = ()
+    report: RunReport | None = None
+    endpoints: tuple[RunEndpoint, ...] = ()
 
 
 class Answering(ToControl, frozen=True, kw_only=True):

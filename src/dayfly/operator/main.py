@@ -46,7 +46,7 @@ from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.status import describe
 from dayfly.spec.lifecycle import Lifecycle, Unit
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class Operator:
         if target.copies and (after := await self._reconciler.logs.run(scene, found, report, session.logs)):
             self.cluster.queue.add(run, after=after)
 
-    async def _speak(self, run: str, target: Adapter, scene: Scene, report: Report) -> None:
+    async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
         if after := await target.tell(scene, report):
             self.cluster.queue.add(run, after=after)
 
@@ -300,7 +300,7 @@ class _OfSandboxes:
         self._status = status
         self._heeded = heeded
 
-    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
 
     async def freeze(self, run: RunObject, why: UndecidableError) -> None:
@@ -310,7 +310,7 @@ class _OfSandboxes:
             await self._status.waiting(seen, SandboxNotReadyError(why.reason, str(why)))
 
 
-class Place(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """Who this process is and where: for the Lease, for the port on which it answers, and for images of its own.
 
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
@@ -337,7 +337,7 @@ class Place(NamedTuple):
 async def operate(
     client: Client,
     runner: RunnerConfigMap,
-    place: Place,
+    place: ProcessIdentity,
     stop: asyncio.Event,
     front: Fronts | None = None,
     hooks: Wings | None = None,

@@ -43,7 +43,7 @@ class _File(NamedTuple):
     caching: str
 
 
-class Page:
+class PageFiles:
     """Serves what lies below `/page`. An address there that is no file is a view, which the page itself tells apart."""
 
     def __init__(self, folder: Path = STATIC) -> None:

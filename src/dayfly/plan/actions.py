@@ -3,7 +3,7 @@
 import msgspec
 
 from dayfly.plan.messages import Text, spoken
-from dayfly.spec.run import Request, Result
+from dayfly.spec.run import EndRequest, Result
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -64,7 +64,7 @@ class Void(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 class Close(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """From here on no create unit can start."""
 
-    request: Request
+    request: EndRequest
 
 
 class Started(_Action, frozen=True, kw_only=True, gc=False, tag=True):
@@ -82,7 +82,7 @@ class Stopped(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 class GiveUp(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     """Somebody has decided that cleanup shall not be waited for, and says why."""
 
-    request: Request
+    request: EndRequest
 
 
 class Finish(_Action, frozen=True, kw_only=True, gc=False, tag=True):

@@ -14,7 +14,7 @@ from dayfly.spec.report import FAILED
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
 
 TYPE = "dev.dayfly.sandbox."
 CONTENT_TYPE = "application/cloudevents+json"
@@ -40,7 +40,7 @@ class About(NamedTuple):
     expires: str | None = None
 
 
-def kinds(report: Report, *, expires_soon: bool) -> tuple[str, ...]:
+def kinds(report: RunReport, *, expires_soon: bool) -> tuple[str, ...]:
     """What of a sandbox that stands so is worth an event."""
     holds = {
         "ready": report.ready,
@@ -56,7 +56,7 @@ def event_id(uid: str, form: int, kind: str) -> str:
     return f"{uid}/{form}/{kind}"
 
 
-def cloud_event(about: About, kind: str, report: Report) -> dict[str, Any]:
+def cloud_event(about: About, kind: str, report: RunReport) -> dict[str, Any]:
     """One event, in structured mode."""
     return {
         "specversion": "1.0",

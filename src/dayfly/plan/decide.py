@@ -26,7 +26,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, Unclear, Waiting, World
 from dayfly.spec.lifecycle import UnitTimeouts
-from dayfly.spec.run import ALIVE, Phase, Request, Result, State, UnitRecord
+from dayfly.spec.run import ALIVE, EndRequest, Phase, Result, State, UnitRecord
 
 # The runner ends a step at its own deadline; the host steps in only when the runner itself hangs.
 BELT_MS = 5_000
@@ -150,9 +150,9 @@ def _settle_wish(draft: DecisionDraft) -> None:
     if draft.phase is Phase.OPEN:
         request = wish.stop or wish.abandon
         if request is None and 0 < wish.expires_at <= draft.now:
-            request = Request(at=draft.now, reason=Reason.EXPIRED, message=messages.expired())
+            request = EndRequest(at=draft.now, reason=Reason.EXPIRED, message=messages.expired())
         if request is None and 0 < wish.lease_until <= draft.now:
-            request = Request(at=draft.now, reason=Reason.LEASE_LAPSED, message=messages.lease_lapsed())
+            request = EndRequest(at=draft.now, reason=Reason.LEASE_LAPSED, message=messages.lease_lapsed())
         if request is not None:
             draft.move(Close(request=request))
         else:

@@ -6,7 +6,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.retry import UnitState, standing
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
-from dayfly.spec.run import ALIVE, Phase, Request, Run, State, UnitRecord
+from dayfly.spec.run import ALIVE, EndRequest, Phase, Run, State, UnitRecord
 
 
 def lingers(fact: Fact | None, now: int) -> bool:
@@ -42,7 +42,7 @@ class DecisionDraft:
         return self._run.phase
 
     @property
-    def abandon(self) -> Request | None:
+    def abandon(self) -> EndRequest | None:
         return self._run.abandon
 
     def unit(self, name: str) -> UnitRecord:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
-from dayfly.spec.run import Request, Run
+from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.run_data import HistoryEntry
 
 
@@ -35,5 +35,5 @@ def _told(run: Run, move: Move) -> tuple[str, int, str, str]:
             return "", 0, run.phase.value, ""
 
 
-def _signed(request: Request) -> str:
+def _signed(request: EndRequest) -> str:
     return request.message + (f" (by {request.by})" if request.by else "")

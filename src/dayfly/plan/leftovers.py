@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from dayfly.plan.actions import Claim, Close, GiveUp, Record, Void
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent, workload_of
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run_data import HistoryEntry
 
 _CLOSING = frozenset({Close.__name__, GiveUp.__name__})
 
 
-def left_over(report: Report) -> tuple[str, ...]:
+def left_over(report: RunReport) -> tuple[str, ...]:
     """Return the create steps that may have run, of resources whose delete steps have not all succeeded."""
     owed = {
         unit.resource

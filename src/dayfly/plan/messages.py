@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dayfly.spec.report import with_reason
-from dayfly.spec.run import Request, UnitRecord
+from dayfly.spec.run import EndRequest, UnitRecord
 
 
 class Clocked(msgspec.Struct, frozen=True, gc=False):
@@ -386,7 +386,7 @@ def run_deadline(limit_ms: int) -> str:
     return f"ran longer than its limit of {span(limit_ms)}"
 
 
-def cancelled(request: Request | None) -> str:
+def cancelled(request: EndRequest | None) -> str:
     return f"asked to end: {request.message or request.reason}" if request else "asked to end"
 
 

@@ -18,7 +18,7 @@ from dayfly.spec.run import Phase
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.routing.label_match import Match
 
 CONFLICT, EXPIRES = "ForkConflict", "ExpiresSoon"
@@ -217,7 +217,7 @@ def routed(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict
     return {uid: {name: tuple(sorted(keys)) for name, keys in own.items()} for uid, own in found.items()}
 
 
-def standing(report: Report, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
+def standing(report: RunReport, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
     """How a group stands whose run stands so.
 
     Whether it is ready depends on its own hooks alone: else whoever labels a sandbox could make it unready.

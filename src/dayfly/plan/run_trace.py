@@ -18,7 +18,7 @@ from dayfly.spec.run import Phase, State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.run import Run, UnitRecord
     from dayfly.spec.run_data import HistoryEntry
 
@@ -76,7 +76,7 @@ def traceparent(uid: str, unit: str, attempt: int, *, creates: bool) -> str:
     return f"00-{trace_id(uid, part):032x}-{span_id(uid, part, unit, attempt):016x}-01"
 
 
-def settled(report: Report) -> str:
+def settled(report: RunReport) -> str:
     """How the creation of a run has ended: ready, failed or closed before it was either; empty if it goes on."""
     if report.closed is not None or report.phase is not Phase.OPEN:
         return "closed"

@@ -13,12 +13,12 @@ from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, UnitState, standing
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep, program
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent
-from dayfly.spec.report import Report, UnitReport, with_reason
+from dayfly.spec.report import RunReport, UnitReport, with_reason
 from dayfly.spec.run import Phase, State, UnitRecord
 from dayfly.spec.steps.webhook import DEFINITE
 
 
-def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
+def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunReport:
     """Put the run and what `decide` said of it into words, for whoever hears them `now` (unix milliseconds)."""
     waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
     remarks = {**_same_mistake(plan, world), **world.remarks}
@@ -36,7 +36,7 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> Report:
         done, total = done + sum(fork.state == "running" for fork in forks), total + len(forks)
     reason, said = _opening(units, forks) if open_ else _closing(world, units, forks)
     about, others = ("", 0) if isinstance(said, str) else (said[0].id, len(said) - 1)
-    return Report(
+    return RunReport(
         uid=run.uid,
         phase=run.phase,
         ready=reason is Reason.READY,
@@ -72,7 +72,7 @@ def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
     return found
 
 
-def limited(report: Report, unserved: tuple[str, ...]) -> Report:
+def limited(report: RunReport, unserved: tuple[str, ...]) -> RunReport:
     """The report of a run whose wish is not carried out as a whole: a Ready that said nothing of it would be false."""
     if not unserved or report.phase is not Phase.OPEN:
         return report
@@ -80,7 +80,7 @@ def limited(report: Report, unserved: tuple[str, ...]) -> Report:
     return msgspec.structs.replace(report, message=message, unserved=(*report.unserved, *unserved))
 
 
-def respoken(report: Report, now: int) -> Report:
+def respoken(report: RunReport, now: int) -> RunReport:
     """A report that was spoken earlier, for whoever hears it `now`: its clocks are filled in anew."""
     if not any(unit.template for unit in report.units):
         return report
@@ -103,7 +103,7 @@ def sentence(unit: UnitReport, said: str) -> str:
 
 
 def of_unit(unit: UnitReport, said: str, others: int) -> str:
-    """The sentence of a run whose reason is a unit's; `others` as in `Report`."""
+    """The sentence of a run whose reason is a unit's; `others` as in `RunReport`."""
     return f"{unit.id}: {sentence(unit, said)}" + (f" (and {others} more)" if others else "")
 
 

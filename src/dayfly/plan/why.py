@@ -7,12 +7,12 @@ from dayfly.plan.leftovers import left_over
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import CREATING, Kind, WireStruct
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.run_data import LogInfo
 
 
-class Blocker(WireStruct, frozen=True, kw_only=True):
+class Obstacle(WireStruct, frozen=True, kw_only=True):
     """One thing that is not as it should be, and those that it is not so because of. `since` in unix milliseconds."""
 
     subject: str
@@ -20,7 +20,7 @@ class Blocker(WireStruct, frozen=True, kw_only=True):
     message: str
     since: int = 0
     next: str = ""
-    because: tuple["Blocker", ...] = ()
+    because: tuple["Obstacle", ...] = ()
 
 
 _LOOK = "read its log with `{logs}`"
@@ -29,8 +29,8 @@ _EMPTY_LOG = "go by its message (it printed nothing)"
 
 
 def why(
-    report: Report, sandbox: str, mute: Collection[str] = (), left: Sequence[str] | None = None, *, ids: bool = True
-) -> Blocker | None:
+    report: RunReport, sandbox: str, mute: Collection[str] = (), left: Sequence[str] | None = None, *, ids: bool = True
+) -> Obstacle | None:
     """The chain of blockers of the run of a sandbox, or of `routegroup/NAME`, deepest causes as leaves.
 
     Nobody is sent to the log of a unit that is `mute`: its last attempt has ended and printed nothing.
@@ -45,14 +45,14 @@ def why(
     if report.ready and report.unserved:
         message = messages.unserved(report.unserved)
         to_do = reason_catalog.advice(Reason.UNSERVED)
-        return Blocker(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
+        return Obstacle(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
     if report.ready:
         return None
     search = _Search(report, sandbox, mute)
     waited_on = {name for unit in report.units for name in unit.waits_on}
     pending = [unit for unit in report.units if _open(unit, report)]
     because = tuple(search.blocker(unit) for unit in [unit for unit in pending if unit.id not in waited_on] or pending)
-    return Blocker(
+    return Obstacle(
         subject=subject(sandbox),
         reason=report.reason,
         message=report.message,
@@ -62,12 +62,12 @@ def why(
     )
 
 
-def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Blocker:
+def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
     """Return the answer for a run that has ended, after its host has dropped its records."""
     if not abandoned:
         text = "it has ended, and its cluster has dropped its records"
-        return Blocker(subject=subject(sandbox), reason=Reason.CLEANED, message=text, since=ended_at)
-    return Blocker(
+        return Obstacle(subject=subject(sandbox), reason=Reason.CLEANED, message=text, since=ended_at)
+    return Obstacle(
         subject=subject(sandbox),
         reason=Reason.ABANDONED,
         message="its cleanup was abandoned, and its cluster has dropped the records that name what may be left",
@@ -76,20 +76,20 @@ def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Blocker:
     )
 
 
-def _ended(report: Report, sandbox: str) -> Blocker:
+def _ended(report: RunReport, sandbox: str) -> Obstacle:
     """Return how a run that was cleaned up ended."""
     closed = report.closed
     said = f": {closed.message or closed.reason}{messages.by_whom(closed.by)}" if closed else ""
     message = "; ".join(filter(None, (f"it has ended{said}", report.message)))
     since = closed.at if closed else 0
-    return Blocker(subject=subject(sandbox), reason=report.reason, message=message, since=since)
+    return Obstacle(subject=subject(sandbox), reason=report.reason, message=message, since=since)
 
 
-def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *, ids: bool) -> Blocker:
+def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None, *, ids: bool) -> Obstacle:
     """Return who abandoned a cleanup, when and why, what still runs, and what may be left, by resource."""
     left = left_over(report) if report.units else left
     running = [unit for unit in report.units if report.closed and unit.state in ("running", "unknown")]
-    asked = report.abandon or Request(at=0, reason=report.reason, message=report.message)
+    asked = report.abandon or EndRequest(at=0, reason=report.reason, message=report.message)
     said = f"its cleanup was abandoned{messages.by_whom(asked.by)}: {asked.message or asked.reason}"
     if not left:
         said += "; no create step ran" if left is not None else "; it is not known whether anything is left"
@@ -97,7 +97,7 @@ def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *,
     for unit in left or ():
         steps.setdefault(unit.rpartition("/")[0] or unit, []).append(unit)
     remains = tuple(
-        Blocker(
+        Obstacle(
             subject=name,
             reason=Reason.MAY_BE_LEFT,
             message=f"created by {', '.join(made)}"
@@ -105,7 +105,7 @@ def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *,
         )
         for name, made in steps.items()
     )
-    return Blocker(
+    return Obstacle(
         subject=subject(search.sandbox),
         reason=Reason.ABANDONED,
         message=said,
@@ -115,12 +115,12 @@ def _abandoned(report: Report, search: "_Search", left: Sequence[str] | None, *,
     )
 
 
-def to_do(report: Report, sandbox: str, unit: UnitReport, mute: Collection[str] = ()) -> str:
+def to_do(report: RunReport, sandbox: str, unit: UnitReport, mute: Collection[str] = ()) -> str:
     """What somebody can do about one unit of it; empty where its message says that, or nobody can do anything."""
     return _Search(report, sandbox, mute).of_unit(unit)
 
 
-def ended_logs(report: Report) -> dict[str, int]:
+def ended_logs(report: RunReport) -> dict[str, int]:
     """The units whose attempt has ended and to whose log somebody may be sent, and the number of that attempt."""
     return {unit.id: unit.attempt for unit in report.units if _may_print(unit) and unit.state in ("failed", "retrying")}
 
@@ -141,7 +141,7 @@ def subject(name: str) -> str:
     return name if "/" in name else f"sandbox {name}"
 
 
-def _open(unit: UnitReport, report: Report) -> bool:
+def _open(unit: UnitReport, report: RunReport) -> bool:
     """Whether the unit is not yet where the run wants it."""
     if unit.state in ("succeeded", "skipped", "stopped"):
         return False
@@ -150,7 +150,7 @@ def _open(unit: UnitReport, report: Report) -> bool:
     return unit.event in ("preStop", "postStop") or unit.state in ("running", "unknown")
 
 
-def nothing_to_retry(report: Report, wanted: str = "", kind: str = "sandbox") -> str:
+def nothing_to_retry(report: RunReport, wanted: str = "", kind: str = "sandbox") -> str:
     """Why there is no back-off to end of a unit, or of any; `kind` is what the run is of."""
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
@@ -164,7 +164,7 @@ def nothing_to_retry(report: Report, wanted: str = "", kind: str = "sandbox") ->
 class _Search:
     """The way down from units to what they wait for; each unit is met once."""
 
-    def __init__(self, report: Report, sandbox: str, mute: Collection[str]) -> None:
+    def __init__(self, report: RunReport, sandbox: str, mute: Collection[str]) -> None:
         self.mute = mute
         self.stuck = report.reason == Reason.CLEANUP_STUCK
         self.closing = report.closed is not None
@@ -172,13 +172,13 @@ class _Search:
         self.units = {unit.id: unit for unit in report.units}
         self.seen: set[str] = set()
 
-    def blocker(self, unit: UnitReport) -> Blocker:
+    def blocker(self, unit: UnitReport) -> Obstacle:
         self.seen.add(unit.id)
         deeper = tuple(
             self.blocker(self.units[name]) for name in unit.waits_on if name in self.units and name not in self.seen
         )
         reason = unit.reason or unit.state
-        return Blocker(
+        return Obstacle(
             subject=unit.id,
             reason=reason,
             message=unit.message or unit.state,

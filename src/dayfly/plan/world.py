@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dayfly.spec.run import Request, Result, Run
+from dayfly.spec.run import EndRequest, Result, Run
 
 
 class _Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -103,8 +103,8 @@ class TargetIntent(msgspec.Struct, frozen=True, kw_only=True):
     `ignored` names requests that the host does not follow, each with the reason; it changes no decision.
     """
 
-    stop: Request | None = None
-    abandon: Request | None = None
+    stop: EndRequest | None = None
+    abandon: EndRequest | None = None
     expires_at: int = 0
     lease_until: int = 0
     retry: dict[str, int] = {}

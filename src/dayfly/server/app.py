@@ -23,15 +23,15 @@ from dayfly.server.admin.clusters import names as for_agents
 from dayfly.server.admin.keys import ApiKeys, StoredKeys
 from dayfly.server.admin.page_sessions import PageSessions
 from dayfly.server.api.changes import Changes
-from dayfly.server.api.overview import Overview
+from dayfly.server.api.overview import OverviewApi
 from dayfly.server.api.reports import Reports
-from dayfly.server.api.routing_rules import RoutingRules
+from dayfly.server.api.routing_rules import RoutingRulesApi
 from dayfly.server.catalog.baseline_api import Workloads
 from dayfly.server.catalog.baselines import LocalBaselines
-from dayfly.server.catalog.plugins import Plugins
-from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, Receiver
+from dayfly.server.catalog.plugins import PluginApi
+from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
 from dayfly.server.http import tls
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import AuthMiddleware, Secure, refuse
 from dayfly.server.http.long_poll_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.rate_limit import Rate
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from dayfly.link.change_notifier import ChangeNotifier
-    from dayfly.link.transport import Host
+    from dayfly.link.transport import HostTransport
     from dayfly.server.access.callers import Keys
     from dayfly.server.catalog.baselines import BaselineHost
     from dayfly.server.db.store import Store
@@ -67,7 +67,7 @@ FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and rou
 
 def create_app(
     store: Store,
-    hosts: Mapping[str, Host],
+    hosts: Mapping[str, HostTransport],
     *,
     org: str = LOCAL,
     keys: Keys | None = None,
@@ -76,7 +76,7 @@ def create_app(
     tls: bool = False,
     rate: float | Rate = 0,
     agents: Agents | None = None,
-    receiver: Receiver | None = None,
+    receiver: EventReceiver | None = None,
     secret_stores: Mapping[str, SecretStore] = {},
     baseline_hosts: Collection[BaselineHost] = (),
 ) -> Starlette:
@@ -113,8 +113,8 @@ def create_app(
         *sessions.routes(),
         *clusters.routes(),
         *_kept_routes(store, local),
-        *RoutingRules(store, links, sync).routes(),
-        *Overview(store, links, sandboxes, groups, strategy).routes(),
+        *RoutingRulesApi(store, links, sync).routes(),
+        *OverviewApi(store, links, sandboxes, groups, strategy).routes(),
         *Changes(store, links, sandboxes, groups, strategy, closing).routes(),
         *_run_routes(store, links, (sandboxes, groups), closing),
         *agents.routes(),
@@ -150,7 +150,7 @@ def _bound(rate: float | Rate, closing: asyncio.Event) -> Rate | None:
     return (Rate(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
 
 
-def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, notifier: ChangeNotifier) -> Links:
+def _linked(org: str, hosts: Mapping[str, HostTransport], agents: Agents, notifier: ChangeNotifier) -> Links:
     """The ways to hosts of this process, and to those that dial in."""
     links = Links(notifier)
     links.add(org, hosts)
@@ -160,7 +160,7 @@ def _linked(org: str, hosts: Mapping[str, Host], agents: Agents, notifier: Chang
 
 def _kept_routes(store: Store, local: LocalBaselines) -> Iterator[Route]:
     """Of what an organisation has beside what lives."""
-    for each in (ApiKeys(store), Audit(store), Plugins(store), Workloads(store, local)):
+    for each in (ApiKeys(store), Audit(store), PluginApi(store), Workloads(store, local)):
         yield from each.routes()
 
 
@@ -176,7 +176,7 @@ def _run_routes(
 
 def _page_routes() -> Iterator[Route]:
     """The page's files, the way to them, and what answers at every other address."""
-    page = files.Page()
+    page = files.PageFiles()
     yield Route("/", _Door())
     for start in ("", files.AT):  # with either as the address of the dashboard
         yield Route(start + files.DASHBOARD + "/{name}", _Link())
@@ -268,8 +268,8 @@ class Nowhere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if what := foreign(scope["path"]):
-            fault = ApiError(501, f"Dayfly has no {what}; this server has {FAMILIES}")
+            fault = RequestError(501, f"Dayfly has no {what}; this server has {FAMILIES}")
         else:
             text = f"no such address: {scope['method']} {scope['path']}; this server has {FAMILIES} under {API}"
-            fault = ApiError(404, text)
+            fault = RequestError(404, text)
         await refuse(fault)(scope, receive, send)

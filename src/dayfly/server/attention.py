@@ -21,8 +21,8 @@ from dayfly.spec.scalars import names, ttl
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from dayfly.plan.why import Blocker
-    from dayfly.spec.report import Report, UnitReport
+    from dayfly.plan.why import Obstacle
+    from dayfly.spec.report import RunReport, UnitReport
     from dayfly.spec.run_data import HistoryEntry
 
 ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
@@ -48,14 +48,14 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str = ""
 
 
-class Box(NamedTuple):
+class AttentionSubject(NamedTuple):
     """A living sandbox, or `routegroup/NAME`: how it stands, and from when to when it lives (unix ms; 0: no end).
 
     `mute` are its units whose last attempt has ended and printed nothing, as far as that is known.
     """
 
     name: str
-    report: Report
+    report: RunReport
     begins_at: int
     expires_at: int
     mute: Collection[str] = ()
@@ -70,7 +70,7 @@ class Quiet(NamedTuple):
 
 
 def concerns(
-    boxes: Iterable[Box], ended: Iterable[tuple[str, Report]], quiet: Iterable[Quiet], now: int
+    boxes: Iterable[AttentionSubject], ended: Iterable[tuple[str, RunReport]], quiet: Iterable[Quiet], now: int
 ) -> list[Concern]:
     """All of it, for whoever asks `now` (unix milliseconds)."""
     found = [each for box in boxes for each in _of(box, now)]
@@ -95,7 +95,7 @@ def ordered(found: Iterable[Concern], now: int) -> list[Concern]:
     return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))
 
 
-def tone(report: Report) -> Tone:
+def tone(report: RunReport) -> Tone:
     """How it stands. A reason that is Kubernetes' own is one of something that is in the way."""
     if report.unserved and report.ready:
         return Tone.WARNING
@@ -103,7 +103,7 @@ def tone(report: Report) -> Tone:
     return known.tone if known else Tone.TROUBLE
 
 
-def _of(box: Box, now: int) -> Iterator[Concern]:
+def _of(box: AttentionSubject, now: int) -> Iterator[Concern]:
     name, report, begins_at, expires_at, mute = box
     about = _about(name)
     subject = about["subject"]
@@ -156,7 +156,7 @@ def _of(box: Box, now: int) -> Iterator[Concern]:
         )
 
 
-def _held(report: Report, name: str, mute: Collection[str]) -> Iterator[Concern]:
+def _held(report: RunReport, name: str, mute: Collection[str]) -> Iterator[Concern]:
     """What was refused, or lacks what only somebody can give: once for each reason, however many units have it."""
     about = _about(name)
     by: dict[str, list[UnitReport]] = {}
@@ -181,7 +181,7 @@ def _held(report: Report, name: str, mute: Collection[str]) -> Iterator[Concern]
         )
 
 
-def given_up(name: str, report: Report, history: Iterable[HistoryEntry] = (), uid: str = "") -> Concern:
+def given_up(name: str, report: RunReport, history: Iterable[HistoryEntry] = (), uid: str = "") -> Concern:
     """A sandbox, or `routegroup/NAME`, whose cleanup was given up, and which of its units may have left something.
 
     The report of one that has ended has no units any more; then its `history` has them, and its `uid` says which of
@@ -233,7 +233,7 @@ def _keep(name: str) -> str:
     return said.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
 
 
-def _root(blocker: Blocker | None) -> Blocker | None:
+def _root(blocker: Obstacle | None) -> Obstacle | None:
     while blocker is not None and blocker.because:
         blocker = blocker.because[0]
     return blocker

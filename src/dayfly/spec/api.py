@@ -19,11 +19,11 @@ from dayfly.spec.scalars import semver
 from dayfly.spec.workload import Workload
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ApiObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A JSON object."""
 
 
-class Condition(Answer, frozen=True, kw_only=True):
+class Condition(ApiObject, frozen=True, kw_only=True):
     """A condition, as in Kubernetes."""
 
     type: str
@@ -32,7 +32,7 @@ class Condition(Answer, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Endpoint(Answer, frozen=True, kw_only=True):
+class Endpoint(ApiObject, frozen=True, kw_only=True):
     """Where a sandbox or a route group answers; `url` is empty if nothing routes to it."""
 
     name: str = ""
@@ -42,7 +42,7 @@ class Endpoint(Answer, frozen=True, kw_only=True):
     cluster: str = ""
 
 
-class Status(Answer, frozen=True, kw_only=True):
+class Status(ApiObject, frozen=True, kw_only=True):
     """The state of a sandbox or a route group."""
 
     ready: bool
@@ -53,7 +53,7 @@ class Status(Answer, frozen=True, kw_only=True):
     scheduled_delete_time: dt.datetime | None = None
 
 
-class Progress(Answer, frozen=True, kw_only=True):
+class Progress(ApiObject, frozen=True, kw_only=True):
     """`done` of `total` units of the current `phase`; `tone` classifies the reason of its state."""
 
     phase: str
@@ -62,7 +62,7 @@ class Progress(Answer, frozen=True, kw_only=True):
     tone: str
 
 
-class Sandbox(Answer, frozen=True, kw_only=True):
+class Sandbox(ApiObject, frozen=True, kw_only=True):
     """A sandbox. `spec` is as it was applied, with defaults.
 
     `namespace` is that of its object; only the page of a plain cluster has it.
@@ -92,7 +92,7 @@ class RouteGroupStatus(Status, frozen=True, kw_only=True):
     conflicts: tuple[dict[str, Any], ...] = ()
 
 
-class RouteGroup(Answer, frozen=True, kw_only=True):
+class RouteGroup(ApiObject, frozen=True, kw_only=True):
     """A route group. `namespace` is as in `Sandbox`."""
 
     name: str
@@ -106,7 +106,7 @@ class RouteGroup(Answer, frozen=True, kw_only=True):
     namespace: str = ""
 
 
-class Plugin(Answer, frozen=True, kw_only=True):
+class Plugin(ApiObject, frozen=True, kw_only=True):
     """A published version of a resource plugin; `name` is like `db@1.2.0`. In lists it comes without its README."""
 
     name: str
@@ -129,7 +129,7 @@ class Baseline(Workload, frozen=True, kw_only=True, forbid_unknown_fields=False)
     updated_at: dt.datetime | None = None
 
 
-class Request(run.Request, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class Request(run.EndRequest, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The request that a run ends, and its reason."""
 
 
@@ -137,7 +137,7 @@ class Unit(UnitReport, frozen=True, kw_only=True):
     """One step or fork. `state` is a word of docs/how-it-works.md: waiting, running, succeeded, failed, retrying ..."""
 
 
-class Report(Answer, frozen=True, kw_only=True):
+class Report(ApiObject, frozen=True, kw_only=True):
     """The state of each unit of a run. `phase` is open, closed (it is being ended), cleaned or abandoned.
 
     A run that the server no longer knows has the defaults. `denied`: actions that the caller may not do, and why; only
@@ -170,7 +170,7 @@ class Report(Answer, frozen=True, kw_only=True):
         return self.phase in ("cleaned", "abandoned")
 
 
-class Blocker(Answer, frozen=True, kw_only=True):
+class Blocker(ApiObject, frozen=True, kw_only=True):
     """An obstacle and its causes; empty if there is none. `since` is in unix milliseconds."""
 
     subject: str = ""
@@ -193,7 +193,7 @@ class Attempt(LogInfo, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """An attempt that has a log, and the length of the log so far."""
 
 
-class LogTime(Answer, frozen=True, kw_only=True):
+class LogTime(ApiObject, frozen=True, kw_only=True):
     """The time at which a log was printed from this byte on, until the next entry."""
 
     offset: int
@@ -204,7 +204,7 @@ class Move(HistoryEntry, frozen=True, kw_only=True, forbid_unknown_fields=False)
     """One move of a ledger."""
 
 
-class Output(Answer, frozen=True, kw_only=True):
+class Output(ApiObject, frozen=True, kw_only=True):
     """A value that a step has made. A withheld one never leaves its cluster: `value` is empty."""
 
     resource: str

@@ -1,7 +1,7 @@
 """Why a host does not do what it was asked for."""
 
 
-class RefusedError(Exception):
+class DocumentsRefusedError(Exception):
     """The host cannot run these documents; the sentence says which unit, why, and what to do."""
 
 

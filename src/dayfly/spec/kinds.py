@@ -21,7 +21,7 @@ from dayfly.spec.meta import (
     or_empty,
 )
 from dayfly.spec.plugin import PluginSpec
-from dayfly.spec.run import Request, Run
+from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.steps.kube_object import ReadyRule
 
 _DIGEST = "^sha256:[0-9a-f]{64}$"
@@ -55,7 +55,7 @@ class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
     ]
 
 
-class RunObject(Run, frozen=True, kw_only=True):
+class RunResource(Run, frozen=True, kw_only=True):
     """What was allowed to start and how it ended. Only Dayfly's operator writes it, by compare-and-swap."""
 
 
@@ -101,7 +101,7 @@ class Offered(WireStruct, frozen=True, kw_only=True):
     generation: Annotated[int, doc("The newest wish that was taken up.", minimum=0)] = 0
     expires_at: Annotated[int, doc("When its time to live is over, " + MILLISECONDS)] = 0
     lease_until: Annotated[int, doc("Until when it was renewed, " + MILLISECONDS)] = 0
-    stop: Annotated[Request | None, doc("Who asked there for its end.")] = None
+    stop: Annotated[EndRequest | None, doc("Who asked there for its end.")] = None
 
 
 class RunSpec(WireStruct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import EndRequest, Phase
 
 FAILED = frozenset({"ResourceFailed", "HookFailed", "ForkFailed"})
 """Reasons after which a run does not become ready without a change or a new object."""
@@ -62,7 +62,7 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     outputs: tuple[str, ...] = ()
 
 
-class Report(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up).
 
     Where `message` is that of a unit, `about` is its id, and `others` counts those of which the same could be said.
@@ -78,8 +78,8 @@ class Report(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False)
     done: int
     total: int
     units: tuple[UnitReport, ...]
-    closed: Request | None = None
-    abandon: Request | None = None
+    closed: EndRequest | None = None
+    abandon: EndRequest | None = None
     born_at: int = 0
     # What is wished for and nobody does anything about, each with its reason.
     unserved: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ class UnitRecord(WireStruct, frozen=True, kw_only=True):
         return self.failures + self.voids
 
 
-class Request(WireStruct, frozen=True, kw_only=True):
+class EndRequest(WireStruct, frozen=True, kw_only=True):
     """Who asked for something irrevocable, when, and why."""
 
     at: Annotated[int, doc("When, in unix milliseconds.")]
@@ -117,8 +117,8 @@ class Run(WireStruct, frozen=True, kw_only=True):
     units: Annotated[
         dict[str, UnitRecord], doc("A line for each unit that was ever allowed to start.", maxProperties=MOST_UNITS)
     ] = {}
-    closed: Annotated[Request | None, doc("Who closed it, when and why.")] = None
-    abandon: Annotated[Request | None, doc("Who abandoned the cleanup, when and why.")] = None
+    closed: Annotated[EndRequest | None, doc("Who closed it, when and why.")] = None
+    abandon: Annotated[EndRequest | None, doc("Who abandoned the cleanup, when and why.")] = None
     ended_at: Annotated[int, doc("When all was cleaned up, " + MILLISECONDS)] = 0
 
     def unit(self, uid: str) -> UnitRecord:

@@ -3,7 +3,7 @@
 from dayfly.spec.lifecycle import WireStruct
 
 
-class Endpoint(WireStruct, frozen=True, kw_only=True):
+class RunEndpoint(WireStruct, frozen=True, kw_only=True):
     """Where a fork or an endpoint answers. `scheme` is how to ask there; empty for that of the endpoint's target."""
 
     unit: str

@@ -11,10 +11,10 @@ import msgspec
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request as Call
 from dayfly.link import dial, wire
-from dayfly.link.dial import Dial, Seen
+from dayfly.link.dial import Dial, LastSeen
 from dayfly.link.envelope import SESSION_HEADER, Letters, Opening, Sent, Session, chained
-from dayfly.link.http import Answer
-from dayfly.operator.agent.cursor import Cursor
+from dayfly.link.http import HttpResponse
+from dayfly.operator.agent.cursor import SecretCursor
 from kube.fake import FakeCluster, run
 from rig.benches import giving_bench
 from rig.world import KINDS
@@ -35,17 +35,17 @@ def session(number: int, *, check: str | None = None, **more: Any) -> Session:
     return msgspec.structs.replace(made, check=made.checked() if check is None else check)
 
 
-def refusal(status: int, *, there: str | None = None, error: str = "no") -> Answer:
+def refusal(status: int, *, there: str | None = None, error: str = "no") -> HttpResponse:
     headers = {SESSION_HEADER.lower(): there} if there is not None else {}
-    return Answer(status, headers, msgspec.json.encode({"error": error}))
+    return HttpResponse(status, headers, msgspec.json.encode({"error": error}))
 
 
-def letters(seen: Seen, *bodies: str) -> tuple[Letters, Seen]:
+def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
     """Messages that follow what was seen."""
     found = []
     for body in bodies:
         digest = chained(seen.digest, seen.number + 1, 5, body)
-        seen = Seen(seen.session, seen.number + 1, digest)
+        seen = LastSeen(seen.session, seen.number + 1, digest)
         found.append(Sent(number=seen.number, at=5, body=body, digest=digest))
     return Letters(messages=tuple(found)), seen
 
@@ -56,7 +56,7 @@ class Bench:
     def __init__(self) -> None:
         self.server = home()
         self.client = Client(self.server.transport("operator"), seed=1)
-        self.cursor = Cursor(self.client, "dayfly-system")
+        self.cursor = SecretCursor(self.client, "dayfly-system")
         self.asked: list[tuple[float, str, Any]] = []
         self.answers: dict[str, list[Any]] = {}
         self.came: list[Any] = []
@@ -65,7 +65,9 @@ class Bench:
         opening = lambda: Opening(cluster_uid="c", namespaces={}, runs=())  # noqa: E731 - a stub
         self.dial = Dial(self, self.cursor, opening, self, self.met.append, seed=1)
 
-    async def ask(self, method: str, path: str, query: Any = None, body: bytes = b"", *, seconds: float) -> Answer:
+    async def ask(
+        self, method: str, path: str, query: Any = None, body: bytes = b"", *, seconds: float
+    ) -> HttpResponse:
         what = f"{method} {path}"
         now = asyncio.get_running_loop().time()
         self.asked.append((now, what, query or (msgspec.json.decode(body) if body else None)))
@@ -78,7 +80,7 @@ class Bench:
             found = await found()
         if isinstance(found, Exception):
             raise found
-        return found if isinstance(found, Answer) else Answer(200, {}, msgspec.json.encode(found))
+        return found if isinstance(found, HttpResponse) else HttpResponse(200, {}, msgspec.json.encode(found))
 
     async def close(self) -> None: ...
 
@@ -98,7 +100,7 @@ class Bench:
         return [at for at, asked, _ in self.asked if asked == what]
 
 
-def played(story: Any, *, seen: Seen = Seen()) -> Any:  # noqa: B008 - frozen
+def played(story: Any, *, seen: LastSeen = LastSeen()) -> Any:  # noqa: B008 - frozen
     async def main() -> Any:
         bench = Bench()
         await bench.cursor.load()

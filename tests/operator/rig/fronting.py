@@ -13,7 +13,7 @@ from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit
-from dayfly.spec.run import Request, Run
+from dayfly.spec.run import EndRequest, Run
 from rig.birth import Bench
 from rig.scenes import CHAIN
 
@@ -72,7 +72,7 @@ class Front(Bench):
     def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
         """Its run, which the cache has; what replaces it is noted."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
-        request = Request(at=1, reason="Deleted") if closed else None
+        request = EndRequest(at=1, reason="Deleted") if closed else None
         self.version += 1
         meta = AnnotatedMeta(name=names.run_name("box", self.uid), uid="r", resource_version=str(self.version))
         ledger = Run(uid=self.uid, target=target, plan="", closed=request)

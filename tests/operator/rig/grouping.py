@@ -16,14 +16,14 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, RunObject, SandboxObject
 from dayfly.operator.route_groups.group_controller import GroupController
 from dayfly.operator.route_groups.group_status import GroupStatus
-from dayfly.operator.route_groups.membership import GroupMembership
+from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request, Run
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase, Run
 from kube.fake import FakeCluster, Fault, Harm, run
 from rig import gateways
 from rig.benches import giving_bench
@@ -60,7 +60,7 @@ class Bench:
         for queue in ("queue", "wishes", "grouped"):
             setattr(self.caches, queue, SimpleNamespace(add=self._add))
         self.emptied: list[Key] = []
-        self.crowd = GroupMembership(self.caches, self.emptied.append)
+        self.crowd = ClusterMembership(self.caches, self.emptied.append)
         self.events: list[tuple[str, str]] = []
         recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
         self.status = GroupStatus(self.caches, recorder, self.crowd)
@@ -168,7 +168,7 @@ class Bench:
             target=self.of(),
             plan="",
             phase=phase,
-            closed=Request(at=1, reason="Deleted") if closed else None,
+            closed=EndRequest(at=1, reason="Deleted") if closed else None,
         )
         meta = AnnotatedMeta(name=self.run_name)
         body = RunObject(metadata=meta, ledger=ledger, spec=RunSpec(plural="routegroups", **spec))
@@ -188,7 +188,7 @@ class Bench:
         world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
-    async def tell(self, told: Report | None = None, *, hindrance: str = "", **scene: Any) -> float:
+    async def tell(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:
         return await self.status.tell(self.scene(**scene), told or report(), hindrance=hindrance)
 
     @property
@@ -206,13 +206,13 @@ class Bench:
 
 def report(
     *states: str, ready: bool = True, reason: str = "Ready", message: str = "m", closed: bool = False, **more: Any
-) -> Report:
+) -> RunReport:
     """Of the run of a group."""
     units = tuple(
         UnitReport(id=f"s{n}", resource="", name=f"s{n}", kind="exec", state=state, event="preStart", attempt=1)
         for n, state in enumerate(states)
     )
-    return Report(
+    return RunReport(
         uid="u",
         phase=more.pop("phase", Phase.OPEN),
         ready=ready,
@@ -221,7 +221,7 @@ def report(
         done=1,
         total=2,
         units=units,
-        closed=Request(at=1, reason="Deleted") if closed else None,
+        closed=EndRequest(at=1, reason="Deleted") if closed else None,
         **more,
     )
 

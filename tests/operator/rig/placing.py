@@ -17,7 +17,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Waiting
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
-from dayfly.spec.run import Request, Result, Run, State, UnitRecord
+from dayfly.spec.run import EndRequest, Result, Run, State, UnitRecord
 from kube.fake import FakeCluster, run
 from rig.world import KINDS
 
@@ -90,7 +90,7 @@ class Bench:
         """The newest form of a run, of which nobody has heard."""
         target = msgspec.structs.replace(TARGET, namespace=namespace)
         records = {f"x/{unit}": record for unit, record in units.items()}
-        request = Request(at=closed, reason="Deleted") if closed else None
+        request = EndRequest(at=closed, reason="Deleted") if closed else None
         ledger = Run(uid=name, target=target, plan="", units=records, closed=request)
         self.version += 1
         meta = AnnotatedMeta(name=name, uid=name, resource_version=str(self.version))

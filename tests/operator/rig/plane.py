@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from dayfly.lib.group_commit import Outcome
 from dayfly.link import wire
-from dayfly.link.http import Answer, WayError
+from dayfly.link.http import HttpResponse, WayError
 from dayfly.link.server_end import Link, Links
 from dayfly.operator.agent.agent import Agent
 from dayfly.server.access import callers
@@ -226,7 +226,7 @@ class FateWay:
 
     async def ask(
         self, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"", *, seconds: float
-    ) -> Answer:
+    ) -> HttpResponse:
         plane = self._plane
         what = f"{method} {path}"
         while self._process.name in plane.still:  # noqa: ASYNC110 - in virtual time
@@ -244,13 +244,13 @@ class FateWay:
             except TimeoutError:
                 raise WayError("no answer in time") from None
 
-    async def _meet(self, fate: Fate | None, reach: Callable[[], Awaitable[Any]]) -> Answer:
+    async def _meet(self, fate: Fate | None, reach: Callable[[], Awaitable[Any]]) -> HttpResponse:
         plane = self._plane
         match fate:
             case Fate.LOST:
                 raise WayError("lost")
             case Fate.ERROR:
-                return Answer(500, {}, b"<html>")
+                return HttpResponse(500, {}, b"<html>")
             case Fate.SERVER_BEFORE:
                 await plane.restart()
                 raise WayError("the server is gone")
@@ -276,7 +276,7 @@ class FateWay:
                 answer = answer.replace(b"1", b"7") if b"1" in answer else b"\xff{"
             case Fate.CUT:
                 answer = answer[: len(answer) // 2]
-        return Answer(status, headers, answer)
+        return HttpResponse(status, headers, answer)
 
     def _die(self) -> None:
         self._process.transport.dead = True

@@ -22,8 +22,8 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, DocumentObject, RunObject, SandboxObject
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline, Exec, Kind, Lifecycle, Route, StepOrigin, Target, Unit
-from dayfly.spec.report import Report
-from dayfly.spec.run import Phase, Request, Run, encode
+from dayfly.spec.report import RunReport
+from dayfly.spec.run import EndRequest, Phase, Run, encode
 from kube.fake import FakeCluster, Fault, Harm, run
 from rig.benches import giving_bench
 from rig.rules import Rules
@@ -35,7 +35,7 @@ API = "/apis/dayfly.dev/v1alpha1"
 BOXES = f"{API}/namespaces/acme-boxes/sandboxes"
 MERGE = "application/merge-patch+json"
 BOX = Key("acme-boxes", NAME)
-STOP = Request(at=5, reason=Reason.DELETED)
+STOP = EndRequest(at=5, reason=Reason.DELETED)
 TARGET = Target(kind="Sandbox", namespace="elsewhere", name="shop", uid=UID)
 STEP = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh", image="busybox:1"))
 DOCUMENTS = (
@@ -53,8 +53,8 @@ def offer(**changes: Any) -> Offer:
     return msgspec.structs.replace(made, **changes)
 
 
-def report(**changes: Any) -> Report:
-    made = Report(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=1, total=1, units=())
+def report(**changes: Any) -> RunReport:
+    made = RunReport(uid="u", phase=Phase.OPEN, ready=True, reason="r", message="m", done=1, total=1, units=())
     return msgspec.structs.replace(made, **changes)
 
 

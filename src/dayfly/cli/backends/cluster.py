@@ -10,7 +10,7 @@ import msgspec
 
 from dayfly.cli.backends import cluster_logs, cluster_report
 from dayfly.cli.backends.cluster_objects import GROUP_DICTS, SANDBOX_DICTS, Objects, now, told
-from dayfly.cli.backends.protocol import NO_TIMES, Piece, Standing, When
+from dayfly.cli.backends.protocol import NO_TIMES, Piece, RunView, When
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import auth, errors
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _PATIENCE_S = 10.0
 
 
-class Cluster:
+class ClusterBackend:
     """The Sandboxes of one namespace. Each call runs the loop until it is answered."""
 
     def __init__(self, loop: asyncio.Runner, client: Client, namespace: str, flags: str) -> None:
@@ -40,10 +40,10 @@ class Cluster:
         self._client = client
         self.namespace = namespace
         self._objects = Objects(client, namespace, flags)
-        self._logs = cluster_logs.Logs(client, namespace)
+        self._logs = cluster_logs.ClusterLogs(client, namespace)
 
     @classmethod
-    def connect(cls, context: str, namespace: str | None) -> Cluster:
+    def connect(cls, context: str, namespace: str | None) -> ClusterBackend:
         """The cluster of a context of the kubeconfig; without a namespace, the context's own.
 
         Raises:
@@ -63,13 +63,13 @@ class Cluster:
         self._loop.run(self._client.close())
         self._loop.close()
 
-    def sandboxes(self) -> list[Standing]:
+    def sandboxes(self) -> list[RunView]:
         return [_standing(each) for each in self._run(self._objects.every(SANDBOX_DICTS))]
 
-    def groups(self) -> list[Standing]:
+    def groups(self) -> list[RunView]:
         return [_standing(each) for each in self._run(self._objects.every(GROUP_DICTS))]
 
-    def sandbox(self, name: str) -> Standing:
+    def sandbox(self, name: str) -> RunView:
         return _standing(self._get(name))
 
     def report(self, name: str) -> Report:
@@ -80,7 +80,7 @@ class Cluster:
                 raise
         return {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 
-    def living(self, name: str) -> Standing | None:
+    def living(self, name: str) -> RunView | None:
         """The very one that was asked for first; None once it is gone."""
         found = self._run(self._objects.living(name))
         return _standing(found) if found is not None else None
@@ -99,7 +99,7 @@ class Cluster:
     def turn_to_another(self) -> None:
         """Forget the logs of the sandbox that was asked for: another one's may have the same units and attempts."""
         self._run(self._logs.close())
-        self._logs = cluster_logs.Logs(self._client, self.namespace)
+        self._logs = cluster_logs.ClusterLogs(self._client, self.namespace)
 
     def read(
         self,
@@ -170,8 +170,8 @@ async def connected(context: str, namespace: str | None) -> tuple[Client, str]:
     return Client(HttpTransport(credentials), Limits(timeout=_PATIENCE_S)), where
 
 
-def _standing(sandbox: Any) -> Standing:
+def _standing(sandbox: Any) -> RunView:
     meta, spoken = sandbox["metadata"], sandbox.get("status") or {}
     report = cluster_report.report(sandbox, now())
     key = spoken.get("routingKey") or routing_key(meta["uid"])
-    return Standing(meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report), spoken)
+    return RunView(meta["name"], meta["creationTimestamp"], key, sandbox["spec"], msgspec.to_builtins(report), spoken)

@@ -86,7 +86,7 @@ class _Live:
         self.news.set()
 
 
-class Logs:
+class ClusterLogs:
     """The logs of one sandbox, asked for again and again while they grow.
 
     What cannot be shown while it runs is said once by `say`, if there is one, and is in `refused`.

@@ -31,7 +31,7 @@ from dayfly.operator.cluster.objects import (
     PluginObject,
     forced_abandonment,
 )
-from dayfly.plan.why import Blocker, nothing_to_retry
+from dayfly.plan.why import Obstacle, nothing_to_retry
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.scalars import semver
@@ -51,7 +51,7 @@ _INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml
 class Objects:
     """Of one namespace. `flags` is what a command needs behind it to mean this cluster and namespace.
 
-    Methods raise `DayflyError` if there is none of that name, and `errors.ApiError` as the client does.
+    Methods raise `DayflyError` if there is none of that name, and `errors.RequestError` as the client does.
     """
 
     def __init__(self, client: Client, namespace: str, flags: str) -> None:
@@ -88,11 +88,11 @@ class Objects:
             return None
         return found if found["metadata"]["uid"] == self._met[name] else None
 
-    def why(self, found: Any, name: str, mute: Collection[str] = ()) -> Blocker | None:
+    def why(self, found: Any, name: str, mute: Collection[str] = ()) -> Obstacle | None:
         """What holds up what was fetched by that name; as `plan.why.why` has it."""
         return cluster_report.why(found, now(), self.flags, name, mute)
 
-    async def judged(self, kind: str, name: str) -> Blocker | None:
+    async def judged(self, kind: str, name: str) -> Obstacle | None:
         """What holds up a lifecycle hook or a resource plugin, as its status says; None if nothing does."""
         resource = HOOK_DICTS if kind == "lifecyclehook" else PLUGIN_DICTS
         every = (await self.client.list_all(resource)).items

@@ -17,11 +17,11 @@ from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER
 from dayfly.plan.messages import Clocked, spoken
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import of_unit
-from dayfly.plan.why import Blocker, subject
+from dayfly.plan.why import Obstacle, subject
 from dayfly.plan.why import why as chain
 from dayfly.spec.lifecycle import workload_of
-from dayfly.spec.report import Report, UnitReport
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.report import RunReport, UnitReport
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.unsupported_fields import SERVED, group_unserved, unserved
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def milliseconds(stamp: str | None) -> int:
     return int(dt.datetime.fromisoformat(stamp).timestamp() * 1000) if stamp else 0
 
 
-def report(sandbox: Any, now: int) -> Report:
+def report(sandbox: Any, now: int) -> RunReport:
     """How a Sandbox stands by its status, at `now`; one of which nothing was said yet is pending."""
     meta, status = sandbox["metadata"], sandbox.get("status") or {}
     units = tuple(_unit(each, now) for each in status.get("units") or ())
@@ -44,8 +44,8 @@ def report(sandbox: Any, now: int) -> Report:
     done, _, total = (status.get("progress") or "0/0").partition("/")
     closed = None
     if status.get("phase") == "Deleting":
-        closed = Request(at=_closed_at(meta, status), reason=Reason.DELETED, message="deleted")
-    return Report(
+        closed = EndRequest(at=_closed_at(meta, status), reason=Reason.DELETED, message="deleted")
+    return RunReport(
         uid=meta["uid"],
         phase=Phase.CLOSED if closed else Phase.OPEN,
         ready=bool(status.get("ready")),
@@ -67,7 +67,7 @@ def report(sandbox: Any, now: int) -> Report:
     )
 
 
-def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str] = ()) -> Blocker | None:
+def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str] = ()) -> Obstacle | None:
     """What holds a Sandbox, or `routegroup/NAME`, up; `flags` is what makes a command mean its cluster.
 
     Nobody is sent to the log of a unit that is `mute`: its last attempt has ended and printed nothing.
@@ -80,24 +80,24 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
         advice = f"see whether the operator runs: {kubectl} get pods"
         if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()):
             advice = f"see whether it runs, and what it logs: {kubectl} logs deployment/dayfly-operator"
-        return Blocker(subject=subject(name), reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
+        return Obstacle(subject=subject(name), reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
     if not found.units and not found.ready and found.abandon is None:
         since = _transition(status) or found.born_at
-        whole = Blocker(subject=subject(name), reason=found.reason, message=found.message)
+        whole = Obstacle(subject=subject(name), reason=found.reason, message=found.message)
         whole = chain(found, name, mute) or whole
         return _typeable(msgspec.structs.replace(whole, since=since), flags)
     blocker = chain(found, name, mute)
     return _typeable(blocker, flags) if blocker else None
 
 
-def why_published(found: Any, now: int, flags: str, name: str) -> Blocker | None:
+def why_published(found: Any, now: int, flags: str, name: str) -> Obstacle | None:
     """What holds a LifecycleHook or a ResourcePlugin up, as `why`; `name` is `KIND/NAME`."""
     status = found.get("status") or {}
     ready = status.get("ready", status.get("accepted", False))
     if (troubled := status.get("troubled")) and ready:
         cluster = flags.partition(" -n ")[0]
         advice = f"see the Events of that object; {troubled} in all: kubectl{cluster} describe {name}"
-        return Blocker(subject=name, reason=Reason.HINDERED, message=status.get("message", ""), next=advice)
+        return Obstacle(subject=name, reason=Reason.HINDERED, message=status.get("message", ""), next=advice)
     return why({**found, "status": status and {**status, "ready": ready}}, now, flags, name)
 
 
@@ -159,13 +159,13 @@ def _closed_at(meta: Any, status: Any) -> int:
     return milliseconds(meta.get("deletionTimestamp")) or _transition(status)
 
 
-def _given_up(meta: Any, status: Any, *, closing: bool) -> Request | None:
+def _given_up(meta: Any, status: Any, *, closing: bool) -> EndRequest | None:
     """Return the request to give up its cleanup; its time is the one at which the operator took it up."""
     asked = abandonment(meta.get("annotations"), closing=closing or bool(meta.get("deletionTimestamp")))
     if asked is None or not asked.applies:
         return None
     at = _transition(status) if status.get("reason") == Reason.ABANDONED else 0
-    return Request(at=at, reason=Reason.ABANDONED, message=asked.reason, by=f"annotation {ABANDON_ANNOTATION}")
+    return EndRequest(at=at, reason=Reason.ABANDONED, message=asked.reason, by=f"annotation {ABANDON_ANNOTATION}")
 
 
 def _in_vain(spec: Any, status: Any) -> tuple[str, ...]:
@@ -182,9 +182,9 @@ def typeable(text: str, flags: str) -> str:
     return "`".join(pieces)
 
 
-def _typeable(blocker: Blocker, flags: str) -> Blocker:
+def _typeable(blocker: Obstacle, flags: str) -> Obstacle:
     """The same with every command in it meant for the cluster."""
-    return Blocker(
+    return Obstacle(
         subject=blocker.subject,
         reason=blocker.reason,
         message=blocker.message,

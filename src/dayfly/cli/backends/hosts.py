@@ -9,15 +9,15 @@ import click
 
 from dayfly.cli import installed
 from dayfly.cli.backends import target_server
-from dayfly.cli.backends.protocol import NO_TIMES, Piece, Standing, When, abandoned_too_early
+from dayfly.cli.backends.protocol import NO_TIMES, Piece, RunView, When, abandoned_too_early
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
-    from dayfly.cli.backends.cluster import Cluster
-    from dayfly.cli.backends.protocol import Host
-    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.backends.cluster import ClusterBackend
+    from dayfly.cli.backends.protocol import Backend
+    from dayfly.cli.backends.target_server import ServerClient
     from dayfly.cli.output.frame import Report
     from dayfly.spec.plugin import Plugin
 
@@ -26,7 +26,7 @@ _OVER = {"phase": "cleaned", "reason": "Cleaned", "message": "", "units": []}
 """What the report of a run leaves out if its host does not know the run any longer."""
 
 
-def find(context: str | None, namespace: str | None) -> Host:
+def find(context: str | None, namespace: str | None) -> Backend:
     """The cluster of a context of the kubeconfig, or without one the server of this home.
 
     Raises:
@@ -37,21 +37,21 @@ def find(context: str | None, namespace: str | None) -> Host:
         return cluster(context, namespace)
     if namespace is not None:
         raise no_cluster()
-    return Served(target_server.Client.open())
+    return Served(target_server.ServerClient.open())
 
 
-def cluster(context: str, namespace: str | None) -> Cluster:
+def cluster(context: str, namespace: str | None) -> ClusterBackend:
     """The cluster of a context of the kubeconfig, for as long as the command runs.
 
     Raises:
         DayflyError: it cannot be reached.
     """
     try:
-        from dayfly.cli.backends.cluster import Cluster
+        from dayfly.cli.backends.cluster import ClusterBackend
     except ImportError as error:
         message = f"the part that speaks to clusters is not installed ({error.name} is missing)"
         raise DayflyError(Exit.FAILED, message, installed.operators_part()) from None
-    found = Cluster.connect(context, namespace)
+    found = ClusterBackend.connect(context, namespace)
     click.get_current_context().call_on_close(found.close)
     return found
 
@@ -70,17 +70,17 @@ def no_cluster() -> DayflyError:
 class Served:
     """The server of this home, or one that somebody has logged in to."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ServerClient) -> None:
         self._client = client
         self.flags = client.flags
 
-    def sandboxes(self) -> list[Standing]:
+    def sandboxes(self) -> list[RunView]:
         return [self._standing(each, each["name"]) for each in self._client.get("sandboxes")]
 
-    def groups(self) -> list[Standing]:
+    def groups(self) -> list[RunView]:
         return [self._standing(each, subject.group(each["name"])) for each in self._client.get("routegroups")]
 
-    def sandbox(self, name: str) -> Standing:
+    def sandbox(self, name: str) -> RunView:
         try:
             return self._standing(self._ask(name), name)
         except DayflyError as fault:
@@ -89,7 +89,7 @@ class Served:
             report = self.report(name)  # of one that has ended there is still one, for a week
             if not report.get("closed"):
                 raise
-            return Standing(name, "", report.get("routingKey", ""), {}, report)
+            return RunView(name, "", report.get("routingKey", ""), {}, report)
 
     def report(self, name: str) -> Report:
         from dayfly.client.errors import RefusedError
@@ -171,10 +171,10 @@ class Served:
         assert isinstance(plugin, Plugin), "asked for by its kind"
         return plugin
 
-    def _standing(self, found: Any, name: str) -> Standing:
+    def _standing(self, found: Any, name: str) -> RunView:
         """`name` is as commands take it."""
         key, report = found.get("routingKey", ""), self.report(name)
-        return Standing(found["name"], found["createdAt"], key, found["spec"], report, found["status"])
+        return RunView(found["name"], found["createdAt"], key, found["spec"], report, found["status"])
 
     def _ask(self, name: str, *what: str) -> Any:
         from dayfly.cli.backends import lookup

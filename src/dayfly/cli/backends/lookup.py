@@ -9,10 +9,10 @@ from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, not_there
 
 if TYPE_CHECKING:
-    from dayfly.cli.backends.target_server import Client
+    from dayfly.cli.backends.target_server import ServerClient
 
 
-def find(client: Client, name: str) -> Any:
+def find(client: ServerClient, name: str) -> Any:
     """A sandbox by name, or `routegroup/NAME`.
 
     Raises:
@@ -22,7 +22,7 @@ def find(client: Client, name: str) -> Any:
     return ask(client, name)
 
 
-def ask(client: Client, name: str, *what: str) -> Any:
+def ask(client: ServerClient, name: str, *what: str) -> Any:
     """What the server knows of a sandbox or route group, or of one that was: itself, its `why`, `report` and the like.
 
     Raises:
@@ -38,7 +38,7 @@ def ask(client: Client, name: str, *what: str) -> Any:
         raise
 
 
-def exists(client: Client, name: str) -> bool:
+def exists(client: ServerClient, name: str) -> bool:
     """Whether it is there now.
 
     Raises:
@@ -53,7 +53,7 @@ def exists(client: Client, name: str) -> bool:
     return True
 
 
-def unknown(client: Client, name: str) -> DayflyError:
+def unknown(client: ServerClient, name: str) -> DayflyError:
     """What is said of a sandbox that is not there: that it has ended, or which one may be meant."""
     plural, bare = subject.at(name)
     with contextlib.suppress(DayflyError):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 
-class Standing(NamedTuple):
+class RunView(NamedTuple):
     """A sandbox, or route group, and how it stands: `report` is `spec.report.Report` in its form on the wire."""
 
     name: str
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     times: Sequence[Entry] = ()
 
 
-class Host(Protocol):
+class Backend(Protocol):
     """What the verbs ask. All that take the name of a sandbox, or `routegroup/NAME`, raise `DayflyError` with
     `NOT_FOUND` where there is none.
     """
@@ -52,13 +52,13 @@ class Host(Protocol):
     flags: str
     """What a command needs behind it to mean this host, empty or with a space in front."""
 
-    def sandboxes(self) -> list[Standing]:
+    def sandboxes(self) -> list[RunView]:
         """All of them, by name."""
 
-    def sandbox(self, name: str) -> Standing:
+    def sandbox(self, name: str) -> RunView:
         """One of them."""
 
-    def groups(self) -> list[Standing]:
+    def groups(self) -> list[RunView]:
         """All route groups, by name; with their status."""
 
     def report(self, name: str) -> Report:

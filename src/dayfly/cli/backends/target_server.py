@@ -12,7 +12,7 @@ from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.home import Home
 from dayfly.client.json_client import JsonClient
-from dayfly.client.retry import Retry
+from dayfly.client.retry import RetryPolicy
 
 CLUSTER = "local"
 SERVER = "dayfly.server"
@@ -42,7 +42,7 @@ def is_elsewhere() -> bool:
     return bool(named() or os.environ.get("DAYFLY_URL"))
 
 
-class Client:
+class ServerClient:
     """A client of one server. It sends a request again only if an idle connection has ended.
 
     Raises:
@@ -51,7 +51,7 @@ class Client:
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT, home: Home | None = None) -> None:
         self._home = home
-        self.json = JsonClient(lambda: address, BlockingIo(), timeout=timeout, retries=Retry(patience=0))
+        self.json = JsonClient(lambda: address, BlockingIo(), timeout=timeout, retries=RetryPolicy(patience=0))
 
     @property
     def address(self) -> Address:
@@ -64,7 +64,7 @@ class Client:
         return self.json.flags
 
     @classmethod
-    def open(cls, home: Home | None = None) -> Client:
+    def open(cls, home: Home | None = None) -> ServerClient:
         """Return a client of this home's server.
 
         Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends import lookup
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client import subject
 
 if TYPE_CHECKING:
-    from dayfly.cli.backends.protocol import Standing
+    from dayfly.cli.backends.protocol import RunView
 
 _STATUS = ("scheduledDeleteTime", "conditions", "matchedSandboxes", "endpoints")
 """What a cluster's status says in the words of a server's."""
@@ -18,7 +18,7 @@ _STATUS = ("scheduledDeleteTime", "conditions", "matchedSandboxes", "endpoints")
 def every(plural: str, labels: tuple[str, ...], context: str | None, namespace: str | None) -> list[Any]:
     """All of a server or of a namespace, by name, or those whose labels match."""
     if context is None and namespace is None:
-        found: list[Any] = Client.open().get(plural, label=",".join(labels) or None)
+        found: list[Any] = ServerClient.open().get(plural, label=",".join(labels) or None)
         return found
     from dayfly.cli.backends import hosts  # not above: `list` of a server is measured
     from dayfly.spec.scalars.label_selector import selector, takes
@@ -37,13 +37,13 @@ def one(name: str, context: str | None, namespace: str | None) -> Any:
     """
     subject.check(name)
     if context is None and namespace is None:
-        return lookup.find(Client.open(), name)
+        return lookup.find(ServerClient.open(), name)
     from dayfly.cli.backends import hosts
 
     return _wire(hosts.find(context, namespace).sandbox(name))
 
 
-def _wire(one: Standing) -> dict[str, Any]:
+def _wire(one: RunView) -> dict[str, Any]:
     report, spoken = one.report, one.status or {}
     status = {key: spoken[key] for key in _STATUS if key in spoken}
     endpoints = status.pop("endpoints", [])

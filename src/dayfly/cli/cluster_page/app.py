@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from dayfly.cli.cluster_page.handler import Side
 from dayfly.cli.cluster_page.logs import LogPages
-from dayfly.cli.cluster_page.overview import Overview
+from dayfly.cli.cluster_page.overview import ClusterOverview
 from dayfly.cli.cluster_page.rights import Rights
 from dayfly.cli.cluster_page.sandbox_watch import Watched
 from dayfly.cli.cluster_page.sandboxes import Boxes
@@ -46,7 +46,7 @@ class ClusterPage:
         side = Side(client, self._watched, flags)
         self._closing = side.closing
         self._logs = LogPages(side)
-        self._parts = (self.sessions, Boxes(side, Rights(client)), self._logs, Overview(side))
+        self._parts = (self.sessions, Boxes(side, Rights(client)), self._logs, ClusterOverview(side))
 
     async def serve(self, sock: socket.socket, stop: asyncio.Event) -> None:
         """Until `stop` is set. The socket is bound and listening; it is closed at the end."""
@@ -77,5 +77,5 @@ class _NoKeys:
 
 
 def _files() -> list[Route]:
-    page = files.Page()
+    page = files.PageFiles()
     return [Route("/", files.lead), Route(files.AT, page), Route(files.AT + "/{path:path}", page)]

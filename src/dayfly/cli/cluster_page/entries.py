@@ -10,9 +10,9 @@ from dayfly.cli.backends import cluster_report
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.server import attention
-from dayfly.server.attention import Box, Concern
+from dayfly.server.attention import AttentionSubject, Concern
 from dayfly.spec.identity import routing_key
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +22,7 @@ _NONE = msgspec.Raw(b"{}")
 _LISTED = ("description", "labels", "ttl")
 
 
-class Seen(Slim, frozen=True):
+class PageSandbox(Slim, frozen=True):
     """A Sandbox whose wish and status are read when somebody looks at it: there may be thousands."""
 
     metadata: AnnotatedMeta
@@ -30,10 +30,10 @@ class Seen(Slim, frozen=True):
     status: msgspec.Raw = _NONE
 
 
-SEEN = SANDBOXES.read_as(Seen)
+SEEN = SANDBOXES.read_as(PageSandbox)
 
 
-class Entry(NamedTuple):
+class PageEntry(NamedTuple):
     """What is kept of one. `concerns`: whether it needs somebody whatever the time is; times are unix milliseconds."""
 
     line: bytes
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     plugins: tuple[tuple[str, str], ...]
 
 
-def whole(seen: Seen) -> dict[str, Any]:
+def whole(seen: PageSandbox) -> dict[str, Any]:
     """The object as the verbs read it."""
     read = msgspec.json.decode
     return {
@@ -56,25 +56,25 @@ def whole(seen: Seen) -> dict[str, Any]:
     }
 
 
-def entry(seen: Seen, name: str, version: int, now: int) -> Entry:
+def entry(seen: PageSandbox, name: str, version: int, now: int) -> PageEntry:
     """Of one that is called so on the page."""
     found = whole(seen)
     report = cluster_report.report(found, now)
     begins, expires = cluster_report.milliseconds(seen.metadata.creation_timestamp), _expires(found)
     wishes = found["spec"].get("resources") or ()
-    return Entry(
+    return PageEntry(
         line=msgspec.json.encode(form(found, name, report, _LISTED)),
         version=version,
         uid=seen.metadata.uid,
         routing_key=_key(found),
         begins_at=begins,
         expires_at=expires,
-        concerns=bool(attention.concerns([Box(name, report, 0, 0)], (), (), now)),
+        concerns=bool(attention.concerns([AttentionSubject(name, report, 0, 0)], (), (), now)),
         plugins=tuple((str(wish["name"]), str(wish["plugin"])) for wish in wishes if wish.get("plugin")),
     )
 
 
-def form(found: Any, name: str, report: Report, listed: tuple[str, ...] = ()) -> dict[str, Any]:
+def form(found: Any, name: str, report: RunReport, listed: tuple[str, ...] = ()) -> dict[str, Any]:
     """As the API has a sandbox; with `listed` only so much of its wish."""
     meta, spoken = found["metadata"], found["status"]
     status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
@@ -102,7 +102,7 @@ def form(found: Any, name: str, report: Report, listed: tuple[str, ...] = ()) ->
     }
 
 
-def told(found: Any, name: str, version: int, report: Report, denied: dict[str, str]) -> dict[str, Any]:
+def told(found: Any, name: str, version: int, report: RunReport, denied: dict[str, str]) -> dict[str, Any]:
     """As the API has a report."""
     return {
         **msgspec.to_builtins(report),
@@ -117,10 +117,10 @@ def told(found: Any, name: str, version: int, report: Report, denied: dict[str, 
 
 
 def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] = ()) -> list[Concern]:
-    """What of it needs somebody; commands in it mean this cluster. `mute` as `attention.Box` has it."""
+    """What of it needs somebody; commands in it mean this cluster. `mute` as `attention.AttentionSubject` has it."""
     meta, bare = found["metadata"], found["metadata"]["name"]
     begins = cluster_report.milliseconds(meta["creationTimestamp"])
-    box = Box(bare, cluster_report.report(found, now), begins, _expires(found), mute)
+    box = AttentionSubject(bare, cluster_report.report(found, now), begins, _expires(found), mute)
     changed = []
     for each in attention.concerns([box], (), (), now):
         subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dayfly.cli.backends.cluster_objects import Objects, told
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import errors
-from dayfly.server.http.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.handler import serve_part
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Side:
         found = self.watched.find(name)
         if found is None:
             if not self.watched.synced and self.watched.trouble:
-                raise ApiError(503, self.watched.trouble)
-            raise ApiError(404, SANDBOX_NOT_FOUND)
+                raise RequestError(503, self.watched.trouble)
+            raise RequestError(404, SANDBOX_NOT_FOUND)
         return found
 
     def serve(self, path: str, **handlers: Handler) -> Route:
@@ -80,12 +80,12 @@ class Side:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not tasks[0].done():
-                raise ApiError(503, "dayfly page is ending")
+                raise RequestError(503, "dayfly page is ending")
             return tasks[0].result()
         finally:
             for task in tasks:
                 task.cancel()
 
 
-def _api(fault: DayflyError) -> ApiError:
-    return ApiError(_STATUS.get(Exit(fault.code), 409), str(fault))
+def _api(fault: DayflyError) -> RequestError:
+    return RequestError(_STATUS.get(Exit(fault.code), 409), str(fault))

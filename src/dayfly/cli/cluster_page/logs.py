@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.backends.cluster_logs import Logs
+from dayfly.cli.backends.cluster_logs import ClusterLogs
 from dayfly.cli.backends.cluster_objects import now
 from dayfly.server.api.reports import MOST_LOG_BYTES, piece, whole_characters
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import wait_seconds, whole_number
 from dayfly.spec.errors import quote
 
@@ -25,7 +25,7 @@ _LOOKED_AT_S = 60.0
 class _Open:
     """The logs of one sandbox, while somebody looks at them."""
 
-    def __init__(self, logs: Logs) -> None:
+    def __init__(self, logs: ClusterLogs) -> None:
         self.logs = logs
         self.closing: asyncio.TimerHandle | None = None
 
@@ -77,16 +77,18 @@ class LogPages:
             await logs.grown(unit, attempt, offset, left)
         return piece(unit, attempt, begin, data, sealed=sealed)
 
-    def _none(self, logs: Logs, unit: str, attempt: int) -> ApiError:
+    def _none(self, logs: ClusterLogs, unit: str, attempt: int) -> RequestError:
         """There is none, or not for whoever asks."""
         said = logs.refused.get((unit, attempt))
-        return ApiError(403, said) if said else ApiError(400, f"no log of attempt {attempt} of {quote(unit)} yet")
+        return (
+            RequestError(403, said) if said else RequestError(400, f"no log of attempt {attempt} of {quote(unit)} yet")
+        )
 
-    def _logs(self, found: Any) -> Logs:
+    def _logs(self, found: Any) -> ClusterLogs:
         """Those of a sandbox, from now on for as long as somebody asks."""
         meta, loop = found["metadata"], asyncio.get_running_loop()
         if meta["uid"] not in self._open:
-            self._open[meta["uid"]] = _Open(Logs(self._side.client, meta["namespace"], say=None))
+            self._open[meta["uid"]] = _Open(ClusterLogs(self._side.client, meta["namespace"], say=None))
         ours = self._open[meta["uid"]]
         if ours.closing:
             ours.closing.cancel()

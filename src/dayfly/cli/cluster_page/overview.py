@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from dayfly.cli.backends import cluster_report
-from dayfly.cli.backends.cluster_logs import Logs
+from dayfly.cli.backends.cluster_logs import ClusterLogs
 from dayfly.cli.backends.cluster_objects import now
 from dayfly.cli.cluster_page import entries, lifecycle_hooks
 from dayfly.kube import errors
@@ -16,7 +16,7 @@ from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
 from dayfly.server import attention
 from dayfly.server.api.silent_units import Mute
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.spec import readme
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.scalars import semver, ttl
@@ -40,7 +40,7 @@ class Described(Slim, frozen=True):
 _DESCRIBED = PLUGINS.read_as(Described)
 
 
-class Overview:
+class ClusterOverview:
     """Of all that is watched."""
 
     def __init__(self, side: Side) -> None:
@@ -82,7 +82,7 @@ class Overview:
 
     async def _logs(self, box: Any) -> list[LogInfo]:
         try:
-            return await Logs(self._side.client, box["metadata"]["namespace"]).kept(box)
+            return await ClusterLogs(self._side.client, box["metadata"]["namespace"]).kept(box)
         except errors.ApiError:
             return []  # it is asked again
 
@@ -103,7 +103,7 @@ class Overview:
                 whole = await self._side.client.get(_DESCRIBED, each.metadata.name)
                 told = (whole.metadata.annotations or {}).get(readme.ANNOTATION, "")[: readme.MAX_BYTES]
                 return self._plugin(each, latest=latest) | ({"readme": told} if told else {})
-        raise ApiError(404, f"resource plugin {quote(name)} not found")
+        raise RequestError(404, f"resource plugin {quote(name)} not found")
 
     async def _versions(self) -> list[tuple[PluginObject, bool]]:
         """All of them by name and version, and whether each is the highest of its name."""

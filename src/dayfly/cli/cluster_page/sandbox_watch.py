@@ -12,7 +12,7 @@ import msgspec
 from dayfly.cli.backends import cluster_report
 from dayfly.cli.backends.cluster_objects import now, told
 from dayfly.cli.cluster_page import entries
-from dayfly.cli.cluster_page.entries import SEEN, Entry, Seen
+from dayfly.cli.cluster_page.entries import SEEN, PageEntry, PageSandbox
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import Key
 from dayfly.server.http.event_stream import Feed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dayfly.kube.cache import Change
     from dayfly.kube.client import Client
-    from dayfly.plan.why import Blocker
+    from dayfly.plan.why import Obstacle
 
 # Of so many that have ended it is remembered that they were there.
 _ENDED = 500
@@ -32,11 +32,11 @@ _LOOK_S = 1.0
 STILL_THERE_S = 15.0
 
 
-class Gone(NamedTuple):
+class DeletedSandbox(NamedTuple):
     """A Sandbox that went while it was watched: its row in the list, and `why` if its cleanup was abandoned."""
 
     told: dict[str, Any]
-    abandoned: Blocker | None
+    abandoned: Obstacle | None
 
 
 class Watched(Feed):
@@ -45,10 +45,10 @@ class Watched(Feed):
     def __init__(self, client: Client, namespace: str, flags: str) -> None:
         super().__init__()
         self.namespace, self._flags = namespace, flags
-        self.entries: dict[str, Entry] = {}
-        self.ended: collections.OrderedDict[str, Gone] = collections.OrderedDict()
+        self.entries: dict[str, PageEntry] = {}
+        self.ended: collections.OrderedDict[str, DeletedSandbox] = collections.OrderedDict()
         self._client = client
-        self._cache: Cache[Seen] = Cache()
+        self._cache: Cache[PageSandbox] = Cache()
         self._reflector = Reflector(client, SEEN, self._cache, namespace=namespace)
         self._version = 1
         self._news = asyncio.Event()
@@ -131,7 +131,7 @@ class Watched(Feed):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
 
-    def _heard(self, change: Change[Seen]) -> None:
+    def _heard(self, change: Change[PageSandbox]) -> None:
         name = self._named(change.key)
         self._version += 1
         if change.new is None:
@@ -145,12 +145,12 @@ class Watched(Feed):
         """As the page calls it: where there are several namespaces, with its own."""
         return key.name if self.namespace else f"{key.namespace}:{key.name}"
 
-    def _stands(self, name: str, seen: Seen) -> None:
+    def _stands(self, name: str, seen: PageSandbox) -> None:
         found = entries.entry(seen, name, self._version, now())
         self.entries[name] = found
         self.tell(name, "changed", found.line)
 
-    def _gone(self, name: str, seen: Seen) -> None:
+    def _gone(self, name: str, seen: PageSandbox) -> None:
         entry = self.entries.pop(name, None)
         if entry is None:
             return
@@ -164,7 +164,9 @@ class Watched(Feed):
             "endedAt": rfc3339(now()),
         }
         given_up = cluster_report.report(found, now()).abandon is not None
-        self.ended[name] = Gone(told, cluster_report.why(found, now(), self._flags, place.name) if given_up else None)
+        self.ended[name] = DeletedSandbox(
+            told, cluster_report.why(found, now(), self._flags, place.name) if given_up else None
+        )
         self.ended.move_to_end(name)
         if len(self.ended) > _ENDED:
             self.ended.popitem(last=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly import compile as compiler
 from dayfly.cli.backends import cluster_report
-from dayfly.cli.backends.cluster_logs import Logs
+from dayfly.cli.backends.cluster_logs import ClusterLogs
 from dayfly.cli.backends.cluster_objects import now
 from dayfly.cli.cluster_page import entries
 from dayfly.compile import Compiled
@@ -16,7 +16,7 @@ from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import forgotten, mute
 from dayfly.server.api.overview import output_in, shown_plan
-from dayfly.server.http.errors import SANDBOX_NOT_FOUND, ApiError
+from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.handler import flag, read_json, wait_seconds, whole_number
 from dayfly.server.runs import lifetimes, run_requests
 from dayfly.spec import documents
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.cluster_objects import Objects
     from dayfly.cli.cluster_page.handler import Side
     from dayfly.cli.cluster_page.rights import Rights
-    from dayfly.cli.cluster_page.sandbox_watch import Gone
+    from dayfly.cli.cluster_page.sandbox_watch import DeletedSandbox
 
 _ALL = ("delete", "extend", "retry", "abandon")
 
@@ -83,7 +83,7 @@ class Boxes:
         denied = _others(found) or await self._rights.denied(found["metadata"]["namespace"])
         return entries.told(found, name, watched.version(name), cluster_report.report(found, now()), denied)
 
-    def _gone(self, name: str) -> Gone | None:
+    def _gone(self, name: str) -> DeletedSandbox | None:
         """Return the record of a sandbox that ended while this process watched, unless its name is in use again."""
         watched = self._side.watched
         return watched.ended.get(name) if name not in watched.entries else None
@@ -94,7 +94,7 @@ class Boxes:
             return gone.abandoned or forgotten(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._side.living(_name(request))
         objects, bare = self._side.objects(_name(request))
-        logs = await Logs(objects.client, objects.namespace).kept(found)
+        logs = await ClusterLogs(objects.client, objects.namespace).kept(found)
         return objects.why(found, bare, mute(logs)) or {}
 
     async def plan(self, request: Request) -> Any:
@@ -148,7 +148,7 @@ class Boxes:
         for each in await self._outputs(_name(request)):
             if (f"{each['resource']}/{each['step']}", each["output"]) == (unit, output):
                 return each
-        raise ApiError(404, f"sandbox {quote(_name(request))} has no output {quote(output)} of {quote(unit)} now")
+        raise RequestError(404, f"sandbox {quote(_name(request))} has no output {quote(output)} of {quote(unit)} now")
 
     async def _outputs(self, name: str) -> list[Any]:
         return await self._side.objects(name)[0].outputs(await self._side.living(name))
@@ -181,7 +181,7 @@ class Boxes:
         """What changes one that is there, and belongs to nobody else."""
         found = await self._side.living(_name(request))
         if others := _others(found):
-            raise ApiError(409, others["delete"])
+            raise RequestError(409, others["delete"])
         return self._side.objects(_name(request))
 
 
@@ -194,5 +194,5 @@ def _others(found: Any) -> dict[str, str]:
 def _name(request: Request) -> str:
     name: str = request.path_params["name"]
     if not name or len(name) > 320:
-        raise ApiError(404, SANDBOX_NOT_FOUND)
+        raise RequestError(404, SANDBOX_NOT_FOUND)
     return name

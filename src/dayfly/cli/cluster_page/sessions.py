@@ -11,7 +11,7 @@ from dayfly.server.access import callers
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.admin.page_cookie import Cookie
 from dayfly.server.admin.page_sessions import ENTER, LINK_S, SESSION_S
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import answer, read_json, rfc3339, serve
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class Sessions:
     async def enter(self, request: Request) -> Response:
         """Hand over a link's code for a cookie."""
         if trouble := callers.stranger(request.headers):
-            raise ApiError(403, trouble)
+            raise RequestError(403, trouble)
         body = await read_json(request)
         code = body.get("code") if isinstance(body, dict) else None
         digest = _found(self._links, code if isinstance(code, str) else "")
         if digest is None:
-            raise ApiError(401, USED)
+            raise RequestError(401, USED)
         del self._links[digest]
         secret = secrets.token_urlsafe(32)
         self._sessions = {each: until for each, until in self._sessions.items() if until > time.monotonic()}

@@ -14,7 +14,7 @@ from dayfly.client.errors import DayflyError, Exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.cli.backends.protocol import Host
+    from dayfly.cli.backends.protocol import Backend
 
 _LONGEST = 200
 
@@ -44,7 +44,7 @@ def command(sandbox: str, reason: str, force: bool, context: str | None, namespa
         show.talk(f"The Terraform state of {resource} is kept; see: dayfly state show {sandbox} {resource}{host.flags}")
 
 
-def _states(host: Host, sandbox: str, namespace: str | None) -> list[str]:
+def _states(host: Backend, sandbox: str, namespace: str | None) -> list[str]:
     """The resources of which there is a state, as far as whoever asks may know that."""
     from dayfly.cli.commands import state
 
@@ -54,7 +54,7 @@ def _states(host: Host, sandbox: str, namespace: str | None) -> list[str]:
         return []
 
 
-def _remains(host: Host, sandbox: str) -> Iterator[str]:
+def _remains(host: Backend, sandbox: str) -> Iterator[str]:
     """A line for each resource that was begun and is not cleaned up, with the outputs that may tell which it is."""
     found = host.sandbox(sandbox)
     if not found.created:

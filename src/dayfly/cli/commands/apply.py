@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dayfly.cli import apply_spec, options, watch
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
@@ -39,7 +39,7 @@ def command(
     """
     wishes = reading.load(files, sets)
     _refuse_hooks(wishes)
-    client = Client.open()
+    client = ServerClient.open()
     secrets: dict[str, Any] = {}
     if secrets_file is not None:
         from dayfly.cli import secret_files
@@ -69,7 +69,7 @@ def _refuse_hooks(wishes: list[reading.Wished]) -> None:
             raise wished.document.error(f"{problem}; this server has none: {remedy}")
 
 
-def _handed_over(client: Client, wishes: list[reading.Wished], secrets: dict[str, Any]) -> Iterator[Any]:
+def _handed_over(client: ServerClient, wishes: list[reading.Wished], secrets: dict[str, Any]) -> Iterator[Any]:
     """Each wish as the server has it now.
 
     Raises:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
-    from dayfly.server.admin.audit_chain import AuditEntry, ChainHead
+    from dayfly.server.admin.audit_chain import ChainEntry, ChainHead
 
 _PAGE = 500
 
@@ -33,7 +33,7 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     from dayfly.server.admin import audit_chain
 
     begin = _head(since) if since else audit_chain.ChainHead()
-    client = Client.open()
+    client = ServerClient.open()
     entries, head = _fetched(client, begin.number)
     if verify:
         if begin.number > head.number:
@@ -63,16 +63,16 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
     return Exit.OK
 
 
-def _fetched(client: Client, after: int) -> tuple[list[AuditEntry], ChainHead]:
+def _fetched(client: ServerClient, after: int) -> tuple[list[ChainEntry], ChainHead]:
     """All entries behind that number, and the head that belongs to the last of them."""
     import msgspec
 
     from dayfly.server.admin import audit_chain
 
-    found: list[AuditEntry] = []
+    found: list[ChainEntry] = []
     while True:
         page = client.get("audit", after=found[-1].number if found else after, limit=_PAGE)
-        found += msgspec.convert(page["entries"], list[audit_chain.AuditEntry])
+        found += msgspec.convert(page["entries"], list[audit_chain.ChainEntry])
         head = msgspec.convert(page["head"], audit_chain.ChainHead)
         if not page["entries"] or found[-1].number >= head.number:
             return found, head

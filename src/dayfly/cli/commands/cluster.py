@@ -7,7 +7,7 @@ import shlex
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import Noun
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -23,7 +23,7 @@ def command() -> None:
 @click.argument("name")
 def add(name: str) -> None:
     """Add a cluster, so that its agent can connect. An existing cluster is not changed."""
-    Client.open().put("clusters", name, body={})
+    ServerClient.open().put("clusters", name, body={})
     show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {shlex.quote(name)}')
 
 
@@ -32,7 +32,7 @@ def add(name: str) -> None:
 @options.output
 def list_(output: str | None) -> None:
     """List all clusters."""
-    found = Client.open().get("clusters")
+    found = ServerClient.open().get("clusters")
     if output:
         show.emit(found, output)
     elif found:
@@ -47,7 +47,7 @@ def list_(output: str | None) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove a cluster that no sandbox or route group is for, and its tokens."""
-    Client.open().delete("clusters", name)
+    ServerClient.open().delete("clusters", name)
     show.talk(f'Removed cluster "{name}".')
 
 
@@ -62,7 +62,7 @@ def thaw(name: str, yes: bool, output: str | None) -> None:
     Older sandboxes in the server's database count as started, and are never started again. Sandboxes that only the
     cluster knows live there until their time to live is over.
     """
-    client = Client.open()
+    client = ServerClient.open()
     found = client.get("clusters", name, "thaw")
     if yes and found["frozen"]:
         if not found["compared"]:
@@ -98,7 +98,7 @@ def token() -> None:
 @options.output
 def create(cluster: str, output: str | None) -> None:
     """Create a token and print it. It is shown only this once."""
-    made = Client.open().post("clusters", cluster, "tokens", body={})
+    made = ServerClient.open().post("clusters", cluster, "tokens", body={})
     if output:
         show.emit(made, output)
         return
@@ -112,7 +112,7 @@ def create(cluster: str, output: str | None) -> None:
 @options.output
 def list_tokens(cluster: str, output: str | None) -> None:
     """List a cluster's tokens, without their secrets."""
-    found = Client.open().get("clusters", cluster, "tokens")
+    found = ServerClient.open().get("clusters", cluster, "tokens")
     if output:
         show.emit(found, output)
     elif found:
@@ -132,5 +132,5 @@ def list_tokens(cluster: str, output: str | None) -> None:
 @click.argument("id_", metavar="ID")
 def delete(cluster: str, id_: str) -> None:
     """Revoke a token. The agent that uses it is disconnected."""
-    Client.open().delete("clusters", cluster, "tokens", id_)
+    ServerClient.open().delete("clusters", cluster, "tokens", id_)
     show.talk(f"Revoked the token {id_}.")

@@ -17,7 +17,7 @@ from dayfly.spec.scalars.label_selector import selector, takes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dayfly.cli.backends.protocol import Standing
+    from dayfly.cli.backends.protocol import RunView
     from dayfly.cli.output.frame import Report
 
 _KINDS = {
@@ -89,7 +89,7 @@ def _reason(report: Report) -> str:
     return Reason.UNSERVED if unserved else report["reason"]
 
 
-def _sandboxes(found: list[Standing], output: str | None, labels: Sequence[str]) -> None:
+def _sandboxes(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -102,7 +102,7 @@ def _sandboxes(found: list[Standing], output: str | None, labels: Sequence[str])
         show.talk("No sandbox has matching labels." if labels else "There are no sandboxes.")
 
 
-def _groups(found: list[Standing], output: str | None, labels: Sequence[str]) -> None:
+def _groups(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -115,17 +115,17 @@ def _groups(found: list[Standing], output: str | None, labels: Sequence[str]) ->
         show.talk("No route group has matching labels." if labels else "There are no route groups.")
 
 
-def _matched(one: Standing) -> list[str]:
+def _matched(one: RunView) -> list[str]:
     found: list[str] = (one.status or {}).get("matchedSandboxes") or []
     return found
 
 
-def _reached(one: Standing) -> list[Any]:
+def _reached(one: RunView) -> list[Any]:
     """The endpoints that have an address."""
     return [each for each in (one.status or {}).get("endpoints") or [] if each.get("url")]
 
 
-def _one(found: Standing, output: str | None, kind: str = "Sandbox") -> None:
+def _one(found: RunView, output: str | None, kind: str = "Sandbox") -> None:
     from dayfly.cli.output import frame
 
     report = found.report
@@ -167,7 +167,7 @@ def _author(request: Any) -> str:
     return f" (by {request['by']})" if request.get("by") else ""
 
 
-def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | None, labels: Sequence[str]) -> None:
+def _resources(sandboxes: list[RunView], name: str, flags: str, output: str | None, labels: Sequence[str]) -> None:
     every = [each for one in sandboxes for each in _resources_of(one)]
     found = [each for each in every if name in ("", each["name"])]
     if name and not found:
@@ -185,7 +185,7 @@ def _resources(sandboxes: list[Standing], name: str, flags: str, output: str | N
         show.talk("No sandbox with matching labels has a resource." if labels else "There are no resources.")
 
 
-def _resources_of(one: Standing) -> Iterator[dict[str, Any]]:
+def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
     import msgspec
 
     from dayfly.plan.phases import of_resource
@@ -210,6 +210,6 @@ def _progress(report: Report) -> str:
     return f"{report.get('done', 0)}/{report.get('total', 0)}"
 
 
-def _data(one: Standing) -> dict[str, Any]:
+def _data(one: RunView) -> dict[str, Any]:
     data = {"name": one.name, "createdAt": one.created, **one.report, "phase": _phase(one.report)}
     return data | ({"matchedSandboxes": _matched(one)} if "matchedSandboxes" in (one.status or {}) else {})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import Noun
 from dayfly.cli.output import show
 
@@ -44,7 +44,7 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
         raise click.UsageError("--expires is at least 1s", click.get_current_context())
     body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
     body |= {"scope": list(scope)} if scope else {}
-    made = Client.open().post("keys", body=body)
+    made = ServerClient.open().post("keys", body=body)
     if output:
         show.emit(made, output)
         return
@@ -57,7 +57,7 @@ def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], 
 @options.output
 def list_(output: str | None) -> None:
     """List all keys, without their secrets."""
-    found = Client.open().get("keys")
+    found = ServerClient.open().get("keys")
     if output:
         show.emit(found, output)
     elif found:
@@ -77,7 +77,7 @@ def list_(output: str | None) -> None:
 @click.argument("id_", metavar="ID")
 def delete(id_: str) -> None:
     """Revoke a key. It stops working within seconds."""
-    Client.open().delete("keys", id_)
+    ServerClient.open().delete("keys", id_)
     show.talk(f"Revoked the key {id_}.")
 
 

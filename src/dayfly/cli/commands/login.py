@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands.key import describe_rights
 from dayfly.cli.output import show
 from dayfly.client import servers
@@ -46,7 +46,7 @@ def command(url: str, name: str | None, ca: str | None, insecure: bool) -> None:
     trusted = _authorities(ca) if ca else ""
     key = click.prompt("Key", hide_input=True, err=True) if sys.stdin.isatty() else _piped()
     address = Address(f"{parts.scheme}://{parts.netloc}", key.strip(), name=name, ca=trusted)
-    client = Client(address)
+    client = ServerClient(address)
     found = client.request("GET", "/api/v2/orgs", {})
     client.close()
     try:

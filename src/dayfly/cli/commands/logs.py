@@ -19,14 +19,14 @@ from dayfly.spec.report import expects_more
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dayfly.cli.backends.protocol import Host, Piece
+    from dayfly.cli.backends.protocol import Backend, Piece
 
 _POLL = 0.3
 _AGO = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 _NO_TIME = b"-"
 
 
-class Chosen(NamedTuple):
+class LogSelection(NamedTuple):
     """Which units are meant: all, those of a resource (or a hook or fork of that name), or one step."""
 
     resource: str
@@ -75,7 +75,7 @@ def command(
     """
     when = _when(timestamps=timestamps, since=since, since_time=since_time)
     host = hosts.find(context, namespace)
-    chosen = Chosen(resource, step)
+    chosen = LogSelection(resource, step)
     report = host.report(sandbox)
     found = _attempts(host, sandbox, chosen, attempt, follow=follow)
     if not found:
@@ -93,7 +93,9 @@ def command(
         show.finish()
 
 
-def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, when: When, *, prefixed: bool) -> None:
+def _follow(
+    host: Backend, sandbox: str, chosen: LogSelection, attempt: int | None, when: When, *, prefixed: bool
+) -> None:
     """Print what comes, from all chosen logs, until nothing more can come."""
     tails: dict[tuple[str, int], Tail] = {}
     first = {info["unit"]: info["attempt"] for info in _attempts(host, sandbox, chosen, attempt, follow=True)}
@@ -115,13 +117,15 @@ def _follow(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, when:
         host.pause(_POLL)
 
 
-def _attempts(host: Host, sandbox: str, chosen: Chosen, attempt: int | None, *, follow: bool) -> list[Any]:
+def _attempts(host: Backend, sandbox: str, chosen: LogSelection, attempt: int | None, *, follow: bool) -> list[Any]:
     """The chosen logs, attempts of a unit in their order."""
     found = host.attempts(sandbox, follow=follow)
     return [info for info in found if chosen.takes(info["unit"]) and attempt in (None, info["attempt"])]
 
 
-def _say_why_nothing(host: Host, sandbox: str, chosen: Chosen, report: Any, attempt: int | None, when: When) -> None:
+def _say_why_nothing(
+    host: Backend, sandbox: str, chosen: LogSelection, report: Any, attempt: int | None, when: When
+) -> None:
     """There is no log to show: no such unit, no such attempt, or not yet.
 
     Raises:
@@ -197,7 +201,7 @@ class Tail:
         """Whether a line that has no end yet is held back."""
         return self._lines.waits
 
-    def pour(self, host: Host, sandbox: str, prefix: str, info: Any) -> None:
+    def pour(self, host: Backend, sandbox: str, prefix: str, info: Any) -> None:
         """Print what is new, each line behind the prefix; of a log that is sealed also a line that has no end.
 
         What has come since `info` was told waits for the next call, all but the rest of a piece: a step that prints

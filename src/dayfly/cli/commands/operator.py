@@ -18,10 +18,10 @@ from dayfly.client.errors import DayflyError, Exit
 
 if TYPE_CHECKING:
     from dayfly.execute.gateway.preview import PreviewGateway
-    from dayfly.link.http import Way
+    from dayfly.link.http import ServerConnection
     from dayfly.operator.cluster.route_kinds import RoutingSettings
     from dayfly.operator.extensions import Agents, Heralds
-    from dayfly.operator.main import Place
+    from dayfly.operator.main import ProcessIdentity
     from dayfly.operator.pods.namespaces import RunnerConfigMap
     from dayfly.spec.routing.routing_keys import Forms
 
@@ -196,7 +196,7 @@ def command(
 ) -> None:
     """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
     try:
-        from dayfly.operator.main import Place
+        from dayfly.operator.main import ProcessIdentity
         from dayfly.operator.monitoring import json_log
     except ImportError as error:
         message = f"the operator's part is not installed ({error.name} is missing)"
@@ -207,7 +207,7 @@ def command(
     identity = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
     allowed = options.webhook_servers(webhooks)
-    place = Place(
+    place = ProcessIdentity(
         identity,
         namespace,
         port,
@@ -323,7 +323,7 @@ class _Dialled(NamedTuple):
             raise DayflyError(Exit.USAGE, "no organisation may be called cluster here", wanted)
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
-    def agents(self, home: str) -> tuple[Agents, Way]:
+    def agents(self, home: str) -> tuple[Agents, ServerConnection]:
         """Who dials it, and the connection."""
         from dayfly.link.http import HttpWay
         from dayfly.operator.agent.agent import Agent
@@ -338,7 +338,7 @@ class _Dialled(NamedTuple):
 async def _operate(
     context: str | None,
     runner: RunnerConfigMap,
-    place: Place,
+    place: ProcessIdentity,
     rate: float | None,
     dialled: _Dialled | None,
     heralds: Heralds,

@@ -8,7 +8,7 @@ import sys
 import click
 
 from dayfly.cli import installed, options
-from dayfly.cli.backends.target_server import Client, named
+from dayfly.cli.backends.target_server import ServerClient, named
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 
@@ -48,7 +48,7 @@ def command(context: str | None, namespace: str | None, *, everywhere: bool, por
 
 
 def _of_server(*, no_open: bool) -> None:
-    client = Client.open()
+    client = ServerClient.open()
     made = client.request("POST", "/api/v2/page/links", {}, {})
     client.close()
     link = client.address.url + made["path"]

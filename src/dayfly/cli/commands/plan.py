@@ -26,7 +26,7 @@ from dayfly.spec.unsupported_fields import ToLocal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dayfly.cli.backends.protocol import Host
+    from dayfly.cli.backends.protocol import Backend
     from dayfly.compile.preview import CompilePreview
     from dayfly.spec.parsing.text import ParsedDocument
 
@@ -99,7 +99,7 @@ def _beside(
     wish: Sandbox,
     document: ParsedDocument,
     plugins: Plugins,
-    host: Callable[[], Host | None],
+    host: Callable[[], Backend | None],
     find: Callable[[str, str], Plugin],
 ) -> _Planned:
     """The plan of a sandbox's file beside what lives of that name."""
@@ -146,12 +146,12 @@ def _preview(
     return compiler.preview(compiled)
 
 
-def _host(context: str | None, namespace: str | None) -> Host | None:
+def _host(context: str | None, namespace: str | None) -> Backend | None:
     """Who may have the plugins that are in no file; None if no server runs."""
     return hosts.find(context, namespace) if context or namespace or api.find() else None
 
 
-def _fetched(host: Callable[[], Host | None], name: str, version: str) -> Plugin:
+def _fetched(host: Callable[[], Backend | None], name: str, version: str) -> Plugin:
     wanted = f"{name}@{version}" if version else name
     found = host()
     if found is None:

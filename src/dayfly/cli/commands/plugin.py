@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import Noun
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, not_there
@@ -33,7 +33,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> 
     from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "plugin")
-    stored = apply_spec.hand_over(Client.open(), wished)
+    stored = apply_spec.hand_over(ServerClient.open(), wished)
     if output:
         show.emit(stored, output)
 
@@ -48,7 +48,7 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
     if readme and output:
         raise click.UsageError("give either --readme or -o; -o has the README as well", click.get_current_context())
     bare, version = semver.split_reference(name)
-    plugin = _find(Client.open(), bare, version)
+    plugin = _find(ServerClient.open(), bare, version)
     if readme:
         _print_readme(plugin)
         return
@@ -83,7 +83,7 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
 @options.output
 def list_(all_versions: bool, output: str | None) -> None:
     """List plugins."""
-    found = Client.open().get("resource-plugins", version="all" if all_versions else "latest")
+    found = ServerClient.open().get("resource-plugins", version="all" if all_versions else "latest")
     if output:
         show.emit(found, output)
     elif found:
@@ -108,7 +108,7 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
         from dayfly.client import files as reading
 
         chosen = reading.only_names(files, sets, "ResourcePlugin")
-    client = Client.open()
+    client = ServerClient.open()
     for each in chosen:
         bare, version = semver.split_reference(each)
         versions = [semver.split_name(one["name"])[1] for one in client.get("resource-plugins", bare, "versions")]
@@ -253,7 +253,7 @@ def _params(spec: Any) -> list[str]:
     return [f"{name} ({rule})" if rule else name for name, rule in found.items()]
 
 
-def _find(client: Client, bare: str, version: str) -> Any:
+def _find(client: ServerClient, bare: str, version: str) -> Any:
     try:
         return client.get("resource-plugins", bare, version=version)
     except DayflyError as fault:
@@ -262,7 +262,7 @@ def _find(client: Client, bare: str, version: str) -> Any:
         raise
 
 
-def _unknown(client: Client, bare: str, message: str) -> DayflyError:
+def _unknown(client: ServerClient, bare: str, message: str) -> DayflyError:
     known: list[str] = []
     with contextlib.suppress(DayflyError):
         every = [semver.split_name(each["name"]) for each in client.get("resource-plugins", version="all")]
@@ -273,7 +273,7 @@ def _unknown(client: Client, bare: str, message: str) -> DayflyError:
     return not_there(message, bare, known, "dayfly plugin list --all-versions")
 
 
-def _delete(client: Client, bare: str, version: str) -> None:
+def _delete(client: ServerClient, bare: str, version: str) -> None:
     try:
         client.delete("resource-plugins", bare, version=version)
     except DayflyError as fault:

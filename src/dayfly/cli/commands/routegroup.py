@@ -8,7 +8,7 @@ import click
 
 from dayfly.cli import crud, options
 from dayfly.cli.backends import wire
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import Noun
 from dayfly.cli.output import show
 from dayfly.client import subject
@@ -33,7 +33,7 @@ def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: fl
     from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "route group")
-    client = Client.open()
+    client = ServerClient.open()
     group = apply_spec.hand_over(client, wished)
     code = Exit.OK
     if wait:

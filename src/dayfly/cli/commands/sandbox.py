@@ -8,7 +8,7 @@ import click
 
 from dayfly.cli import crud, options
 from dayfly.cli.backends import wire
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.options import Noun
 from dayfly.cli.output import show
 from dayfly.client.errors import Exit
@@ -40,7 +40,7 @@ def apply(
     from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "sandbox")
-    client = Client.open()
+    client = ServerClient.open()
     secrets = None
     if secrets_file is not None:
         from dayfly.cli import secret_files

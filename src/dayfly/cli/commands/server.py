@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.server.db.store import Store
-    from dayfly.server.events.cloud_event_publisher import Receiver
+    from dayfly.server.events.cloud_event_publisher import EventReceiver
     from dayfly.server.http.tls import Certificate
 
 _LISTEN = "127.0.0.1:7851"
@@ -42,13 +42,13 @@ _database = click.option(
 )
 
 
-class _Wish(NamedTuple):
+class _ServerOptions(NamedTuple):
     """What the command line asks of a server."""
 
     certificate: Certificate | None
     rate: float
     loopback: bool
-    receiver: Receiver | None
+    receiver: EventReceiver | None
 
 
 @click.group("server", invoke_without_command=True)
@@ -98,7 +98,7 @@ def command(
 
         receiver = event_receiver.told(events_to, options.webhook_servers(webhooks))
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(certificate, rate, _is_loopback(host), receiver)
+    wish = _ServerOptions(certificate, rate, _is_loopback(host), receiver)
     # What a start makes stays: to look through it again and again for what is garbage is a seventh of its work.
     gc.disable()
     try:
@@ -149,7 +149,7 @@ def migrate(revision: str, database: str | None) -> None:
     show.talk(f"The database has schema {revision} now.")
 
 
-async def _serve(store: Store, sock: socket.socket, wish: _Wish) -> None:
+async def _serve(store: Store, sock: socket.socket, wish: _ServerOptions) -> None:
     from dayfly import __version__
     from dayfly.server import app as control
 

@@ -16,11 +16,11 @@ from dayfly.client.home import Home
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dayfly.cli.backends.cluster import Cluster
-    from dayfly.cli.backends.protocol import Host
-    from dayfly.execute.state.access import Keys
+    from dayfly.cli.backends.cluster import ClusterBackend
+    from dayfly.cli.backends.protocol import Backend
+    from dayfly.execute.state.access import StateKeys
     from dayfly.execute.state.head import DamagedError, Head, Version
-    from dayfly.execute.state.service import Place
+    from dayfly.execute.state.service import StateOwner
 
 _SYSTEM = "dayfly-system"
 _HEADER = ("SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES")
@@ -29,13 +29,13 @@ _HEADER = ("SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES")
 class Kept(Protocol):
     """The states of a home or a cluster."""
 
-    def heads(self) -> Mapping[Place, Head | DamagedError]:
+    def heads(self) -> Mapping[StateOwner, Head | DamagedError]:
         """All that there are, also those of sandboxes that were abandoned; why one cannot be read, in its place."""
 
-    def keys(self) -> Keys:
+    def keys(self) -> StateKeys:
         """What they were sealed with."""
 
-    def chunks(self, place: Place, version: Version) -> list[bytes]:
+    def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         """The chunks of a version."""
 
 
@@ -110,11 +110,11 @@ def resources(states: Kept, sandbox: str, namespace: str | None) -> list[str]:
     return sorted(head.resource for head in mine)
 
 
-def _whole(found: Mapping[Place, Head | DamagedError]) -> dict[Place, Head]:
+def _whole(found: Mapping[StateOwner, Head | DamagedError]) -> dict[StateOwner, Head]:
     return {place: head for place, head in found.items() if not isinstance(head, Exception)}
 
 
-def _damaged(found: Mapping[Place, Head | DamagedError]) -> str:
+def _damaged(found: Mapping[StateOwner, Head | DamagedError]) -> str:
     return "; ".join(str(head) for head in found.values() if isinstance(head, Exception))
 
 
@@ -133,7 +133,7 @@ def kept(context: str | None, namespace: str | None = None) -> Kept:
     return kept_by(hosts.find(context, None))
 
 
-def kept_by(host: Host) -> Kept:
+def kept_by(host: Backend) -> Kept:
     """The states of a host that was found already."""
     from dayfly.cli.backends import hosts
 
@@ -145,12 +145,12 @@ class _OfHome:
         home.check()
         self._home = home.path
 
-    def heads(self) -> Mapping[Place, Head | DamagedError]:
+    def heads(self) -> Mapping[StateOwner, Head | DamagedError]:
         from dayfly.embedded import states
 
         return states.heads(self._home)
 
-    def keys(self) -> Keys:
+    def keys(self) -> StateKeys:
         from dayfly.embedded import states
 
         try:
@@ -158,7 +158,7 @@ class _OfHome:
         except (FileNotFoundError, ValueError) as error:
             raise DayflyError(Exit.FAILED, f"the key of the states cannot be read: {error}") from None
 
-    def chunks(self, place: Place, version: Version) -> list[bytes]:
+    def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         from dayfly.embedded import states
 
         return states.chunks(self._home, place, version)
@@ -166,14 +166,14 @@ class _OfHome:
 
 class _OfCluster:
     def __init__(self, cluster: Any) -> None:
-        self._cluster: Cluster = cluster
+        self._cluster: ClusterBackend = cluster
 
-    def heads(self) -> Mapping[Place, Head | DamagedError]:
+    def heads(self) -> Mapping[StateOwner, Head | DamagedError]:
         from dayfly.operator.states import state_secrets
 
         return self._cluster.ask(lambda client: state_secrets.heads(client, _SYSTEM))
 
-    def keys(self) -> Keys:
+    def keys(self) -> StateKeys:
         from dayfly.operator.states import authority
 
         try:
@@ -181,7 +181,7 @@ class _OfCluster:
         except authority.BrokenAuthorityError as error:
             raise DayflyError(Exit.FAILED, str(error)) from None
 
-    def chunks(self, place: Place, version: Version) -> list[bytes]:
+    def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         from dayfly.operator.states import state_secrets
 
         return self._cluster.ask(lambda client: state_secrets.chunks(client, _SYSTEM, place, version))

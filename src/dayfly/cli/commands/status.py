@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dayfly.cli import options
-from dayfly.cli.backends.target_server import Client, is_elsewhere
+from dayfly.cli.backends.target_server import ServerClient, is_elsewhere
 from dayfly.cli.output import show
 from dayfly.client.home import Home
 
@@ -36,7 +36,7 @@ _ORDER = ("stuck", "unknown", "failed", "deleting", "starting", "ready")
 def command(output: str | None) -> None:
     """Show the state of the server and all sandboxes, worst first."""
     home = Home.find()
-    client = Client.open(home)
+    client = ServerClient.open(home)
     version = client.health().get("version", "")
     sandboxes = client.get("sandboxes")
     counts = Counter(_word(sandbox) for sandbox in sandboxes)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from dayfly.cli import installed, options
-from dayfly.cli.backends.target_server import CLUSTER, Client
+from dayfly.cli.backends.target_server import CLUSTER, ServerClient
 from dayfly.cli.local import server_process, temporary_server
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from dayfly.client.files import Wished
     from dayfly.execute.tracing import Tracer
-    from dayfly.link.transport import Host
+    from dayfly.link.transport import HostTransport
     from dayfly.server.catalog.baselines import BaselineHost
     from dayfly.server.db.store import Store
-    from dayfly.server.events.cloud_event_publisher import Receiver
+    from dayfly.server.events.cloud_event_publisher import EventReceiver
     from dayfly.server.runs.run_secrets import SecretStore
     from dayfly.spec.routing.routing_keys import Forms
 
@@ -43,7 +43,7 @@ _PORT = 7850
 LONGEST_CLUSTER = 255
 
 
-class _Wish(NamedTuple):
+class _UpOptions(NamedTuple):
     """What the command line asks of a server."""
 
     home: Home
@@ -54,7 +54,7 @@ class _Wish(NamedTuple):
     baselines: list[Wished]
     clusters: tuple[str, ...]
     webhooks: frozenset[str]
-    receiver: Receiver | None
+    receiver: EventReceiver | None
     tracer: Tracer | None
     proxy: str
     forms: Forms
@@ -134,7 +134,7 @@ def command(
     from dayfly.execute import tracing
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _Wish(
+    wish = _UpOptions(
         home=home,
         key=home.make_key(),
         runner=installed.find_runner(),
@@ -178,7 +178,7 @@ def _check_free(home: Home) -> None:
         raise DayflyError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
 
 
-async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], None]) -> None:
+async def _serve(wish: _UpOptions, sock: socket.socket, report_ready: Callable[[], None]) -> None:
     from dayfly.embedded.host import EmbeddedHost
     from dayfly.embedded.ledger import LedgerError
     from dayfly.embedded.startup import HomeBusyError
@@ -236,7 +236,7 @@ async def _serve(wish: _Wish, sock: socket.socket, report_ready: Callable[[], No
 
 
 @contextlib.asynccontextmanager
-async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event) -> AsyncIterator[None]:
+async def _ending_with_its_users(wish: _UpOptions, store: Store, stop: asyncio.Event) -> AsyncIterator[None]:
     """Within this, a server that was started for some commands stops once none runs and no sandbox is left."""
     from dayfly.server import app as control
     from dayfly.server.db.store import StoreError
@@ -258,7 +258,11 @@ async def _ending_with_its_users(wish: _Wish, store: Store, stop: asyncio.Event)
 
 
 def _application(
-    wish: _Wish, store: Store, hosts: Mapping[str, Host], secrets: Mapping[str, SecretStore], baselines: BaselineHost
+    wish: _UpOptions,
+    store: Store,
+    hosts: Mapping[str, HostTransport],
+    secrets: Mapping[str, SecretStore],
+    baselines: BaselineHost,
 ) -> Starlette:
     """The API, which listens on loopback alone."""
     from dayfly import __version__
@@ -277,7 +281,7 @@ def _application(
     )
 
 
-def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> Receiver | None:
+def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> EventReceiver | None:
     if not url:
         return None
     from dayfly.cli import event_receiver
@@ -335,7 +339,7 @@ def _declare(address: Address, baselines: list[Wished]) -> None:
         return
     from dayfly.cli import apply_spec
 
-    client = Client(address)
+    client = ServerClient(address)
     for wished in baselines:
         apply_spec.hand_over(client, wished)
     client.close()

@@ -17,7 +17,7 @@ from dayfly.spec.report import with_reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dayfly.cli.backends.protocol import Host
+    from dayfly.cli.backends.protocol import Backend
 
 
 @click.command("why")
@@ -41,7 +41,7 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
         show.line(f"{sandbox} is not waiting for anything")
 
 
-def _ready(host: Host, sandbox: str) -> dict[str, Any]:
+def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
     """Return the answer for an object that waits for nothing, in the form of all others."""
     from dayfly.plan import why
     from dayfly.plan.reasons import Reason

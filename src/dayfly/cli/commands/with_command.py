@@ -19,7 +19,7 @@ import click
 
 from dayfly.cli import apply_spec, options, outputs, secret_files, temporary_spec, watch
 from dayfly.cli.backends import lookup
-from dayfly.cli.backends.target_server import CLUSTER, Client, is_elsewhere
+from dayfly.cli.backends.target_server import CLUSTER, ServerClient, is_elsewhere
 from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.local.temporary_server import SharedServer, running_server
 from dayfly.cli.output import show
@@ -106,7 +106,9 @@ def command(
         return _use(server_, signals, body, borrowed.aliases, command_line, seconds=timeout, ending=ending)
 
 
-def _wish(client: Client, borrowed: temporary_spec.Borrowed, cluster: str | None, secrets: Any, *, reuse: bool) -> Any:
+def _wish(
+    client: ServerClient, borrowed: temporary_spec.Borrowed, cluster: str | None, secrets: Any, *, reuse: bool
+) -> Any:
     """The sandbox for this server, whose baselines it has by then.
 
     Raises:
@@ -124,7 +126,7 @@ def _wish(client: Client, borrowed: temporary_spec.Borrowed, cluster: str | None
     return body
 
 
-def _cluster(client: Client, named: str | None) -> str:
+def _cluster(client: ServerClient, named: str | None) -> str:
     """Where plugins run that come without a sandbox.
 
     Raises:
@@ -194,7 +196,7 @@ def _use(
     return code or ended
 
 
-def _put(client: Client, body: Any, ending: Ending) -> None:
+def _put(client: ServerClient, body: Any, ending: Ending) -> None:
     """Wish for the sandbox. One that is to be used again, and has failed meanwhile, is made anew."""
     name = body["name"]
     if ending is Ending.REUSE:
@@ -244,7 +246,7 @@ def _clean_up(server_: SharedServer, signals: Signals, name: str) -> int:
     return Exit.OK
 
 
-def _client_after_signal(server_: SharedServer, signals: Signals) -> Client:
+def _client_after_signal(server_: SharedServer, signals: Signals) -> ServerClient:
     """Return the client with a new connection: a signal may have interrupted an exchange."""
     server_.client.close()
     signals.forget()
@@ -267,7 +269,7 @@ class _Lease:
     def __init__(self, server_: SharedServer, name: str) -> None:
         self.kept = False
         self._server = server_
-        self._client = Client(server_.client.address, timeout=RENEW_S)
+        self._client = ServerClient(server_.client.address, timeout=RENEW_S)
         self._name = name
         self._seconds = LEASE_S
         self._news, self._told, self._over = threading.Event(), threading.Event(), threading.Event()

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dayfly.cli import installed
-from dayfly.cli.backends.target_server import Client
+from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.local.guard import MARK
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError, Exit
@@ -29,7 +29,7 @@ _SAID = "dayfly: "
 _SIGNALLED = 128
 
 
-def start(home: Home, arguments: Sequence[str]) -> Client:
+def start(home: Home, arguments: Sequence[str]) -> ServerClient:
     """Run `dayfly up` with these arguments in a session of its own and wait until it answers.
 
     It outlives a CI job that starts it: its environment has no mark of the job, and its parent ends once it answers.
@@ -113,12 +113,12 @@ def stop(home: Home, pid: int, seconds: float) -> None:
         os.close(handle)
 
 
-def answering(home: Home) -> Client | None:
+def answering(home: Home) -> ServerClient | None:
     """A client of the home's server if it answers."""
     url = home.read(home.url)
     if not url:
         return None
-    client = Client(Address(url, home.read(home.key)))
+    client = ServerClient(Address(url, home.read(home.key)))
     with contextlib.suppress(DayflyError):
         client.health()
         return client

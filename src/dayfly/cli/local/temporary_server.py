@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from dayfly.cli.backends.target_server import Client, find, is_elsewhere
+from dayfly.cli.backends.target_server import ServerClient, find, is_elsewhere
 from dayfly.cli.local import server_process
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -148,7 +148,7 @@ class SharedServer:
         """Whether it is temporary and ended without being stopped."""
         return self.is_temporary and self._home.is_left_behind()
 
-    def follow(self, client: Client) -> None:
+    def follow(self, client: ServerClient) -> None:
         """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
         if self._sharing is None:
             return
@@ -157,10 +157,10 @@ class SharedServer:
             if address := find(self._home):
                 client.json.move_to(address)
 
-    def _open(self) -> Client:
+    def _open(self) -> ServerClient:
         """Return a client of the running server, or of one that is started now."""
         try:
-            client = Client.open(self._home)
+            client = ServerClient.open(self._home)
             client.health()
             if self._sharing is None or not self._home.is_left_behind():
                 return client
@@ -169,7 +169,7 @@ class SharedServer:
                 raise
         return self._start()
 
-    def _start(self) -> Client:
+    def _start(self) -> ServerClient:
         """Start a server, or find the one that another command started first."""
         try:
             client = server_process.start(self._home, ["--port", "0", "--while-used"])
@@ -220,7 +220,7 @@ def running_server(home: Home) -> Iterator[SharedServer]:
                 _stop_unless_used(home, server_.client, started)
 
 
-def _stop_unless_used(home: Home, client: Client, ours: int) -> None:
+def _stop_unless_used(home: Home, client: ServerClient, ours: int) -> None:
     try:
         used = bool(client.get("sandboxes"))
         if home.server_process() != ours:  # it was stopped, and what may run by now is somebody else's

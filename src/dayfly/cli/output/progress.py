@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Progress(Protocol):
+class ProgressView(Protocol):
     """What is told how a run is doing. `pause` is the longest time in seconds it likes to be left without news."""
 
     pause: float
@@ -32,7 +32,7 @@ class Progress(Protocol):
     ) -> None: ...
 
 
-def begin(name: str) -> Progress:
+def begin(name: str) -> ProgressView:
     """A picture if somebody looks at a terminal that can move its cursor, else lines."""
     looked_at = sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
     return Picture(name) if looked_at else Lines(name)

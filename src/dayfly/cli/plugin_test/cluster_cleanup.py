@@ -20,17 +20,17 @@ from dayfly.testing import Life
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dayfly.cli.backends.cluster import Cluster
-    from dayfly.cli.plugin_test.cluster_specs import Wish
+    from dayfly.cli.backends.cluster import ClusterBackend
+    from dayfly.cli.plugin_test.cluster_specs import PluginSpecs
     from dayfly.kube.client import Client
     from dayfly.kube.objects import Resource
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
 
 _SANDBOXES, _PLUGINS = SANDBOXES.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
 _LOOK_S = 0.2
 
 
-class Box(msgspec.Struct):
+class MadeSandbox(msgspec.Struct):
     """A sandbox that we made.
 
     Attributes:
@@ -55,21 +55,21 @@ class Box(msgspec.Struct):
 class Made:
     """All that one test has made."""
 
-    def __init__(self, cluster: Cluster, seconds: float, wishes: cluster_specs.Wishes) -> None:
+    def __init__(self, cluster: ClusterBackend, seconds: float, wishes: cluster_specs.Wishes) -> None:
         self.signals = Signals()
         self._cluster = cluster
         self._seconds = seconds
         self._wishes = wishes
-        self._boxes: list[Box] = []
+        self._boxes: list[MadeSandbox] = []
         self._versions: dict[str, str] = {}
 
-    def make(self, wish: Wish, life: Life | None) -> Box:
+    def make(self, wish: PluginSpecs, life: Life | None) -> MadeSandbox:
         self.heed()
         if wish.plugin is not None:
             made = self._cluster.ask(_create(_PLUGINS, wish.plugin))
             self._versions[made["metadata"]["name"]] = made["metadata"]["uid"]
         found = self._cluster.ask(_create(_SANDBOXES, wish.sandbox, self._cluster.namespace))
-        box = Box(found["metadata"]["name"], found["metadata"]["uid"], "", life)
+        box = MadeSandbox(found["metadata"]["name"], found["metadata"]["uid"], "", life)
         self._boxes.append(box)
         return box
 
@@ -78,7 +78,7 @@ class Made:
         with self.signals.raising():
             pass
 
-    def look(self, box: Box) -> Report | None:
+    def look(self, box: MadeSandbox) -> RunReport | None:
         """How it stands; None once it is gone."""
         self.heed()
         here = self._cluster.namespace
@@ -92,7 +92,7 @@ class Made:
         box.attempts = {unit["id"]: unit.get("attempt", 0) for unit in status.get("units") or ()}
         return cluster_report.report(found, time.time_ns() // 1_000_000)
 
-    def delete(self, box: Box) -> None:
+    def delete(self, box: MadeSandbox) -> None:
         here = self._cluster.namespace
 
         async def delete(client: Client) -> None:
@@ -101,7 +101,7 @@ class Made:
 
         self._cluster.ask(delete)
 
-    def give_up(self, box: Box) -> None:
+    def give_up(self, box: MadeSandbox) -> None:
         """Its cleanup hangs, which has been seen: nobody waits for it any more."""
         here, why = self._cluster.namespace, "dayfly plugin test: its cleanup did not end in time"
         patch = {"metadata": {"uid": box.uid, "annotations": {ABANDON_ANNOTATION: why}}}
@@ -112,7 +112,7 @@ class Made:
 
         self._cluster.ask(abandon)
 
-    def clear(self, end: Callable[[Box, Life | None], bool]) -> None:
+    def clear(self, end: Callable[[MadeSandbox, Life | None], bool]) -> None:
         """Take away whatever is still there; `end` deletes a sandbox, waits, and says whether it is gone."""
         try:
             there = [box for box in self._boxes if not box.gone]

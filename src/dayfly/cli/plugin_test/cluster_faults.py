@@ -13,7 +13,7 @@ from dayfly.kube.objects import PODS, Resource
 from dayfly.testing import Hand, Lacking
 
 if TYPE_CHECKING:
-    from dayfly.cli.backends.cluster import Cluster
+    from dayfly.cli.backends.cluster import ClusterBackend
     from dayfly.kube.client import Client
     from dayfly.spec.plugin import Plugin
 
@@ -29,7 +29,7 @@ _NOTE = "dayfly-plugin-test-was-here"
 _KILL_S = 1
 
 
-class Attempt(NamedTuple):
+class PluginAttempt(NamedTuple):
     """One attempt of a unit of a sandbox, which is named by its UID."""
 
     sandbox: str
@@ -37,7 +37,7 @@ class Attempt(NamedTuple):
     number: int
 
 
-def need(cluster: Cluster, verb: str, group: str, kind: str, namespace: str) -> None:
+def need(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace: str) -> None:
     """Refuse to begin without a right.
 
     Raises:
@@ -49,7 +49,7 @@ def need(cluster: Cluster, verb: str, group: str, kind: str, namespace: str) -> 
         raise DayflyError(Exit.DENIED, message, "ask the cluster's administrator for that right")
 
 
-def lacking(cluster: Cluster, plugin: Plugin, runners: str) -> Lacking:
+def lacking(cluster: ClusterBackend, plugin: Plugin, runners: str) -> Lacking:
     """What the person may not do to pods of steps, which run in `runners`, and to the objects of each step."""
     pods = "" if _may(cluster, "delete", "", "pods", runners) else f"you may not delete pods in {runners}"
     objects = {}
@@ -65,7 +65,7 @@ def lacking(cluster: Cluster, plugin: Plugin, runners: str) -> Lacking:
     return Lacking(pods, objects)
 
 
-def _may(cluster: Cluster, verb: str, group: str, kind: str, namespace: str) -> bool:
+def _may(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace: str) -> bool:
     asked = {"verb": verb, "group": group, "resource": kind, "namespace": namespace}
     body = {"spec": {"resourceAttributes": asked}}
     answer = cluster.ask(lambda client: client.create(_REVIEWS, body))
@@ -81,7 +81,9 @@ async def delete_pod(client: Client, pod: str, namespace: str) -> bool:
     return True
 
 
-async def meddle(client: Client, hand: Hand, manifest: dict[str, Any], namespace: str, run: str, of: Attempt) -> bool:
+async def meddle(
+    client: Client, hand: Hand, manifest: dict[str, Any], namespace: str, run: str, of: PluginAttempt
+) -> bool:
     """Edit or delete the object that an attempt of a run's unit has made; whether there was one.
 
     Its marks anybody can copy, but not the name, which it has already. It is edited as one does who tidies up: its

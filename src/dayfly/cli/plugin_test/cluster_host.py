@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.cli.local.child import Signals
 from dayfly.cli.plugin_test import cluster_cleanup, cluster_faults, cluster_specs
-from dayfly.cli.plugin_test.cluster_cleanup import Box
+from dayfly.cli.plugin_test.cluster_cleanup import MadeSandbox
 from dayfly.cli.plugin_test.session import BlindError, heeding
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
@@ -24,9 +24,9 @@ from dayfly.testing.fault_scripts import listed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dayfly.cli.backends.cluster import Cluster
+    from dayfly.cli.backends.cluster import ClusterBackend
     from dayfly.spec.plugin import Plugin
-    from dayfly.spec.report import Report, UnitReport
+    from dayfly.spec.report import RunReport, UnitReport
 
 _HOPELESS = FAILED | {Reason.REFUSED}
 _PUBLISH = "; what was granted to it by its name it has with --publish"
@@ -36,20 +36,20 @@ _TAIL_LINES = 5
 
 
 @contextlib.contextmanager
-def bench(plugin: Plugin, cluster: Cluster, seconds: float, *, publish: bool) -> Iterator[_Bench]:
+def bench(plugin: Plugin, cluster: ClusterBackend, seconds: float, *, publish: bool) -> Iterator[_ClusterBench]:
     """A place in a cluster; in the end, and after Ctrl-C, all that was made there is gone, or said.
 
     Raises:
         DayflyError: a right is missing, or the cluster cannot be reached.
     """
-    place = _Bench(plugin, cluster, seconds, cluster_specs.Wishes(plugin, publish=publish))
+    place = _ClusterBench(plugin, cluster, seconds, cluster_specs.Wishes(plugin, publish=publish))
     place.check()
     with heeding(place):
         yield place
 
 
-class _Bench:
-    def __init__(self, plugin: Plugin, cluster: Cluster, seconds: float, wishes: cluster_specs.Wishes) -> None:
+class _ClusterBench:
+    def __init__(self, plugin: Plugin, cluster: ClusterBackend, seconds: float, wishes: cluster_specs.Wishes) -> None:
         self.made = cluster_cleanup.Made(cluster, seconds, wishes)
         self._plugin = plugin
         self._cluster = cluster
@@ -100,14 +100,14 @@ class _Bench:
 
     # One life.
 
-    def begin(self, life: Life) -> Box:
+    def begin(self, life: Life) -> MadeSandbox:
         return self.made.make(self._wishes.of_life(life, self._span()), life)
 
     def _span(self) -> int:
         """How many minutes what is made may live: longer than anything that we wait for."""
         return 10 + int(self._seconds // 15)
 
-    def until(self, life: Life, box: Box) -> Played:
+    def until(self, life: Life, box: MadeSandbox) -> Played:
         deadline = time.monotonic() + self._seconds
         while True:
             report = self.made.look(box)
@@ -132,7 +132,7 @@ class _Bench:
                 return Played(message=f"not within {self._seconds:g} s: {report.message}", missed=missed)
             self._cluster.pause(_LOOK_S)
 
-    def end(self, life: Life | None, box: Box) -> tuple[str, tuple[str, ...]] | None:
+    def end(self, life: Life | None, box: MadeSandbox) -> tuple[str, tuple[str, ...]] | None:
         if life is not None and life.hand is not None and not box.met:
             self._meddle(life, life.hand, box)
         self.made.delete(box)
@@ -164,7 +164,7 @@ class _Bench:
         self._missed = self._blind = ""
         return played._replace(missed=missed, blind=blind)
 
-    def _meet(self, life: Life, box: Box, report: Report) -> None:
+    def _meet(self, life: Life, box: MadeSandbox, report: RunReport) -> None:
         """Come to the step at its moment; its pod is deleted then, if that is meant."""
         if life.moment is None or box.met:
             return
@@ -180,34 +180,34 @@ class _Bench:
                 return
         box.met = True
 
-    def _meddle(self, life: Life, hand: Hand, box: Box) -> None:
+    def _meddle(self, life: Life, hand: Hand, box: MadeSandbox) -> None:
         """Lay hand on what the step has made."""
         manifest = next(
             step.object.manifest for step in self._plugin.spec.create if step.name == life.step and step.object
         )
         unit, here = f"{self._wishes.resource}/{life.step}", self._cluster.namespace
-        of = cluster_faults.Attempt(box.uid, unit, box.attempts.get(unit, 0))
+        of = cluster_faults.PluginAttempt(box.uid, unit, box.attempts.get(unit, 0))
         done = self._cluster.ask(lambda client: cluster_faults.meddle(client, hand, manifest or {}, here, box.run, of))
         box.met = True
         self._missed = "" if done else f"nothing is there that {life.step} has made"
 
-    def _unit(self, life: Life, report: Report) -> UnitReport | None:
+    def _unit(self, life: Life, report: RunReport) -> UnitReport | None:
         wanted = f"{self._wishes.resource}/{life.step}"
         return next((unit for unit in report.units if unit.id == wanted), None)
 
-    def _passed(self, life: Life, box: Box, report: Report) -> str:
+    def _passed(self, life: Life, box: MadeSandbox, report: RunReport) -> str:
         """Why a create step was not met, if it was not."""
         if life.moment is None or box.met or any(step.name == life.step for step in self._plugin.spec.delete):
             return ""
         unit = self._unit(life, report)
         return f"{life.step} was over before anybody could come to it" if unit else f"{life.step} has not begun"
 
-    def _time(self, report: Report) -> None:
+    def _time(self, report: RunReport) -> None:
         for unit in report.units:
             if unit.state == "succeeded" and unit.started_at and unit.ended_at:
                 self._took.setdefault(unit.name, (unit.ended_at - unit.started_at) / 1000)
 
-    def _log(self, box: Box, report: Report) -> tuple[str, ...]:
+    def _log(self, box: MadeSandbox, report: RunReport) -> tuple[str, ...]:
         """The end of what the step that failed has printed."""
         failed = next((unit for unit in report.units if unit.state in ("retrying", "failed")), None)
         if failed is None:
@@ -222,7 +222,7 @@ class _Bench:
 
     # What is there.
 
-    def census(self, life: Life, box: Box) -> tuple[str, ...] | None:
+    def census(self, life: Life, box: MadeSandbox) -> tuple[str, ...] | None:
         if not self._plugin.spec.census:
             return None
         wish = self._wishes.of_census(life, box.name, box.uid, box.key, self._span())
@@ -235,7 +235,7 @@ class _Bench:
         finally:
             self.made.delete(look)
 
-    def _listed(self, look: Box) -> tuple[str, ...]:
+    def _listed(self, look: MadeSandbox) -> tuple[str, ...]:
         deadline = time.monotonic() + self._seconds
         while True:
             report = self.made.look(look)

@@ -29,7 +29,7 @@ OLD_S = 86_400
 _CHANCE = 8
 
 
-class Wish(NamedTuple):
+class PluginSpecs(NamedTuple):
     """What is made: a sandbox, and before it a version of the plugin if that does not stand within the sandbox."""
 
     sandbox: dict[str, Any]
@@ -52,11 +52,11 @@ class Wishes:
         self._id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_CHANCE))
         self._number = 0
 
-    def of_life(self, life: Life, minutes: int) -> Wish:
+    def of_life(self, life: Life, minutes: int) -> PluginSpecs:
         """A sandbox with the plugin as it is in a life."""
         return self._wish(life.spec, life.params, minutes)
 
-    def of_census(self, life: Life, name: str, uid: str, key: str, minutes: int) -> Wish:
+    def of_census(self, life: Life, name: str, uid: str, key: str, minutes: int) -> PluginSpecs:
         """A sandbox beside a life's, whose steps are the census, and are told of that one."""
         told = {
             **step_environment(name, key, "", self.resource),
@@ -75,7 +75,7 @@ class Wishes:
         kinds = "sandboxes.dayfly.dev,resourceplugins" if self.publish else "sandboxes.dayfly.dev"
         return f"see: kubectl{flags} get {kinds} -l {LABEL}={self._id}"
 
-    def _wish(self, spec: PluginSpec, params: Mapping[str, str], minutes: int) -> Wish:
+    def _wish(self, spec: PluginSpec, params: Mapping[str, str], minutes: int) -> PluginSpecs:
         self._number += 1
         labels = {LABEL: self._id}
         made = msgspec.structs.replace(self._plugin, spec=spec, version=f"{VERSION}{self._id}.{self._number}")
@@ -103,7 +103,7 @@ class Wishes:
                 "resources": [resource],
             },
         }
-        return Wish(sandbox, version)
+        return PluginSpecs(sandbox, version)
 
 
 def _looking(step: Step, given: Mapping[str, str], told: Mapping[str, str]) -> Step:

@@ -34,7 +34,7 @@ class _Answer(NamedTuple):
     body: bytes
 
 
-class Way:
+class FaultProxy:
     """The way of one step's requests. It listens until it is closed."""
 
     def __init__(self, step: Step, say: Callable[[str], None]) -> None:
@@ -139,7 +139,7 @@ def _trust(webhook: Webhook) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=webhook.tls.ca if webhook.tls else None)
 
 
-def _handler(way: Way) -> type[BaseHTTPRequestHandler]:
+def _handler(way: FaultProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.backends.target_server import CLUSTER, Client
+from dayfly.cli.backends.target_server import CLUSTER, ServerClient
 from dayfly.cli.local import server_process
 from dayfly.cli.local.child import Interrupted, Signals, run_group
 from dayfly.cli.local.temporary_server import Sharing
 from dayfly.cli.output import show
-from dayfly.cli.plugin_test.fault_proxy import Way
+from dayfly.cli.plugin_test.fault_proxy import FaultProxy
 from dayfly.cli.plugin_test.session import BlindError, heeding
 from dayfly.client import waiting
 from dayfly.client.connection import run
@@ -47,7 +47,7 @@ _ALLOW = "--allow-webhook"
 @contextlib.contextmanager
 def bench(
     plugin: Plugin, seconds: float, allowed: tuple[str, ...] = (), secrets: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[_Bench]:
+) -> Iterator[_LocalBench]:
     """A server in a home of its own, and a folder that its steps see; nothing of either stays.
 
     If this process is killed, leases end its sandboxes, and the server stops itself after them.
@@ -68,11 +68,11 @@ def bench(
         journal = folder / "journal"
         journal.touch()
         with contextlib.ExitStack() as ways:
-            led = {step.name: ways.enter_context(Way(step, _writer(journal))) for step in steps if step.webhook}
+            led = {step.name: ways.enter_context(FaultProxy(step, _writer(journal))) for step in steps if step.webhook}
             asked = [word for name in (*allowed, *(way.name for way in led.values())) for word in (_ALLOW, name)]
             ways.enter_context(Sharing(home, 0))
             client = server_process.start(home, ["--port", "0", "--while-used", *asked])
-            bench_ = _Bench(client, plugin, journal, seconds, led, secrets)
+            bench_ = _LocalBench(client, plugin, journal, seconds, led, secrets)
             try:
                 with heeding(bench_):
                     yield bench_
@@ -90,14 +90,14 @@ def _writer(journal: Path) -> Callable[[str], None]:
     return say
 
 
-class _Bench:
+class _LocalBench:
     def __init__(
         self,
-        client: Client,
+        client: ServerClient,
         plugin: Plugin,
         journal: Path,
         seconds: float,
-        ways: Mapping[str, Way],
+        ways: Mapping[str, FaultProxy],
         secrets: Mapping[str, str],
     ) -> None:
         self._client = client
@@ -222,7 +222,7 @@ class _Bench:
         failed = next((unit for unit in report.get("units", ()) if unit["state"] in states), None)
         if failed is None:
             return ()
-        waited = waiting.Run(self._client.json, name, is_patient=False)
+        waited = waiting.WaitedRun(self._client.json, name, is_patient=False)
         try:
             return tuple((run(waited.tail(failed["id"], failed["attempt"])) or ())[-_TAIL_LINES:])
         except RefusedError:

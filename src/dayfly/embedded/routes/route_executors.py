@@ -11,7 +11,7 @@ from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Objection
 from dayfly.spec.errors import SpecError
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Unit, fork_id
 from dayfly.spec.routing import routing_keys as meaning
 from dayfly.spec.run import ALIVE, Phase
@@ -41,7 +41,7 @@ class KeptExecutor(abc.ABC):
             for key in unit.route.keys if unit.route is not None else preview:
                 meaning.check_key(key)
         except SpecError as fault:
-            raise RefusedError(f"{name}: {fault}") from None
+            raise DocumentsRefusedError(f"{name}: {fault}") from None
 
     async def observe(self, live: Live) -> None:
         self.take_over(live)

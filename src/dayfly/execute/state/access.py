@@ -41,7 +41,7 @@ _NO_PROXY: Final = ("NO_PROXY", "no_proxy")
 _HOST: Final = re.compile(r"https?://(?:\[([^\]]+)\]|([^:/]+))")
 
 
-class Keys(msgspec.Struct, frozen=True):
+class StateKeys(msgspec.Struct, frozen=True):
     """What is derived from the one secret of a home or a cluster."""
 
     sealing: bytes
@@ -53,7 +53,7 @@ class Keys(msgspec.Struct, frozen=True):
         return hashlib.sha256(b"dayfly state key name\0" + self.sealing).hexdigest()[:16]
 
     @classmethod
-    def of(cls, secret: bytes) -> "Keys":
+    def of(cls, secret: bytes) -> "StateKeys":
         """From a secret of `KEY_BYTES` random bytes.
 
         Raises:
@@ -71,7 +71,7 @@ class Door(msgspec.Struct, frozen=True):
     authority: str = ""
 
 
-class Caller(msgspec.Struct, frozen=True):
+class StateCaller(msgspec.Struct, frozen=True):
     """Who asks, and of which resource's state."""
 
     run: str
@@ -84,19 +84,19 @@ def wants(unit: Unit) -> bool:
     return isinstance(unit.exec, Exec) and unit.exec.state
 
 
-def caller(run: str, resource: str, name: str, attempt: int) -> Caller:
+def caller(run: str, resource: str, name: str, attempt: int) -> StateCaller:
     """An attempt of a unit, by the unit's name in the run."""
-    return Caller(run, resource, Holder(unit=name, attempt=attempt))
+    return StateCaller(run, resource, Holder(unit=name, attempt=attempt))
 
 
-def token(keys: Keys, who: Caller) -> str:
+def token(keys: StateKeys, who: StateCaller) -> str:
     """The password of one attempt."""
     parts = (who.run, who.resource, who.holder.unit, str(who.holder.attempt))
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hmac.digest(keys.signing, text.encode(), "sha256").hex()
 
 
-def variables(door: Door, who: Caller) -> Mapping[str, str]:
+def variables(door: Door, who: StateCaller) -> Mapping[str, str]:
     """What the backend `http` of Terraform and OpenTofu reads, but for the password."""
     address = f"{door.url}/state/{who.run}/{who.resource}"
     step = who.holder.unit.rpartition("/")[2]
@@ -131,7 +131,7 @@ def method_of(path: str, method: str) -> str:
     return _LOCK_METHODS.get(method, method) if path.endswith(_LOCK) else method
 
 
-def identify(keys: Keys, path: str, username: str, password: str) -> Caller | None:
+def identify(keys: StateKeys, path: str, username: str, password: str) -> StateCaller | None:
     """Who asks, by the address, the name and the password; None if it is nobody whom we know."""
     parts = path.removesuffix(_LOCK).split("/")
     step, _, attempt = username.rpartition(".")

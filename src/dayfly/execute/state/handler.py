@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dayfly.execute.state import access
-from dayfly.execute.state.access import Caller
-from dayfly.execute.state.head import Answer
+from dayfly.execute.state.access import StateCaller
+from dayfly.execute.state.head import StateResponse
 from dayfly.execute.state.seal import MAX_BODY
 from dayfly.execute.state.service import BUSY, MAX_LOCK, Service
 from dayfly.spec.host_errors import RunDamagedError
@@ -27,8 +27,8 @@ ANSWER_TIMEOUT_S = 90.0
 """How long an answer may take, with the wait for a place and for the host."""
 
 # Terraform retries after a 503; after a 408 it gives up.
-TOO_SLOW = Answer(503, b"the request did not come to its end in time; ask again\n")
-UNAVAILABLE = Answer(503, b"the state cannot be read or written now; ask again\n")
+TOO_SLOW = StateResponse(503, b"the request did not come to its end in time; ask again\n")
+UNAVAILABLE = StateResponse(503, b"the state cannot be read or written now; ask again\n")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -69,7 +69,7 @@ class StateHandler:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _try(self, scope: Message, receive: Receive) -> Answer:
+    async def _try(self, scope: Message, receive: Receive) -> StateResponse:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._answer(scope, receive)
@@ -77,13 +77,13 @@ class StateHandler:
             failed, answer = str(error) or "no answer in time", UNAVAILABLE
         except OSError as error:
             failed = str(error)
-            answer = Answer(503, f"it cannot be read or written now: {error.strerror}\n".encode())
+            answer = StateResponse(503, f"it cannot be read or written now: {error.strerror}\n".encode())
         except RunDamagedError as error:
-            failed, answer = str(error), Answer(503, f"{error}\n".encode())
+            failed, answer = str(error), StateResponse(503, f"{error}\n".encode())
         log.warning("a state cannot be read or written: %s", failed)
         return answer
 
-    async def _answer(self, scope: Message, receive: Receive) -> Answer:
+    async def _answer(self, scope: Message, receive: Receive) -> StateResponse:
         given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         method = access.method_of(scope["path"], scope["method"])
         who = self._service.identify(scope["path"], given)
@@ -109,7 +109,7 @@ class StateHandler:
         finally:
             self._runs.discard(who.run)
 
-    async def _answer_large(self, who: Caller, method: str, lock: str, body: _Body, limit: int) -> Answer:
+    async def _answer_large(self, who: StateCaller, method: str, lock: str, body: _Body, limit: int) -> StateResponse:
         async with self._places:
             try:
                 async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -117,7 +117,7 @@ class StateHandler:
             except TimeoutError:
                 return TOO_SLOW
             if not is_whole:
-                return Answer(413, f"at most {MAX_BODY} bytes are taken\n".encode())
+                return StateResponse(413, f"at most {MAX_BODY} bytes are taken\n".encode())
             return await self._service.handle(who, method, lock, body.data)
 
 

@@ -120,7 +120,7 @@ def damaged(error: DamagedError, reader: tuple[str, int]) -> Head:
     return Head(refused=(Refusal(holder=who, at=0, message=str(error), lasts=True),))
 
 
-class Answer(msgspec.Struct, frozen=True):
+class StateResponse(msgspec.Struct, frozen=True):
     """A status, and either a body of bytes or a sentence for people."""
 
     status: int
@@ -128,17 +128,17 @@ class Answer(msgspec.Struct, frozen=True):
     json: bool = False
 
 
-class Step(msgspec.Struct, frozen=True):
+class StateStep(msgspec.Struct, frozen=True):
     """The answer, once the head is `head` (None: nothing is to be written). What of `dropped` is gone for good then."""
 
-    answer: Answer
+    answer: StateResponse
     head: Head | None = None
     dropped: tuple[Version, ...] = ()
 
 
 _decode = msgspec.json.Decoder(Head).decode
-OK: Final = Answer(200)
-NONE: Final = Answer(404, b"no state has been written yet\n")
+OK: Final = StateResponse(200)
+NONE: Final = StateResponse(404, b"no state has been written yet\n")
 
 
 def runs(run: Run, who: Holder) -> bool:
@@ -158,39 +158,39 @@ def refused(who: Holder) -> str:
     return f"{who} has ended, so it may no longer read, lock or write this state; a later attempt may hold it"
 
 
-def read(head: Head, who: Holder) -> Step:
+def read(head: Head, who: Holder) -> StateStep:
     """Record that the unit has read the state."""
     if who.unit in head.readers:
-        return Step(OK)
-    return Step(OK, msgspec.structs.replace(head, readers=(*head.readers, who.unit)))
+        return StateStep(OK)
+    return StateStep(OK, msgspec.structs.replace(head, readers=(*head.readers, who.unit)))
 
 
-def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -> Step:
+def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -> StateStep:
     """Take the lock; `wanted` is its id and what Terraform shows of it."""
     name, info = wanted
     held = head.lock
     if held is not None and not has_ended(run, held.holder):
         if (held.holder, held.id) == (who, name):
-            return Step(OK)  # the answer to its first try was lost
+            return StateStep(OK)  # the answer to its first try was lost
         if held.holder != who or held.id:
-            return Step(Answer(423, shown(held), json=True))
+            return StateStep(StateResponse(423, shown(held), json=True))
     taken = Lock(id=name, info=info, holder=who, at=now)
-    return Step(OK, msgspec.structs.replace(head, lock=taken))
+    return StateStep(OK, msgspec.structs.replace(head, lock=taken))
 
 
-def unlock(head: Head, run: Run, who: Holder, name: str) -> Step:
+def unlock(head: Head, run: Run, who: Holder, name: str) -> StateStep:
     """Give the lock back. An empty `name` (`terraform force-unlock`) means whichever the attempt itself holds."""
     held = head.lock
     if held is None:
-        return Step(OK)
+        return StateStep(OK)
     if held.holder == who and name in ("", held.id):
-        return Step(OK, msgspec.structs.replace(head, lock=None))
+        return StateStep(OK, msgspec.structs.replace(head, lock=None))
     if has_ended(run, held.holder):
-        return Step(OK, msgspec.structs.replace(head, lock=None))
-    return Step(Answer(409, shown(held), json=True))
+        return StateStep(OK, msgspec.structs.replace(head, lock=None))
+    return StateStep(StateResponse(409, shown(held), json=True))
 
 
-def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Step:
+def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> StateStep:
     """Add a version, if the attempt holds the lock of that name.
 
     Without a name (`-lock=false`) the attempt takes the lock if it is free, and keeps it until its end.
@@ -202,34 +202,36 @@ def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Ste
     refused = tuple(each for each in head.refused if each.holder != who or each.lasts)
     after = msgspec.structs.replace(head, lock=lock, refused=refused)
     if head.newest is not None and head.newest.digest == version.digest:
-        return Step(
+        return StateStep(
             OK, None if after == head else after
         )  # the answer to its first try was lost, or nothing has changed
     every = (*head.versions, msgspec.structs.replace(version, number=_next(head)))
     kept = _kept(every)
-    return Step(OK, msgspec.structs.replace(after, versions=kept), every[: len(every) - len(kept)])
+    return StateStep(OK, msgspec.structs.replace(after, versions=kept), every[: len(every) - len(kept)])
 
 
-def refuse(head: Head, who: Holder, answer: Answer, now: int, message: str = "", *, lasts: bool = True) -> Step:
+def refuse(
+    head: Head, who: Holder, answer: StateResponse, now: int, message: str = "", *, lasts: bool = True
+) -> StateStep:
     """Refuse a write with that answer, and record it: its resources may be in no other state."""
     if any(each.holder == who and (each.lasts or not lasts) for each in head.refused):
-        return Step(answer)
+        return StateStep(answer)
     refusal = Refusal(holder=who, at=now, message=message or _info(answer), lasts=lasts)
     every = (*(each for each in head.refused if each.holder != who), refusal)
     kept = every if len(every) <= 2 * KEEP_REFUSALS else (*every[:KEEP_REFUSALS], *every[-KEEP_REFUSALS:])
-    return Step(answer, msgspec.structs.replace(head, refused=kept))
+    return StateStep(answer, msgspec.structs.replace(head, refused=kept))
 
 
-def delete(head: Head, who: Holder, name: str, now: int) -> Step:
+def delete(head: Head, who: Holder, name: str, now: int) -> StateStep:
     """Let there be no state; the versions before stay to be looked at."""
     if refusal := _unheld(head, who, name) if name else _conflict("a state is deleted only by the holder of its lock"):
-        return Step(refusal)
+        return StateStep(refusal)
     if head.newest is None:
-        return Step(OK)
+        return StateStep(OK)
     gone = Version(number=_next(head), at=now, holder=who, size=0, digest="")
     every = (*head.versions, gone)
     kept = _kept(every)
-    return Step(OK, msgspec.structs.replace(head, versions=kept), every[: len(every) - len(kept)])
+    return StateStep(OK, msgspec.structs.replace(head, versions=kept), every[: len(every) - len(kept)])
 
 
 def shown(held: Lock) -> bytes:
@@ -246,26 +248,26 @@ def shown(held: Lock) -> bytes:
     return msgspec.json.encode(told)
 
 
-def ended(who: Holder) -> Answer:
+def ended(who: Holder) -> StateResponse:
     """For an attempt that asks for the lock and has ended; in the form that Terraform shows."""
     told = {"ID": f"none ({refused(who)})", "Who": "Dayfly", "Operation": "", "Info": refused(who)}
-    return Answer(423, msgspec.json.encode(told), json=True)
+    return StateResponse(423, msgspec.json.encode(told), json=True)
 
 
-def _unheld(head: Head, who: Holder, name: str) -> Answer | None:
+def _unheld(head: Head, who: Holder, name: str) -> StateResponse | None:
     held = head.lock
     if held is None:
         return _conflict("the lock of this state is not held; writing needs it")
     if held.holder != who or held.id != name:
-        return Answer(409, shown(held), json=True)
+        return StateResponse(409, shown(held), json=True)
     return None
 
 
-def _unfree(head: Head, run: Run, who: Holder, version: Version) -> Answer | None:
+def _unfree(head: Head, run: Run, who: Holder, version: Version) -> StateResponse | None:
     """Why an attempt may not write without a lock: another holder, or a write that it has not read."""
     held = head.lock
     if held is not None and not has_ended(run, held.holder) and (held.holder != who or held.id):
-        return Answer(409, shown(held), json=True)
+        return StateResponse(409, shown(held), json=True)
     # Two writers of one attempt look the same, so after the first conflict only a lock can separate them.
     if any(each.holder == who and each.lasts for each in head.refused):
         return _conflict("an earlier write without the lock was in conflict; remove -lock=false")
@@ -277,11 +279,11 @@ def _unfree(head: Head, run: Run, who: Holder, version: Version) -> Answer | Non
     return None
 
 
-def _conflict(text: str) -> Answer:
-    return Answer(409, msgspec.json.encode({"Info": text}), json=True)
+def _conflict(text: str) -> StateResponse:
+    return StateResponse(409, msgspec.json.encode({"Info": text}), json=True)
 
 
-def _info(answer: Answer) -> str:
+def _info(answer: StateResponse) -> str:
     told = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.json else {}
     return str(told.get("Info") or answer.body.decode(errors="replace").strip())
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dayfly.execute.state.access import Keys
+    from dayfly.execute.state.access import StateKeys
     from dayfly.execute.state.head import Version
 
 MAX_BODY: Final = 64 << 20
@@ -42,7 +42,7 @@ def new_blob() -> str:
     return secrets.token_hex(10)
 
 
-def seal(keys: Keys, place: tuple[str, str, str], state: bytes) -> list[bytes]:
+def seal(keys: StateKeys, place: tuple[str, str, str], state: bytes) -> list[bytes]:
     """The chunks of a state; `place` is run, resource and the name of the chunks.
 
     Raises:
@@ -62,7 +62,7 @@ def seal(keys: Keys, place: tuple[str, str, str], state: bytes) -> list[bytes]:
     return sealed
 
 
-def unseal(keys: Keys, place: tuple[str, str], version: Version, chunks: Sequence[bytes]) -> bytes:
+def unseal(keys: StateKeys, place: tuple[str, str], version: Version, chunks: Sequence[bytes]) -> bytes:
     """The state of a version; `place` is run and resource.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One request for a state, from its head to its answer; the same on every host, over the host's own `Store`."""
+"""One request for a state, from its head to its answer; the same on every host, over the host's own `StateStore`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from dayfly.execute.state import access, head, seal
-from dayfly.execute.state.head import Answer, Head, Holder, Step, Version
+from dayfly.execute.state.head import Head, Holder, StateResponse, StateStep, Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dayfly.execute.state.access import Caller, Keys
+    from dayfly.execute.state.access import StateCaller, StateKeys
     from dayfly.spec.run import Run
 
 log = logging.getLogger(__name__)
@@ -36,15 +36,15 @@ _DROP_S: Final = 10.0
 
 # A state that could not be stored is recorded by the next request that succeeds.
 _NOT_STORED: Final = "it could not be stored"
-_NO_STATE: Final = Answer(400, b"this is a lock, not a state; lock at the address in TF_HTTP_LOCK_ADDRESS\n")
+_NO_STATE: Final = StateResponse(400, b"this is a lock, not a state; lock at the address in TF_HTTP_LOCK_ADDRESS\n")
 _LATE: Final = 403
-_EMPTY: Final = Answer(400, b"an empty body is no state\n")
+_EMPTY: Final = StateResponse(400, b"an empty body is no state\n")
 
-UNKNOWN = Answer(401, b"this state is read and written by the running steps of its own resource alone\n")
-BUSY = Answer(503, b"others change this state at the same time; ask again\n")
+UNKNOWN = StateResponse(401, b"this state is read and written by the running steps of its own resource alone\n")
+BUSY = StateResponse(503, b"others change this state at the same time; ask again\n")
 
 
-class Place(NamedTuple):
+class StateOwner(NamedTuple):
     """Whose state it is."""
 
     run: str
@@ -90,10 +90,10 @@ class UncertainError(Exception):
     """Whether something was written cannot be known now, and it may still come to be."""
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """Where a host keeps states."""
 
-    async def find(self, place: Place) -> Found:
+    async def find(self, place: StateOwner) -> Found:
         """The head as it is now; an empty one if there is none.
 
         Raises:
@@ -103,7 +103,7 @@ class Store(Protocol):
     async def ledger(self, run: str) -> Run | None:
         """The run's ledger as it is now, asked for after the head; None if it is not there any more."""
 
-    async def swap(self, place: Place, before: Found, after: Head) -> bool:
+    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
         """Put the head into the place of the one that was found; false if it has changed, or the run is over.
 
         Raises:
@@ -111,33 +111,33 @@ class Store(Protocol):
             UncertainError: nobody knows whether it was.
         """
 
-    async def keep(self, place: Place, run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def keep(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
         """Write the chunks of a version that no head speaks of yet.
 
         Raises:
             FullError: there is no room for them.
         """
 
-    async def chunks(self, place: Place, version: Version) -> list[bytes]:
+    async def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         """The chunks of a version, those that are there."""
 
-    async def drop(self, place: Place, blob: str, count: int) -> None:
+    async def drop(self, place: StateOwner, blob: str, count: int) -> None:
         """No head speaks of these chunks any more."""
 
 
 class Service:
     """Serves states. Whoever carries requests to it asks `admit` first, before it reads a body."""
 
-    def __init__(self, keys: Keys, store: Store, now: Callable[[], int]) -> None:
+    def __init__(self, keys: StateKeys, store: StateStore, now: Callable[[], int]) -> None:
         self._keys = keys
         self._store = store
         self._now = now
         # The holders whose last write was answered by a server error. Terraform retries it for minutes.
-        self._unsaved: dict[tuple[Place, Holder], None] = {}
+        self._unsaved: dict[tuple[StateOwner, Holder], None] = {}
         # The number of writes of a holder that are not answered yet: each may still be stored.
-        self._writing: Counter[tuple[Place, Holder]] = Counter()
+        self._writing: Counter[tuple[StateOwner, Holder]] = Counter()
 
-    def identify(self, path: str, authorization: str) -> Caller | None:
+    def identify(self, path: str, authorization: str) -> StateCaller | None:
         """Who asks, by the head of a request."""
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic":
@@ -148,22 +148,22 @@ class Service:
             return None
         return access.identify(self._keys, path, username, password)
 
-    async def admit(self, who: Caller | None, method: str) -> Answer | None:
+    async def admit(self, who: StateCaller | None, method: str) -> StateResponse | None:
         """Why it is not to be heard further; None if it is."""
         if who is None:
             return UNKNOWN
         if method not in METHODS:
-            return Answer(405, f"{method} is none of {', '.join(METHODS)}\n".encode())
+            return StateResponse(405, f"{method} is none of {', '.join(METHODS)}\n".encode())
         run = await self._store.ledger(who.run)
         if run is not None and head.runs(run, who.holder):
             return None
         if run is not None and method in WRITES:
-            await self._record(Place(who.run, who.resource), who.holder, head.refused(who.holder), lasts=True)
+            await self._record(StateOwner(who.run, who.resource), who.holder, head.refused(who.holder), lasts=True)
         return _ended(who, method)
 
-    async def handle(self, who: Caller, method: str, lock: str, body: bytes) -> Answer:
+    async def handle(self, who: StateCaller, method: str, lock: str, body: bytes) -> StateResponse:
         """Do what is asked; `lock` is the request's `ID`."""
-        place = Place(who.run, who.resource)
+        place = StateOwner(who.run, who.resource)
         if method in WRITES:
             return await self._handle_write(place, who, method, lock, body)
         answer = await self._answered(place, who, method, lock, body)
@@ -171,7 +171,9 @@ class Service:
             await self.record_unsaved()
         return answer
 
-    async def _handle_write(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
+    async def _handle_write(
+        self, place: StateOwner, who: StateCaller, method: str, lock: str, body: bytes
+    ) -> StateResponse:
         key = (place, who.holder)
         is_saved = False
         self._writing[key] += 1
@@ -190,14 +192,16 @@ class Service:
             else:
                 self._unsaved[key] = None
 
-    async def _answered(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
+    async def _answered(
+        self, place: StateOwner, who: StateCaller, method: str, lock: str, body: bytes
+    ) -> StateResponse:
         try:
             return await self._handled(place, who, method, lock, body)
         except UncertainError:
             return BUSY  # asked again, it finds what was written
         except head.DamagedError as error:
             log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
-            return Answer(500, f"{error}\n".encode())
+            return StateResponse(500, f"{error}\n".encode())
 
     async def record_unsaved(self) -> None:
         """Record the writes that were answered by a server error and have neither succeeded nor been sent again since.
@@ -212,31 +216,31 @@ class Service:
             if key not in self._writing:
                 self._unsaved.pop(key, None)
 
-    async def _record(self, place: Place, holder: Holder, message: str, *, lasts: bool) -> None:
+    async def _record(self, place: StateOwner, holder: Holder, message: str, *, lasts: bool) -> None:
         """Record a refused write that no request of a running attempt records."""
 
-        def decide(found: Head, _run: Run) -> Step:
+        def decide(found: Head, _run: Run) -> StateStep:
             key = (place, holder)
             if not lasts and (key in self._writing or key not in self._unsaved):
-                return Step(BUSY)  # it was sent again: the head that we have found may hold it
+                return StateStep(BUSY)  # it was sent again: the head that we have found may hold it
             return head.refuse(found, holder, BUSY, self._now(), message, lasts=lasts)
 
         with contextlib.suppress(UncertainError, head.DamagedError):
             await self._change(place, None, "POST", decide)
 
-    async def _handled(self, place: Place, who: Caller, method: str, lock: str, body: bytes) -> Answer:
+    async def _handled(self, place: StateOwner, who: StateCaller, method: str, lock: str, body: bytes) -> StateResponse:
         if method == "GET":
             return await self._read_and_record(place, who)
         wanted = _lock_of(body) if method in ("LOCK", "UNLOCK") else ("", "")
         if wanted is None or (method == "LOCK" and not wanted[0]):
-            return Answer(400, b"a lock is described by JSON with an ID\n")
+            return StateResponse(400, b"a lock is described by JSON with an ID\n")
         if method in WRITES:
             content = await _aside(len(body), _content_of, body)
             if content.lock and not content.lineage:
                 return _NO_STATE  # not recorded: nothing has been created yet
             return await (self._write(place, who, lock, body, content) if body else self._refuse(place, who, _EMPTY))
 
-        def decide(found: Head, run: Run) -> Step:
+        def decide(found: Head, run: Run) -> StateStep:
             match method:
                 case "LOCK":
                     return head.lock(found, run, who.holder, wanted, self._now())
@@ -247,7 +251,7 @@ class Service:
 
         return await self._change(place, who, method, decide)
 
-    async def _read_and_record(self, place: Place, who: Caller) -> Answer:
+    async def _read_and_record(self, place: StateOwner, who: StateCaller) -> StateResponse:
         """Read the state, and record the first read of each unit: a delete step that never reads deletes nothing."""
         answer = await self._read(place, who)
         if answer.status >= 500 or head.read((await self._store.find(place)).head, who.holder).head is None:
@@ -255,7 +259,7 @@ class Service:
         recorded = await self._change(place, who, "GET", lambda found, _run: head.read(found, who.holder))
         return answer if recorded == head.OK else recorded
 
-    async def _read(self, place: Place, who: Caller) -> Answer:
+    async def _read(self, place: StateOwner, who: StateCaller) -> StateResponse:
         # A version that was current a moment ago may be dropped meanwhile by many that were written since.
         for _ in range(_TRIES):
             found = (await self._store.find(place)).head
@@ -267,12 +271,16 @@ class Service:
         try:
             assert found.newest is not None, "it was asked for"
             size = max(found.newest.size, found.newest.stored)
-            return Answer(200, await _aside(size, seal.unseal, self._keys, place, found.newest, chunks), json=True)
+            return StateResponse(
+                200, await _aside(size, seal.unseal, self._keys, place, found.newest, chunks), json=True
+            )
         except seal.SpoiledError as error:
             log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
-            return Answer(500, f"{error}\n".encode())
+            return StateResponse(500, f"{error}\n".encode())
 
-    async def _write(self, place: Place, who: Caller, lock: str, body: bytes, content: Content) -> Answer:
+    async def _write(
+        self, place: StateOwner, who: StateCaller, lock: str, body: bytes, content: Content
+    ) -> StateResponse:
         run = await self._store.ledger(place.run)
         if run is None:
             return _ended(who, "POST")
@@ -288,11 +296,11 @@ class Service:
             chunks = await _aside(len(body), seal.seal, self._keys, (*place, blob), body)
             await self._keep(place, run, blob, chunks)
         except (seal.TooLargeError, FullError) as error:
-            return await self._refuse(place, who, Answer(413, f"{error}\n".encode()))
+            return await self._refuse(place, who, StateResponse(413, f"{error}\n".encode()))
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
         asked = False  # whether a head that speaks of the chunks was to be written, and may come late
 
-        def decide(found: Head, run: Run) -> Step:
+        def decide(found: Head, run: Run) -> StateStep:
             nonlocal asked
             step = head.write(found, run, who.holder, lock, version)
             asked = step.head is not None
@@ -328,13 +336,15 @@ class Service:
             resources=content.managed,
         )
 
-    async def _refuse(self, place: Place, who: Caller, answer: Answer, *, lasts: bool = False) -> Answer:
+    async def _refuse(
+        self, place: StateOwner, who: StateCaller, answer: StateResponse, *, lasts: bool = False
+    ) -> StateResponse:
         """Answer a write so, and record it."""
         return await self._change(
             place, who, "POST", lambda found, _run: head.refuse(found, who.holder, answer, self._now(), lasts=lasts)
         )
 
-    async def _keep(self, place: Place, run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def _keep(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
         """Keep the chunks, all of them or none: of those before one that is refused no head will ever speak."""
         try:
             await self._store.keep(place, run, blob, chunks)
@@ -344,7 +354,7 @@ class Service:
             await self._drop_soon(place, blob, len(chunks))
             raise
 
-    async def _drop_soon(self, place: Place, blob: str, count: int) -> None:
+    async def _drop_soon(self, place: StateOwner, blob: str, count: int) -> None:
         """Drop chunks of which no head will ever speak, also where the time for an answer is over.
 
         Whoever asks again has chunks of another name. What stays all the same goes with the run.
@@ -353,14 +363,14 @@ class Service:
             async with asyncio.timeout(_DROP_S):
                 await self._store.drop(place, blob, count)
 
-    async def _drop_unkept(self, place: Place, blob: str, count: int) -> None:
+    async def _drop_unkept(self, place: StateOwner, blob: str, count: int) -> None:
         """Drop the chunks, unless the head that there is now speaks of them."""
         if all(version.blob != blob for version in (await self._store.find(place)).head.versions):
             await self._store.drop(place, blob, count)
 
     async def _change(
-        self, place: Place, who: Caller | None, method: str, decide: Callable[[Head, Run], Step]
-    ) -> Answer:
+        self, place: StateOwner, who: StateCaller | None, method: str, decide: Callable[[Head, Run], StateStep]
+    ) -> StateResponse:
         """Swap the head for a running attempt; without `who` for us."""
         for _ in range(_TRIES):
             found = await self._store.find(place)
@@ -387,9 +397,11 @@ async def _aside(size: int, work: Callable[..., T], *given: object) -> T:
     return await asyncio.to_thread(work, *given) if size > _QUICK else work(*given)
 
 
-def _ended(who: Caller, method: str) -> Answer:
+def _ended(who: StateCaller, method: str) -> StateResponse:
     log.info("run %s: %s asked for by: %s", who.run, method, head.refused(who.holder))
-    return head.ended(who.holder) if method == "LOCK" else Answer(_LATE, f"{head.refused(who.holder)}\n".encode())
+    return (
+        head.ended(who.holder) if method == "LOCK" else StateResponse(_LATE, f"{head.refused(who.holder)}\n".encode())
+    )
 
 
 def _content_of(body: bytes) -> Content:

@@ -9,7 +9,7 @@ from dayfly.execute.pod.names import namespace_of
 from dayfly.operator.agent.local_keys import LocalKeys
 from dayfly.operator.cluster.objects import SANDBOXES
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import MAX_UNITS_PER_RUN, Kind, Lifecycle, LifecycleEvent, Unit, kept_id
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.routing.endpoints import is_host
@@ -28,19 +28,19 @@ def check_documents(documents: tuple[Lifecycle, ...], org: str) -> None:
         not documents
         or sum(len(each.units(event)) for each in documents for event in LifecycleEvent) > MAX_UNITS_PER_RUN
     ):
-        raise RefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
+        raise DocumentsRefusedError(f"a run has documents, and at most {MAX_UNITS_PER_RUN} units")
     kinds = {document.target.kind for document in documents}
     if kinds not in ({SANDBOXES.kind}, {GROUP}):
-        raise RefusedError("its operator carries out sandboxes and route groups, and nothing else")
+        raise DocumentsRefusedError("its operator carries out sandboxes and route groups, and nothing else")
     for document in documents:
         # What this cluster grants, it grants to an organisation's plugins by its name: nobody takes another one's.
         if not document.origin.inline and document.origin.publisher != org:
-            raise RefusedError(f"the plugin {document.origin.name} is not one of {org}")
+            raise DocumentsRefusedError(f"the plugin {document.origin.name} is not one of {org}")
         for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
             if not kube_names.is_label(namespace := namespace_of(unit)):
-                raise RefusedError(f"step {unit.name}: {quote(namespace)} is not the name of a namespace")
+                raise DocumentsRefusedError(f"step {unit.name}: {quote(namespace)} is not the name of a namespace")
         if found := pod_precheck.objections(document):
-            raise RefusedError(found[0])
+            raise DocumentsRefusedError(found[0])
 
 
 def check_kept(forks: Iterable[Unit], *, group: bool, foreign: LocalKeys) -> None:
@@ -56,20 +56,24 @@ def check_kept(forks: Iterable[Unit], *, group: bool, foreign: LocalKeys) -> Non
     """
     for unit in forks:
         if group and unit.kind != Kind.PREVIEW:
-            raise RefusedError(f"{kept_id(unit)}: a route group has no forks, and no routes to any")
+            raise DocumentsRefusedError(f"{kept_id(unit)}: a route group has no forks, and no routes to any")
         if not _has_names(unit):
-            raise RefusedError(
+            raise DocumentsRefusedError(
                 f"{quote(kept_id(unit))}: its baseline or target cannot be the name of a workload or host"
             )
         for key in _keys(unit):
             try:
                 check_key(key)
             except SpecError as fault:
-                raise RefusedError(f"{kept_id(unit)}: {fault}") from None
+                raise DocumentsRefusedError(f"{kept_id(unit)}: {fault}") from None
             if foreign.has(key):
-                raise RefusedError(f"{kept_id(unit)}: {quote(key)} is the routing key of a sandbox applied here")
+                raise DocumentsRefusedError(
+                    f"{kept_id(unit)}: {quote(key)} is the routing key of a sandbox applied here"
+                )
         if unit.preview is not None and unit.preview.scheme not in PREVIEWED:
-            raise RefusedError(f"{kept_id(unit)}: no key can stand in what is sent by {quote(unit.preview.scheme)}")
+            raise DocumentsRefusedError(
+                f"{kept_id(unit)}: no key can stand in what is sent by {quote(unit.preview.scheme)}"
+            )
 
 
 def _has_names(unit: Unit) -> bool:

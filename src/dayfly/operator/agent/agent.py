@@ -11,17 +11,17 @@ from dayfly.kube.objects import NAMESPACES
 from dayfly.link.dial import Dial
 from dayfly.link.envelope import Opening
 from dayfly.link.host_end import REMIND_S
-from dayfly.link.http import Way
+from dayfly.link.http import ServerConnection
 from dayfly.link.permits import Births
 from dayfly.operator.agent import objects
 from dayfly.operator.agent.cluster_host import Admit, ClusterHost
-from dayfly.operator.agent.cursor import Cursor
+from dayfly.operator.agent.cursor import SecretCursor
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, RunObject, SandboxObject, is_served
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Agent:
     def __init__(
         self,
         cluster: ClusterWatches,
-        way: Way,
+        way: ServerConnection,
         bound: Mapping[str, str],
         home: str,
         admit: Admit,
@@ -56,7 +56,9 @@ class Agent:
         self._bound = dict(bound)
         self._uid = ""
         self.served = ClusterHost(cluster, bound, admit)
-        self.dial = Dial(way, Cursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed)
+        self.dial = Dial(
+            way, SecretCursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed
+        )
         self.served.lost = self.dial.reset_session
         self._births = Births(self.dial.living)
 
@@ -101,7 +103,7 @@ class Agent:
             await objects.remove(self._cluster.client, seen)
         return False
 
-    def heard(self, target: Target, report: Report) -> None:
+    def heard(self, target: Target, report: RunReport) -> None:
         """A Sandbox stands so."""
         self.served.heard(target, report)
 

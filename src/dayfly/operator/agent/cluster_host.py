@@ -17,7 +17,7 @@ from dayfly.link.wire import Verdict
 from dayfly.operator.agent import admission, objects, offer_dedup, run_reads
 from dayfly.operator.agent.api_errors import unavailable_on_error
 from dayfly.operator.agent.local_keys import LocalKeys
-from dayfly.operator.agent.release import Release
+from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.agent.report_log import ReportLog
 from dayfly.operator.cluster import births
 from dayfly.operator.cluster.caches import ClusterWatches, finalized
@@ -37,12 +37,12 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe, limited
 from dayfly.plan.world import World
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.kinds import Offered, RunSpec
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.route_group import KIND as GROUP
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 
@@ -64,10 +64,10 @@ class ClusterHost:
         self._foreign = LocalKeys(cluster)
         self._keys: dict[str, Key] = {}
         # What is over, with its last word as it was read if the caches do not show that yet.
-        self._over: dict[str, Report | None] = {}
+        self._over: dict[str, RunReport | None] = {}
         # Called where the cluster has less than the control plane was told.
         self.lost: Callable[[], None] = lambda: None
-        self._release = Release(cluster)
+        self._release = ReleaseQueue(cluster)
         self.end = HostEnd(self)
         cluster.sandboxes.listen(self._heard)
         cluster.runs.listen(self._run_heard)
@@ -131,7 +131,7 @@ class ClusterHost:
 
     def admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         if not self.namespace:
-            raise RefusedError(
+            raise DocumentsRefusedError(
                 f"no namespace of the cluster {self.cluster_name} is bound to the organisation {self.org}: its "
                 f"administrator can have the operator begin with --agent-namespace {self.org}=NAMESPACE"
             )
@@ -163,7 +163,7 @@ class ClusterHost:
         return Verdict.TAKEN
 
     @unavailable_on_error
-    async def stop(self, uid: str, request: Request, *, known: bool) -> Verdict:
+    async def stop(self, uid: str, request: EndRequest, *, known: bool) -> Verdict:
         seen = await self._find(uid)
         if seen is None:
             return Verdict.UNKNOWN if known else await self._bar(uid)
@@ -176,7 +176,7 @@ class ClusterHost:
         return Verdict.TAKEN
 
     @unavailable_on_error
-    async def abandon(self, uid: str, request: Request) -> Verdict:
+    async def abandon(self, uid: str, request: EndRequest) -> Verdict:
         seen = await self._find(uid)
         if seen is None:
             return await self._bar(uid)
@@ -256,7 +256,7 @@ class ClusterHost:
 
     # --- what the operator tells --------------------------------------------------------------------------------------
 
-    def heard(self, target: Target, report: Report) -> None:
+    def heard(self, target: Target, report: RunReport) -> None:
         """A Sandbox stands so."""
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid or not (uid := is_served(seen.metadata)):
@@ -328,7 +328,7 @@ class ClusterHost:
         key = self._key(uid)
         seen = await self._client.find(SANDBOXES, key.name, key.namespace)
         if seen is not None and is_served(seen.metadata) != uid:
-            raise RefusedError(f"Sandbox {key} is there already, and is not the control plane's; delete it")
+            raise DocumentsRefusedError(f"Sandbox {key} is there already, and is not the control plane's; delete it")
         return seen
 
     async def _fresh(self, seen: SandboxObject) -> RunObject | None:

@@ -11,20 +11,20 @@ import base64
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, AnnotatedMeta
-from dayfly.link.dial import Seen
+from dayfly.link.dial import LastSeen
 from dayfly.spec.scalars.numbers import MOST, whole
 
 NAME = "dayfly-agent"
 
 
-class Cursor:
+class SecretCursor:
     """In the operator's own namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
         self._meta: AnnotatedMeta | None = None
-        self.seen = Seen()
+        self.seen = LastSeen()
 
     async def load(self) -> None:
         """As it is now, by a quorum read.
@@ -39,9 +39,9 @@ class Cursor:
             data.get(name, b"").decode(errors="replace") for name in ("session", "number", "digest")
         )
         self._meta = found.metadata if found else None
-        self.seen = Seen(whole(session, MOST) or 0, whole(number, MOST) or 0, digest)
+        self.seen = LastSeen(whole(session, MOST) or 0, whole(number, MOST) or 0, digest)
 
-    async def save(self, seen: Seen) -> None:
+    async def save(self, seen: LastSeen) -> None:
         """Durable when it returns.
 
         Raises:

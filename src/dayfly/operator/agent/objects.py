@@ -37,9 +37,9 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.status import describe
 from dayfly.plan.world import World
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.route_group import KIND as GROUP
 from dayfly.spec.run import Phase, Run, decode
 
@@ -58,7 +58,7 @@ def name_of(uid: str) -> str:
         RefusedError: that is no UID.
     """
     if not UID.fullmatch(uid):
-        raise RefusedError(f"{uid[:60]!r} is not a UID")
+        raise DocumentsRefusedError(f"{uid[:60]!r} is not a UID")
     return names.derived("s", "", "served", uid)
 
 
@@ -130,7 +130,7 @@ def has_ended(seen: SandboxObject, *, run: bool) -> bool:
     return bool(meta.deletion_timestamp) and not finalized(meta, TARGET_FINALIZER) and not run
 
 
-def last_word(seen: SandboxObject, uid: str) -> Report:
+def last_word(seen: SandboxObject, uid: str) -> RunReport:
     """What is left to say of one that is over."""
     text = (seen.metadata.annotations or {}).get(SERVED_END_ANNOTATION, "")
     try:
@@ -141,9 +141,9 @@ def last_word(seen: SandboxObject, uid: str) -> Report:
     return describe(seal(()), World(run=last), Decision(), last.ended_at)
 
 
-def lost(uid: str) -> Report:
+def lost(uid: str) -> RunReport:
     """What is said of one that had a run, and has none though it has not ended."""
-    return Report(
+    return RunReport(
         uid=uid,
         phase=Phase.OPEN,
         ready=False,

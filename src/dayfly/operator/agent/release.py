@@ -16,14 +16,14 @@ from dayfly.kube.objects import Key
 from dayfly.operator.agent import objects
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, SERVED_FINALIZER, SandboxObject
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 
 AT_ONCE = 8
 
 log = logging.getLogger(__name__)
 
 
-class Release:
+class ReleaseQueue:
     """Of one control plane's Sandboxes."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
@@ -61,7 +61,7 @@ class Release:
         for uid in left:
             try:
                 seen = await ended(uid)
-            except RefusedError as fault:
+            except DocumentsRefusedError as fault:
                 # Of this one alone, as where somebody else has a Sandbox of its name: the others are let go.
                 log.warning("sandbox %s is not let go: %s", uid, fault)
                 continue

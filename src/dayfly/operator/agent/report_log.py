@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dayfly.spec.lifecycle import preview_id
-from dayfly.spec.report import Report
-from dayfly.spec.run_data import Endpoint
+from dayfly.spec.report import RunReport
+from dayfly.spec.run_data import RunEndpoint
 
 VERSIONS_IN_A_SESSION = 1_000_000
 _PORTS = {"http": 80, "https": 443}
@@ -21,8 +21,8 @@ class ReportLog:
     def __init__(self) -> None:
         self._first = 0
         self._versions: dict[str, int] = {}
-        self._reports: dict[str, Report] = {}
-        self._endpoints: dict[str, tuple[Endpoint, ...]] = {}
+        self._reports: dict[str, RunReport] = {}
+        self._endpoints: dict[str, tuple[RunEndpoint, ...]] = {}
 
     def begin(self, session: int) -> None:
         """A session has begun."""
@@ -36,7 +36,7 @@ class ReportLog:
         """It stands otherwise than it did."""
         self._versions[uid] = self.version(uid) + 1
 
-    def note(self, uid: str, report: Report, urls: Mapping[str, str]) -> bool:
+    def note(self, uid: str, report: RunReport, urls: Mapping[str, str]) -> bool:
         """It stands so, and these of its endpoints have addresses that work. Whether that is news."""
         before = self._reports.get(uid), self._endpoints.get(uid, ())
         endpoints = tuple(endpoint(name, url) for name, url in sorted(urls.items()))
@@ -46,11 +46,11 @@ class ReportLog:
         self.advance(uid)
         return True
 
-    def report(self, uid: str) -> Report | None:
+    def report(self, uid: str) -> RunReport | None:
         """What was said of it last, if anything."""
         return self._reports.get(uid)
 
-    def endpoints(self, uid: str) -> tuple[Endpoint, ...]:
+    def endpoints(self, uid: str) -> tuple[RunEndpoint, ...]:
         """Where its endpoints answer now."""
         return self._endpoints.get(uid, ())
 
@@ -60,8 +60,8 @@ class ReportLog:
             known.pop(uid, None)
 
 
-def endpoint(name: str, url: str) -> Endpoint:
+def endpoint(name: str, url: str) -> RunEndpoint:
     """The address of one endpoint, as the wire has it."""
     parts = urlsplit(url)
     port = parts.port or _PORTS[parts.scheme]
-    return Endpoint(unit=preview_id(name), host=parts.hostname or "", port=port, scheme=parts.scheme)
+    return RunEndpoint(unit=preview_id(name), host=parts.hostname or "", port=port, scheme=parts.scheme)

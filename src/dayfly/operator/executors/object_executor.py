@@ -29,7 +29,7 @@ from dayfly.plan.retry import UnitState, standing
 from dayfly.plan.sealed import SealedStep
 from dayfly.plan.world import NeverRan, Objection, Running
 from dayfly.spec.errors import SpecError
-from dayfly.spec.host_errors import RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import ALIVE, Phase, Run, UnitRecord
 from dayfly.spec.steps.kube_object import check
@@ -56,7 +56,7 @@ class ObjectExecutor:
         try:
             check(render.written(unit.object), {given.name for given in unit.inputs}, ("object",))
         except (SpecError, msgspec.ValidationError) as error:
-            raise RefusedError(f"{name}: {error}") from error
+            raise DocumentsRefusedError(f"{name}: {error}") from error
 
     async def observe(self, sight: Sight) -> None:
         run = sight.run

@@ -22,7 +22,7 @@ from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 FROZEN = LOST | {Reason.KIND_NOT_SERVED}
@@ -111,7 +111,7 @@ class HookStatus:
 
     # --- of one object ------------------------------------------------------------------------------------------------
 
-    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         """Note how one run stands."""
         target = scene.world.run.target
         run = self._cluster.ledger.get(names.run_name(target.name, report.uid))

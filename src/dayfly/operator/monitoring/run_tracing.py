@@ -10,7 +10,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
 from dayfly.plan.history import lines
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
@@ -42,7 +42,7 @@ class RunTraces:
         if self._tracer is not None:
             self._tracer.begin()
 
-    def look(self, run: Run, report: Report) -> None:
+    def look(self, run: Run, report: RunReport) -> None:
         """A run stands so."""
         if self._tracer is not None:
             try:

@@ -8,7 +8,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject
 from dayfly.operator.route_groups.group_controller import GroupController
 from dayfly.operator.route_groups.group_status import GroupStatus
-from dayfly.operator.route_groups.membership import GroupMembership
+from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.sandbox_status import reconcile_and_report
 from dayfly.operator.targets.route_group import RouteGroupTarget
 from dayfly.operator.targets.targets import Targets
@@ -21,7 +21,7 @@ class Groups:
 
     def __init__(self, cluster: ClusterWatches, targets: Targets, events: Recorder) -> None:
         self._cluster = cluster
-        self._membership = GroupMembership(cluster, cluster.grouped.add)
+        self._membership = ClusterMembership(cluster, cluster.grouped.add)
         cluster.keys_of = self._membership.keys_of
         self._status = GroupStatus(cluster, events, self._membership)
         self._controller = GroupController(cluster, self._membership)

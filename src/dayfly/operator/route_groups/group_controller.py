@@ -15,7 +15,7 @@ from dayfly.operator.cluster.objects import (
     RouteGroupObject,
     RunObject,
 )
-from dayfly.operator.route_groups.membership import GroupMembership
+from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan.reasons import Reason
@@ -28,7 +28,7 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 class GroupController:
     """Sees to it that each group has its run, and the run what only we know."""
 
-    def __init__(self, cluster: ClusterWatches, membership: GroupMembership) -> None:
+    def __init__(self, cluster: ClusterWatches, membership: ClusterMembership) -> None:
         self._cluster = cluster
         self._membership = membership
 

@@ -12,7 +12,7 @@ from dayfly.kube.events import Recorder
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import GROUPS, RouteGroupObject, RunObject
-from dayfly.operator.route_groups.membership import GroupMembership
+from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
 from dayfly.operator.status.status_format import condition, conditions, endpoints_of, message_of, pods_of, units_of
@@ -23,7 +23,7 @@ from dayfly.plan import route_groups as plan
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import BaselineConflict, GroupState
 from dayfly.spec.identity import routing_key
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.unsupported_fields import SERVED, GroupReach, group_unserved
 
 # So many are listed; all of them are counted.
@@ -34,7 +34,7 @@ class _GroupMessage(NamedTuple):
     """All that is to be said of a group at a moment; `about` is its run, None where it has none."""
 
     stands: GroupState
-    about: tuple[Scene, Report] | None
+    about: tuple[Scene, RunReport] | None
     lacking: tuple[str, ...]
     message: str
     urls: Mapping[str, str]
@@ -88,13 +88,13 @@ class _GroupMessage(NamedTuple):
 class GroupStatus:
     """Keeps what it said last, so that the same is not written twice."""
 
-    def __init__(self, cluster: ClusterWatches, events: Recorder, membership: GroupMembership) -> None:
+    def __init__(self, cluster: ClusterWatches, events: Recorder, membership: ClusterMembership) -> None:
         self._cluster = cluster
         self._membership = membership
         self._writer = StatusWriter[RouteGroupObject](cluster, GROUPS, events)
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
 
-    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         """Say how its run stands and whom it has; seconds after which to ask again, 0 if all is said."""
         target = scene.world.run.target
         seen = self._cluster.groups.get(target.name, target.namespace)
@@ -136,7 +136,7 @@ class GroupStatus:
         found = self._cluster.sandboxes.get(name, namespace)
         return found is not None and found.status is not None and found.status.ready
 
-    async def _say(self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, Report] | None) -> float:
+    async def _say(self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, RunReport] | None) -> float:
         now = self._cluster.now()
         saying = self._saying(seen, stands, about, now)
         update = StatusUpdate(
@@ -152,7 +152,7 @@ class GroupStatus:
         return await self._writer.write(seen, update, now)
 
     def _saying(
-        self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, Report] | None, now: int
+        self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
         leads, report = GroupReach(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
         lacking = (*group_unserved(seen.spec, leads), *(report.unserved if report else ()))
@@ -174,7 +174,7 @@ def _listed(conflicts: Sequence[BaselineConflict]) -> list[dict[str, Any]]:
     ]
 
 
-def _steady(report: Report) -> Report:
+def _steady(report: RunReport) -> RunReport:
     """With moments in the place of clocks, which would be wrong a second later."""
     return msgspec.structs.replace(report, message=message_of(report))
 

@@ -13,7 +13,7 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 
 
-class GroupMembership:
+class ClusterMembership:
     """Kept up by what is heard. A namespace is a tenant's, so no group reaches beyond its own."""
 
     def __init__(self, cluster: ClusterWatches, emptied: Callable[[Key], None]) -> None:

@@ -12,7 +12,7 @@ from dayfly.execute.istio.run import AlteredRulesError, ForeignVirtualServiceErr
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.routes.route_builder import DesiredRoutes, Wanted
+from dayfly.operator.routes.route_builder import DesiredRoutes, WantedRoute
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.operator.routes.vs_edits import Strand
 from dayfly.plan import messages
@@ -37,13 +37,13 @@ class RouteDifferences(NamedTuple):
 
     ours: Ours
     missing: list[dict[str, Any]]
-    changed: list[Wanted]
+    changed: list[WantedRoute]
     extra: list[tuple[Resource[RouteObject], RouteObject]]
     off: list[Strand]
     loose: list[VirtualService]
 
 
-def is_off(wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory) -> bool:
+def is_off(wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory) -> bool:
     if found is None:
         return True
     meta = found[1].metadata

@@ -32,7 +32,7 @@ NAMED, MOST_REMARKS = 3, 8
 """So many routes of other namespaces are named, and so much is said of one fork at all."""
 
 
-class Wanted(NamedTuple):
+class WantedRoute(NamedTuple):
     """One route of ours that is to be there, and the one beside which it stands."""
 
     kind: Resource[RouteObject]
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 class DesiredRoutes(NamedTuple):
     """All that leads to a fork, as it is to be; `remark` is what cannot be, in words."""
 
-    routes: tuple[Wanted, ...]
+    routes: tuple[WantedRoute, ...]
     services: tuple[dict[str, Any], ...]
     remark: str = ""
     strands: tuple[Strand, ...] = ()
@@ -89,12 +89,12 @@ class RouteBuilder:
         asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = signs(route.keys, self._forms)
-        wanted: list[Wanted] = []
+        wanted: list[WantedRoute] = []
         remarks = [messages.services_left_out(unfollowed)] if unfollowed else []
         remarks += [messages.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
         for kind, each in found:
             made = render.beside(kind, each, fork, RuleTargets(leads, others), ways)
-            wanted += (Wanted(kind, manifest, each) for manifest in made.manifests)
+            wanted += (WantedRoute(kind, manifest, each) for manifest in made.manifests)
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
         woven = tuple(self._strands(run, route, meshed, leads))

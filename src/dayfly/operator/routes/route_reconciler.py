@@ -31,7 +31,7 @@ from dayfly.operator.routes.differences import (
     objection,
     unrouted,
 )
-from dayfly.operator.routes.route_builder import DesiredRoutes, RouteBuilder, Wanted, fork_of
+from dayfly.operator.routes.route_builder import DesiredRoutes, RouteBuilder, WantedRoute, fork_of
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
 from dayfly.operator.routes.vs_writer import Weaver
@@ -318,7 +318,7 @@ class RouteReconciler:
         return [each for each in every if FORK_LABEL not in (each.metadata.labels or {})]
 
     async def _write(
-        self, wanted: Wanted, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
+        self, wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
     ) -> None:
         if found is None:
             made = await self._routes.make(wanted.kind, wanted.manifest)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.execute.pod.names import GROUP
-from dayfly.execute.state.access import KEY_BYTES, Keys
+from dayfly.execute.state.access import KEY_BYTES, StateKeys
 from dayfly.kube import errors
 from dayfly.kube.objects import SECRETS
 
@@ -35,7 +35,7 @@ class BrokenAuthorityError(Exception):
 class Authority(msgspec.Struct, frozen=True):
     """The key, and the authority's certificate and private key (PEM)."""
 
-    keys: Keys
+    keys: StateKeys
     certificate: bytes
     private: bytes
 
@@ -57,7 +57,7 @@ async def load(client: Client, namespace: str, *, make_it: bool = True) -> Autho
             found = await client.get(SECRETS, NAME, namespace)
     data = found.data or {}
     try:
-        made = Authority(Keys.of(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
+        made = Authority(StateKeys.of(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
         made.certificate.decode()  # steps are given it as text
     except (KeyError, ValueError) as error:
         raise BrokenAuthorityError(f"Secret {namespace}/{NAME} cannot be used: {error}") from None

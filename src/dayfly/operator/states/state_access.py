@@ -8,7 +8,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, damaged
-from dayfly.execute.state.service import Place
+from dayfly.execute.state.service import StateOwner
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, anything
@@ -124,7 +124,7 @@ class StateAccess:
             errors.ApiError: the server cannot be asked.
         """
         try:
-            return (await self._secrets.find(Place(run, resource))).head
+            return (await self._secrets.find(StateOwner(run, resource))).head
         except DamagedError as error:
             return damaged(error, reader)
 
@@ -134,7 +134,7 @@ class StateAccess:
             await self._secrets.let_stay(run)
 
 
-def _caller(run: RunObject, step: SealedStep, number: int) -> access.Caller:
+def _caller(run: RunObject, step: SealedStep, number: int) -> access.StateCaller:
     return access.caller(run.metadata.name, step.resource, step.id, number)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from dayfly.execute.pod import names
 from dayfly.execute.pod.names import GROUP
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
-from dayfly.execute.state.service import Found, FullError, Place, UncertainError
+from dayfly.execute.state.service import Found, FullError, StateOwner, UncertainError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key, Secret
@@ -35,7 +35,7 @@ class StateSecrets:
         self._client = client
         self._namespace = namespace
 
-    async def find(self, place: Place) -> Found:
+    async def find(self, place: StateOwner) -> Found:
         found = await self._client.find(SECRETS, head_name(place), self._namespace)
         return Found(Head()) if found is None else Found(head_of(found), found.metadata.resource_version)
 
@@ -43,7 +43,7 @@ class StateSecrets:
         found = await self._client.find(RUNS, run)
         return None if found is None else found.ledger
 
-    async def swap(self, place: Place, before: Found, after: Head) -> bool:
+    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
         run = await self._client.find(RUNS, place.run)
         if run is None:
             return False
@@ -59,7 +59,7 @@ class StateSecrets:
             raise UncertainError from None
         return True
 
-    async def keep(self, place: Place, run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def keep(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
         await self._check_room(run.target.namespace, sum(map(len, chunks)))
         found = await self._client.find(RUNS, place.run)
         if found is None:
@@ -71,10 +71,10 @@ class StateSecrets:
             except errors.OutcomeUnknown:
                 raise UncertainError from None
 
-    async def chunks(self, place: Place, version: Version) -> list[bytes]:
+    async def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         return await chunks(self._client, self._namespace, place, version)
 
-    async def drop(self, place: Place, blob: str, count: int) -> None:
+    async def drop(self, place: StateOwner, blob: str, count: int) -> None:
         for index in range(count):
             await self._remove(chunk_name(place, blob, index))
 
@@ -106,7 +106,7 @@ class StateSecrets:
                 f"{MOST_STATES} of {MOST_BYTES} bytes are kept: delete sandboxes that are not needed"
             )
 
-    def _head(self, run: RunObject, place: Place, head: Head, version: str) -> dict[str, Any]:
+    def _head(self, run: RunObject, place: StateOwner, head: Head, version: str) -> dict[str, Any]:
         labels = {HEAD_LABEL: _HEAD, NAMESPACE_LABEL: run.ledger.target.namespace}
         body = self._secret(run, head_name(place), labels, {_HEAD: msgspec.json.encode(head)})
         body["metadata"]["annotations"] = {STORED: str(head.stored)}
@@ -118,21 +118,21 @@ class StateSecrets:
         return secret_of(run, Key(self._namespace, name), TYPE, data, labels)
 
 
-async def heads(client: Client, namespace: str) -> dict[Place, Head | DamagedError]:
+async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | DamagedError]:
     """All states of a cluster, also of runs that were abandoned; why one cannot be read, under its Secret's name."""
-    found: dict[Place, Head | DamagedError] = {}
+    found: dict[StateOwner, Head | DamagedError] = {}
     for each in (await client.list_all(SECRETS, namespace, labels=f"{HEAD_LABEL}={_HEAD}")).items:
         run = (each.metadata.labels or {}).get(names.RUN_LABEL, "")
         try:
             head = head_of(each)
         except DamagedError as error:
-            found[Place(run, each.metadata.name)] = error
+            found[StateOwner(run, each.metadata.name)] = error
         else:
-            found[Place(run, head.resource)] = head
+            found[StateOwner(run, head.resource)] = head
     return found
 
 
-async def chunks(client: Client, namespace: str, place: Place, version: Version) -> list[bytes]:
+async def chunks(client: Client, namespace: str, place: StateOwner, version: Version) -> list[bytes]:
     """The chunks of a version, those that are there."""
     found = []
     for index in range(version.chunks):
@@ -152,11 +152,11 @@ def head_of(secret: Secret) -> Head:
     return decode(data, f"Secret {secret.metadata.namespace}/{secret.metadata.name}")
 
 
-def head_name(place: Place) -> str:
+def head_name(place: StateOwner) -> str:
     """The Secret with the head of a state."""
     return names.derived("s", place.resource, "state", *place)
 
 
-def chunk_name(place: Place, blob: str, index: int) -> str:
+def chunk_name(place: StateOwner, blob: str, index: int) -> str:
     """The Secret with one chunk of a version."""
     return f"{head_name(place)}-{blob}-{index}"

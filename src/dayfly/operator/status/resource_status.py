@@ -19,7 +19,7 @@ from dayfly.plan.phases import ResourceStanding, of_resource
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import sentence
 from dayfly.spec.lifecycle import Lifecycle
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 
@@ -55,7 +55,7 @@ class ResourceStatusWriter:
         self._client = cluster.client
         self._bind = bind
 
-    async def run(self, scene: Scene, run: RunObject, report: Report, memory: dict[str, ResourceMemory]) -> float:
+    async def run(self, scene: Scene, run: RunObject, report: RunReport, memory: dict[str, ResourceMemory]) -> float:
         """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
 
         Raises:
@@ -71,7 +71,7 @@ class ResourceStatusWriter:
         return min(filter(None, again), default=0.0)
 
     async def _resource(
-        self, run: RunObject, document: Lifecycle, report: Report, now: int, memory: ResourceMemory
+        self, run: RunObject, document: Lifecycle, report: RunReport, now: int, memory: ResourceMemory
     ) -> float:
         throttle = memory.throttle
         units = [unit for unit in report.units if unit.resource == document.resource]

@@ -16,14 +16,14 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import NAMESPACES
-from dayfly.lib.delivery import Delivery, Post, Waiting
+from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject, is_served
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxStatusWriter
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 
 # Of all namespaces: twice as many as there are sandboxes in a large cluster. Whose wait most loses the oldest.
 MOST_WAITING = 20_000
@@ -46,7 +46,7 @@ class SandboxEvents:
         self._source = "urn:dayfly:cluster"
         # By uid, of those that live: the ids of what was told.
         self._told: dict[str, set[str]] = {}
-        self._waiting: dict[str, collections.deque[Waiting]] = {}
+        self._waiting: dict[str, collections.deque[PendingDelivery]] = {}
         self._delivery = Delivery(self, to.post, to.name)
         self._full: set[str] = set()
         cluster.sandboxes.listen(self._heard)
@@ -67,7 +67,7 @@ class SandboxEvents:
             for known in (self._told, self._waiting, self._full):
                 known.clear()
 
-    def _note(self, seen: SandboxObject, report: Report, generation: int, expiry: Expiry) -> None:
+    def _note(self, seen: SandboxObject, report: RunReport, generation: int, expiry: Expiry) -> None:
         """A Sandbox stands so, of that generation of its owner's wish."""
         meta = seen.metadata
         if is_served(meta):
@@ -80,7 +80,7 @@ class SandboxEvents:
                 continue
             told.add(id_)
             event = cloud_events.cloud_event(self._about(seen, generation, expiry), kind, report)
-            self._put(meta.namespace, Waiting(id_, msgspec.json.encode(event)))
+            self._put(meta.namespace, PendingDelivery(id_, msgspec.json.encode(event)))
 
     def _about(self, seen: SandboxObject, generation: int, expiry: Expiry) -> About:
         meta, labels = seen.metadata, seen.spec.get("labels")
@@ -96,7 +96,7 @@ class SandboxEvents:
             expires=stamp(expiry.at) or None,
         )
 
-    def _put(self, namespace: str, event: Waiting) -> None:
+    def _put(self, namespace: str, event: PendingDelivery) -> None:
         if sum(map(len, self._waiting.values())) >= MOST_WAITING:
             most = max(self._waiting, key=lambda each: len(self._waiting[each]))
             self._waiting[most].popleft()
@@ -106,7 +106,7 @@ class SandboxEvents:
         self._waiting.setdefault(namespace, collections.deque()).append(event)
         self._delivery.wake(namespace)
 
-    async def oldest(self, namespace: str, /) -> Waiting | None:
+    async def oldest(self, namespace: str, /) -> PendingDelivery | None:
         """As `Outbox`."""
         waiting = self._waiting.get(namespace)
         return waiting[0] if waiting else None

@@ -34,7 +34,7 @@ from dayfly.plan import messages, phases
 from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.unsupported_fields import SERVED, unserved
 
 
@@ -104,13 +104,13 @@ class SandboxStatusWriter:
     def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
         self._writer = StatusWriter[SandboxObject](cluster, SANDBOXES, events, _found)
-        self.told: Callable[[SandboxObject, Report, int, Expiry], None] = lambda *_: None
+        self.told: Callable[[SandboxObject, RunReport, int, Expiry], None] = lambda *_: None
         """Told how the run of a Sandbox stands, and of which generation of its wish that is."""
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
         cluster.sandboxes.listen(self._heard)
 
     async def run(
-        self, scene: Scene, report: Report, heeded: Callable[[SandboxObject], Heeded], *, hindrance: str = ""
+        self, scene: Scene, report: RunReport, heeded: Callable[[SandboxObject], Heeded], *, hindrance: str = ""
     ) -> float:
         """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said.
 
@@ -167,7 +167,7 @@ class SandboxStatusWriter:
             self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=AGAIN_S)
             self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
 
-    async def _say(self, seen: SandboxObject, said: _SandboxMessage, about: tuple[Scene, Report] | None) -> float:
+    async def _say(self, seen: SandboxObject, said: _SandboxMessage, about: tuple[Scene, RunReport] | None) -> float:
         ready, reason, message, generation, unit, others = said
         report = about[1] if about else None
         lacking = (*unserved(seen.spec, by_name=False), *(report.unserved if report else ()))

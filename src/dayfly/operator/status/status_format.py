@@ -14,7 +14,7 @@ from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, Wri
 from dayfly.plan.messages import filled
 from dayfly.plan.status import of_unit
 from dayfly.spec.lifecycle import STEP_KINDS
-from dayfly.spec.report import Report, UnitReport
+from dayfly.spec.report import RunReport, UnitReport
 
 
 def conditions(
@@ -50,7 +50,7 @@ def steady(unit: UnitReport) -> str:
     return filled(unit.template, f"since {stamp(unit.since)}", f"at {stamp(unit.until)}")
 
 
-def message_of(report: Report) -> str:
+def message_of(report: RunReport) -> str:
     """The report's own, steady; it may be one of a unit's."""
     for unit in report.units:
         if unit.id == report.about:
@@ -86,7 +86,7 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
     ]
 
 
-def pods_of(scene: Scene, report: Report) -> dict[str, str]:
+def pods_of(scene: Scene, report: RunReport) -> dict[str, str]:
     """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
     steps = scene.plan.steps
     return {

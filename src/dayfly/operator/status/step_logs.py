@@ -25,7 +25,7 @@ from dayfly.operator.outputs.attempt_secrets import LOG_KEY, TIMES_KEY, times_of
 from dayfly.operator.status.status_throttle import GOING_ON_MS, due
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.log_times import flat
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class StepLogWriter:
         else:
             memory.waiting[key] = _entry(*key, printed)
 
-    async def run(self, scene: Scene, run: RunObject, report: Report, memory: LogMemory) -> float:
+    async def run(self, scene: Scene, run: RunObject, report: RunReport, memory: LogMemory) -> float:
         """Write what is due; seconds after which to ask again, 0 if nothing is left to write.
 
         Raises:
@@ -177,7 +177,7 @@ def _forgotten(run: RunObject, memory: LogMemory, now: int) -> dict[_Attempt, in
     }
 
 
-def _rests(report: Report) -> bool:
+def _rests(report: RunReport) -> bool:
     """Whether no further step is about to start or end: what is there is written now."""
     states = {unit.state for unit in report.units if unit.kind != "fork"}
     return "running" not in states and (report.ready or bool(states & {"failed", "retrying", "unknown"}))

@@ -14,8 +14,8 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetState
-from dayfly.spec.report import Report
-from dayfly.spec.run import Request
+from dayfly.spec.report import RunReport
+from dayfly.spec.run import EndRequest
 
 
 class UndecidableError(Exception):
@@ -53,7 +53,7 @@ class Times(NamedTuple):
 class StatusReporter(Protocol):
     """Who tells the owner of a target how its run stands."""
 
-    async def tell(self, scene: Scene, report: Report, /, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, /, *, hindrance: str = "") -> float:
         """Say how it stands; seconds after which to ask again, 0 if all is said.
 
         `hindrance` is what keeps the operator from taking the run any further, whatever its steps are at.
@@ -86,7 +86,7 @@ class Adapter(StatusReporter, Protocol):
     def times(self, run: RunObject, seen: CachedTarget, /) -> Times:
         """How long its owner wants the run."""
 
-    async def dismissal(self, run: RunObject, /) -> Request | None:
+    async def dismissal(self, run: RunObject, /) -> EndRequest | None:
         """Why the run is to end while its target lives on."""
 
     async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed, /) -> None:
@@ -142,7 +142,7 @@ class Plain:
     def times(self, _run: RunObject, _seen: CachedTarget) -> Times:
         return Times()
 
-    async def dismissal(self, _run: RunObject) -> Request | None:
+    async def dismissal(self, _run: RunObject) -> EndRequest | None:
         return None
 
     async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
@@ -170,7 +170,7 @@ class Plain:
     async def state(self, _run: RunObject) -> TargetState | None:
         return None
 
-    async def tell(self, _scene: Scene, _report: Report, *, hindrance: str = "") -> float:  # noqa: ARG002 - said nowhere
+    async def tell(self, _scene: Scene, _report: RunReport, *, hindrance: str = "") -> float:  # noqa: ARG002 - said nowhere
         return 0.0
 
     async def freeze(self, _run: RunObject, _why: UndecidableError) -> None:

@@ -29,8 +29,8 @@ from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Hooked
 from dayfly.spec.lifecycle_hook import Hold
-from dayfly.spec.report import Report
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.report import RunReport
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.steps.kube_object import KubeObject, ReadyRule, parts
 
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
@@ -104,7 +104,7 @@ class HookedTarget(Plain):
     def lost(self, item: PartialObjectMetadata) -> None:
         self._tell_lost(self, item)
 
-    async def dismissal(self, run: RunObject) -> Request | None:
+    async def dismissal(self, run: RunObject) -> EndRequest | None:
         """Its hook is being removed. Whoever begins a run asks the server: it may have been born after the hook's end.
 
         Its finalizer is on its target by then. So either the hook is seen alive after the run is there, and whoever
@@ -119,7 +119,7 @@ class HookedTarget(Plain):
             return None
         else:
             at = self._cluster.now()
-        return Request(at=at, reason=Reason.HOOK_REMOVED, message=messages.hook_removed(hook.name))
+        return EndRequest(at=at, reason=Reason.HOOK_REMOVED, message=messages.hook_removed(hook.name))
 
     async def vouch(self, run: RunObject, missing: errors.NotFound | errors.NotServed) -> None:
         """Gone is what the server does not find under its name while it serves the kind."""
@@ -213,7 +213,7 @@ class HookedTarget(Plain):
         seen = self.cache.get(run.ledger.target.name, run.ledger.target.namespace)
         return seen is not None and seen.metadata.uid == run.ledger.target.uid and not seen.metadata.deletion_timestamp
 
-    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         return await self._speaker.tell(scene, report, hindrance=hindrance)
 
     async def freeze(self, run: RunObject, why: UndecidableError) -> None:

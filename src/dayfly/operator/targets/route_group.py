@@ -15,7 +15,7 @@ from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_s
 from dayfly.operator.targets.sandbox import counts_updates, only_ours
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.route_group import GroupTtl
 
 
@@ -68,7 +68,7 @@ class RouteGroupTarget(Plain):
     async def state(self, run: RunObject) -> TargetState | None:
         return await group_state(self._cluster, run)
 
-    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         after = await self._speaker.tell(scene, report, hindrance=hindrance)
         return AT_ONCE_S if group_begins(scene) else after
 

@@ -26,9 +26,9 @@ from dayfly.operator.targets.group_state import AT_ONCE_S, group_begins, group_s
 from dayfly.plan.world import TargetState
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Target
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.route_group import KIND as GROUP
-from dayfly.spec.run import Request, encode
+from dayfly.spec.run import EndRequest, encode
 from dayfly.spec.sandbox import ttl_seconds
 
 
@@ -38,7 +38,7 @@ class ControlPlane(Protocol):
     async def permits(self, run: RunObject, /) -> bool | None:
         """Whether it says that the run's Sandbox is to live; None: it cannot be asked now."""
 
-    def heard(self, target: Target, report: Report, /) -> None:
+    def heard(self, target: Target, report: RunReport, /) -> None:
         """A Sandbox stands so."""
 
 
@@ -88,7 +88,7 @@ class SandboxTarget(Plain):
             begin = max(begin, run.spec.updated_at)
         return Times(expires_at=begin + seconds * 1000 if seconds else 0)
 
-    async def dismissal(self, run: RunObject) -> Request | None:
+    async def dismissal(self, run: RunObject) -> EndRequest | None:
         return run.spec.offered.stop if run.spec.offered is not None else None
 
     async def permits(self, run: RunObject) -> bool | None:
@@ -111,7 +111,7 @@ class SandboxTarget(Plain):
                 await self._cluster.client.patch(SANDBOXES.metadata_only(), patch, target.name, target.namespace)
         return False
 
-    async def tell(self, scene: Scene, report: Report, *, hindrance: str = "") -> float:
+    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         target = scene.world.run.target
         if self._server is not None:
             self._server.heard(target, report)

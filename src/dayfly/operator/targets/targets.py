@@ -33,7 +33,7 @@ from dayfly.operator.targets.lifecycle_hook import find_hook, living_hook
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import TargetIntent
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import EndRequest, Phase
 from dayfly.spec.steps.object_kinds import group_of
 
 # Where nobody can say whether a run may begin, it is asked again.
@@ -171,7 +171,7 @@ class Targets:
         if seen is None:
             found = await self._read(run)
             if found is None:
-                gone = Request(at=run.ledger.born_at, reason=Reason.DELETED, message="its target object is gone")
+                gone = EndRequest(at=run.ledger.born_at, reason=Reason.DELETED, message="its target object is gone")
                 return TargetIntent(stop=gone)
             seen = CachedTarget(found.metadata, {})
         meta, times = seen.meta, adapter.times(run, seen)
@@ -179,7 +179,7 @@ class Targets:
         ignored: tuple[str, ...] = ()
         if meta.deletion_timestamp:
             at = milliseconds(meta.deletion_timestamp)
-            stop = Request(at=at, reason=Reason.DELETED, message="deleted")
+            stop = EndRequest(at=at, reason=Reason.DELETED, message="deleted")
         elif run.ledger.closed is None:
             stop = await adapter.dismissal(run)
         closing = stop is not None or run.ledger.closed is not None
@@ -188,7 +188,7 @@ class Targets:
             # An annotation has no time: the operator records when it first saw it.
             by = f"annotation {ABANDON_ANNOTATION}"
             now, message = self._cluster.now(), asked.reason[:MOST_REASON]
-            abandon = Request(at=now, reason=Reason.ABANDONED, message=message, by=by)
+            abandon = EndRequest(at=now, reason=Reason.ABANDONED, message=message, by=by)
         elif asked is not None:
             ignored = (messages.abandoned_too_early(ABANDON_ANNOTATION, run.ledger.target.kind),)
         return TargetIntent(

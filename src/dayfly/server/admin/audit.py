@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE, Scope
-from dayfly.server.admin.audit_chain import AuditEntry, ChainHead, link
+from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, link
 from dayfly.server.db.tables import audit, audit_heads
 from dayfly.server.http.handler import serve, whole_number
 
@@ -60,7 +60,7 @@ def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -
     found = rows.execute(rows.select(audit_heads)).one_or_none()
     head = ChainHead(found.number, found.digest) if found is not None else ChainHead()
     data = spec.encode() if isinstance(spec, str) else spec
-    entry = AuditEntry(
+    entry = ChainEntry(
         number=0,
         at=time.time_ns() // 1_000_000,
         key=who.key,
@@ -76,7 +76,7 @@ def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -
         rows.insert(audit_heads, now)
     else:
         rows.execute(rows.update(audit_heads).values(now))
-    rows.insert(audit, {name: getattr(entry, name) for name in AuditEntry.__struct_fields__})
+    rows.insert(audit, {name: getattr(entry, name) for name in ChainEntry.__struct_fields__})
 
 
 class Audit:
@@ -96,7 +96,7 @@ class Audit:
 
         def work(rows: Rows) -> Any:
             query = rows.select(audit).where(audit.c.number > after).order_by(audit.c.number).limit(limit)
-            found = [{name: getattr(row, name) for name in AuditEntry.__struct_fields__} for row in rows.execute(query)]
+            found = [{name: getattr(row, name) for name in ChainEntry.__struct_fields__} for row in rows.execute(query)]
             head = rows.execute(rows.select(audit_heads)).one_or_none()
             last = ChainHead(head.number, head.digest) if head is not None else ChainHead()
             return {"entries": found, "head": last}

@@ -27,7 +27,7 @@ class ChainHead(msgspec.Struct, frozen=True):
     digest: str = BEGINNING
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ChainEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what to which object, when.
 
     Attributes:
@@ -55,13 +55,13 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-def link(org: str, head: ChainHead, entry: AuditEntry) -> AuditEntry:
+def link(org: str, head: ChainHead, entry: ChainEntry) -> ChainEntry:
     """The entry as it stands behind the last one."""
     bound = msgspec.structs.replace(entry, number=head.number + 1, previous=head.digest, digest="")
     return msgspec.structs.replace(bound, digest=_digest(org, bound))
 
 
-def fault(org: str, entries: Iterable[AuditEntry], head: ChainHead, since: ChainHead | None = None) -> str:
+def fault(org: str, entries: Iterable[ChainEntry], head: ChainHead, since: ChainHead | None = None) -> str:
     """What is wrong with the entries behind `since` (or all), up to the head; empty if nothing is."""
     last = since or ChainHead()
     for entry in entries:
@@ -79,5 +79,5 @@ def fault(org: str, entries: Iterable[AuditEntry], head: ChainHead, since: Chain
     return ""
 
 
-def _digest(org: str, entry: AuditEntry) -> str:
+def _digest(org: str, entry: ChainEntry) -> str:
     return hashlib.sha256(_encode({"org": org, **msgspec.to_builtins(entry)})).hexdigest()

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.server.access import callers
-from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.db.tables import cluster_tokens, clusters
 from dayfly.server.http.handler import rfc3339
 
@@ -52,7 +52,7 @@ async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
     now = _now()
     if row.last_connected_at is None or row.last_connected_at <= now - NOTED_EVERY_MS or row.last_connected_ip != ip:
         # As of a key: a disk that is full takes no note. That the cluster has come its first session notes as well.
-        with contextlib.suppress(StoreError, ConflictError):
+        with contextlib.suppress(StoreError, WriteConflictError):
             await shelf.write(lambda rows: _note(rows, id_, now, ip))
     return ClusterCaller(row.org, row.cluster, row.id)
 

@@ -12,7 +12,7 @@ from dayfly.server.access import callers
 from dayfly.server.admin import audit, cluster_tokens
 from dayfly.server.db.tables import clusters, organisations, route_groups, sandboxes
 from dayfly.server.http import openapi, preconditions
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import page, rfc3339, serve
 from dayfly.server.http.preconditions import Tagged
 from dayfly.spec.errors import SpecError, quote
@@ -130,7 +130,7 @@ class Clusters:
             for table, what in _LIVING.items():
                 users = rows.execute(rows.select(table.c.name).where(table.c.cluster == name).limit(10)).scalars()
                 if living := ", ".join(sorted(users)):
-                    raise ApiError(400, f"cluster {quote(name)} is in use by {what}: {living}; delete them first")
+                    raise RequestError(400, f"cluster {quote(name)} is in use by {what}: {living}; delete them first")
             rows.execute(rows.delete(clusters).where(clusters.c.name == name, clusters.c.agent))
             audit.note(rows, audit.who(request), "delete", f"clusters/{name}")
 
@@ -156,7 +156,7 @@ class Clusters:
         name, id_ = (await self._find(request)).name, request.path_params["id"]
         row = await self._store.of(callers.caller(request).org).read(lambda rows: cluster_tokens.find(rows, id_))
         if row is None or row.cluster != name:
-            raise ApiError(404, f"cluster {quote(name)} has no token {quote(id_)}")
+            raise RequestError(404, f"cluster {quote(name)} has no token {quote(id_)}")
         return cluster_tokens.wire(row)
 
     async def delete_token(self, request: Request) -> Any:
@@ -164,7 +164,7 @@ class Clusters:
 
         def work(rows: Rows) -> None:
             if not cluster_tokens.delete(rows, name, id_):
-                raise ApiError(404, f"cluster {quote(name)} has no token {quote(id_)}")
+                raise RequestError(404, f"cluster {quote(name)} has no token {quote(id_)}")
             audit.note(rows, audit.who(request), "revoke", f"clusters/{name}/tokens/{id_}")
 
         await self._store.of(callers.caller(request).org).write(work)
@@ -193,14 +193,14 @@ class Clusters:
         for row in known:
             if row.name == name:
                 return row
-        raise ApiError(404, f"no cluster {quote(name)}; there {_list([row.name for row in known])}")
+        raise RequestError(404, f"no cluster {quote(name)}; there {_list([row.name for row in known])}")
 
     async def _agents(self, request: Request, why: str) -> Row[Any]:
         """One that was added for an agent; of the server's own it is said `why` not."""
         row = await self._find(request)
         if row.name in self._own.get(callers.caller(request).org, ()):
             text = f"cluster {quote(row.name)} is the server's own"
-            raise ApiError(400, f"{text}; {why}" if why.startswith("nothing") else f"{text} and {why}")
+            raise RequestError(400, f"{text}; {why}" if why.startswith("nothing") else f"{text} and {why}")
         return row
 
     def _wire(self, org: str, row: Row[Any]) -> dict[str, Any]:

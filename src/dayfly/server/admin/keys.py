@@ -24,9 +24,9 @@ from dayfly.server.access.callers import Caller, Role
 from dayfly.server.access.scopes import WHOLE, Scope
 from dayfly.server.admin import audit
 from dayfly.server.admin.audit import Who
-from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.db.tables import api_keys, organisations, page_sessions
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import read_json, rfc3339, serve
 from dayfly.spec.errors import Faults, SpecError, quote
 
@@ -66,7 +66,7 @@ class StoredKeys:
         now = _now()
         if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
             # A disk that is full takes no note, and is read all the same; a change says so by itself.
-            with contextlib.suppress(StoreError, ConflictError):
+            with contextlib.suppress(StoreError, WriteConflictError):
                 await self._shelf.write(lambda rows: _note(rows, id_, now))
         return _caller(row)
 
@@ -114,7 +114,9 @@ class ApiKeys:
 
         def work(rows: Rows) -> None:
             if rows.execute(rows.delete(api_keys).where(api_keys.c.id == id_)).rowcount == 0:
-                raise ApiError(404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores")
+                raise RequestError(
+                    404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores"
+                )
             rows.execute(rows.delete(page_sessions).where(page_sessions.c.key == id_))
             audit.note(rows, who, "revoke", f"keys/{id_}")
 
@@ -183,7 +185,7 @@ def _note(rows: Rows, id_: str, now: int) -> None:
 
 def _wish(body: Any) -> tuple[str, Role, int, Scope]:
     if not isinstance(body, dict):
-        raise ApiError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
+        raise RequestError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
     faults = Faults()
     for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope"}):
         faults.found.append(SpecError("unknown field; there are name, role, expiresInSeconds and scope", (key,)))

@@ -17,7 +17,7 @@ from dayfly.server.admin import audit
 from dayfly.server.admin.audit import Who
 from dayfly.server.admin.page_cookie import Cookie
 from dayfly.server.db.tables import page_sessions as table
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import answer, read_json, rfc3339, serve
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ class PageSessions:
     async def enter(self, request: Request) -> Any:
         """Hand over a link's code for a cookie."""
         if trouble := callers.stranger(request.headers):
-            raise ApiError(403, trouble)
+            raise RequestError(403, trouble)
         body = await read_json(request)
         code = body.get("code") if isinstance(body, dict) else None
         row = await self._row(code if isinstance(code, str) else "", "code")
         caller = None if row is None else await self._holder(row)
         if row is None or caller is None:
-            raise ApiError(401, USED)
+            raise RequestError(401, USED)
         secret, now = secrets.token_urlsafe(32), _now()
         until = now + SESSION_S * 1000
         who = Who(caller.org, caller.key_id, caller.name, callers.program(request.headers))
@@ -91,7 +91,7 @@ class PageSessions:
         def work(rows: Rows) -> None:
             this = rows.update(table).where(table.c.id == row.id, table.c.code == row.code, table.c.expires_at > now)
             if rows.execute(this.values(code="", digest=callers.digest(secret).hex(), expires_at=until)).rowcount == 0:
-                raise ApiError(401, USED)  # somebody else was quicker
+                raise RequestError(401, USED)  # somebody else was quicker
             audit.note(rows, who, "sign in", "page")
 
         await self._store.of(caller.org).write(work)

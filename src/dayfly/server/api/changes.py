@@ -15,7 +15,7 @@ import msgspec
 from dayfly.server.access import callers
 from dayfly.server.api.group_changes import GroupChanges
 from dayfly.server.db.store import MARK_S, StoreError
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.event_stream import GROUP, Feed
 from dayfly.server.http.handler import serve
 from dayfly.server.http.listener_slots import Listened, Listeners
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Link, Links
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.store import Store
-    from dayfly.server.http.event_stream import Event
+    from dayfly.server.http.event_stream import StreamEvent
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.runs.group_strategy import GroupStrategy
     from dayfly.server.runs.run_service import RunService
@@ -52,7 +52,7 @@ TRIES = 3
 log = logging.getLogger(__name__)
 
 
-class Stream(Feed):
+class OrganisationStream(Feed):
     """The changes of one organisation, watched as long as somebody listens."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Stream(Feed):
         ours = {each: data for each, data in ours.items() if not each.startswith(GROUP)}
         return self.everything(name, again=again, now=ours | {f"{GROUP}{each}": data for each, data in seen.items()})
 
-    async def heard(self, news: list[Event], name: str, scope: Scope) -> bytes:
+    async def heard(self, news: list[StreamEvent], name: str, scope: Scope) -> bytes:
         """What is said of changes to whoever asks for all, or for one alone, as far as it is in the scope."""
         ours = [event for event in news if name in ("", event.name)]
         if scope.is_whole:
@@ -182,7 +182,7 @@ class Changes:
         self._store, self._links, self._sandboxes, self._groups = store, links, sandboxes, groups
         self._strategy, self._closing = strategy, closing
         self._notifier = store.notifier
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, OrganisationStream] = {}
         self._listeners = Listeners(MOST_STREAMS)
 
     def routes(self) -> list[Route]:
@@ -208,10 +208,10 @@ class Changes:
         place = self._listeners.take(who.org, who.key_id)
         if place is None:
             text = "your key listens to changes as often as it may while others do: ask again later"
-            raise ApiError(503, text, {"Retry-After": "10"})
+            raise RequestError(503, text, {"Retry-After": "10"})
         with contextlib.ExitStack() as held:  # from before the look on: many at once are many
             held.callback(place.leave)
-            ours = Stream(self._store, self._links, self._sandboxes, self._strategy, who.org)
+            ours = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, who.org)
             stream = self._streams.setdefault(who.org, ours)
             await (stream.look_at(record) if record is not None else stream.look())
             last = request.headers.get("last-event-id", "")
@@ -222,7 +222,7 @@ class Changes:
             held.pop_all()
         return answer
 
-    async def _events(self, stream: Stream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
+    async def _events(self, stream: OrganisationStream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
         stream.listeners += 1
         closing = asyncio.ensure_future(self._closing.wait())
         try:
@@ -254,7 +254,7 @@ class Changes:
             stream.listeners -= 1
 
 
-def _is_group(event: Event) -> bool:
+def _is_group(event: StreamEvent) -> bool:
     return event.name.startswith(GROUP) and event.kind == "changed"
 
 
@@ -271,7 +271,7 @@ async def _while_told(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         log.warning("a stream of changes ends early: %s", fault)
 
 
-async def _looked(stream: Stream) -> None:
+async def _looked(stream: OrganisationStream) -> None:
     try:
         await stream.look()
     except StoreError as fault:

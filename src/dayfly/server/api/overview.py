@@ -23,10 +23,10 @@ from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.api.reports import text_of
 from dayfly.server.api.silent_units import Mute
-from dayfly.server.attention import Box, Concern, Quiet
+from dayfly.server.attention import AttentionSubject, Concern, Quiet
 from dayfly.server.catalog import run_specs
 from dayfly.server.db.tables import agents, ended_route_groups, ended_sandboxes
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import read_json, rfc3339, serve, whole_number
 from dayfly.server.records import tombstones
 from dayfly.server.records.run_records import GROUPS, SANDBOXES, read_page
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dayfly.server.runs.group_strategy import GroupStrategy
     from dayfly.server.runs.run_service import RunService
     from dayfly.server.runs.run_states import RunState
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.route_group import RouteGroupSpec
     from dayfly.spec.sandbox import SandboxSpec
 
@@ -59,7 +59,7 @@ SILENT_MS = 90_000
 LOOKED_AT = 200
 
 
-class Overview:
+class OverviewApi:
     """The addresses."""
 
     def __init__(
@@ -111,18 +111,20 @@ class Overview:
         told |= await self._strategy.states(groups, scope)
         mute = await self._mute.among(org, self._asked(org, (*living, *groups), told))
         boxes = [
-            Box(each.name, told[each.uid].report, each.life_begins_at, each.expires_at, mute.get(each.uid, ()))
+            AttentionSubject(
+                each.name, told[each.uid].report, each.life_begins_at, each.expires_at, mute.get(each.uid, ())
+            )
             for each in living
         ]
         for group in groups:
             name, report = group.key, told[group.uid].report
-            boxes.append(Box(name, report, *self._strategy.current_life(group), mute.get(group.uid, ())))
+            boxes.append(AttentionSubject(name, report, *self._strategy.current_life(group), mute.get(group.uid, ())))
         given_up = [each for name, row in over if (each := self._left(org, name, row)) is not None]
         return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)
 
     def _asked(
         self, org: str, runs: Iterable[RunRecord[Any]], told: dict[str, RunState]
-    ) -> Iterator[tuple[Report, Ask]]:
+    ) -> Iterator[tuple[RunReport, Ask]]:
         """Of each that has a host its report, and how its logs are asked for."""
         for each in runs:
             if (link := self._links.of(org, each.cluster)) is not None:
@@ -196,11 +198,11 @@ class Overview:
         values = await link.values(record.uid) if link is not None else ()
         value = next((each for each in values if each.unit == unit and each.output == output), None)
         if value is None:
-            raise ApiError(404, f"{quote(record.name)} has no output {quote(output)} of {quote(unit)} now")
+            raise RequestError(404, f"{quote(record.name)} has no output {quote(output)} of {quote(unit)} now")
         if value.sensitive and link is not None and link.shared:
             # What came instead is empty: nobody is to take it for the value, and nobody has seen that.
             where = f"its cluster {quote(record.cluster)}"
-            raise ApiError(409, f"output {quote(output)} of {quote(unit)} is sensitive and never leaves {where}")
+            raise RequestError(409, f"output {quote(output)} of {quote(unit)} is sensitive and never leaves {where}")
         what = f"{service.kind.plural}/{record.name}/outputs/{unit}.{output}"
         await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
         resource, _, step = unit.rpartition("/")

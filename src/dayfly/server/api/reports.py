@@ -21,7 +21,7 @@ from dayfly.link.server_end import NO_ANSWER
 from dayfly.plan.leftovers import left_by
 from dayfly.plan.why import forgotten, mute, why
 from dayfly.server.access import callers
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import chosen, flag, moment, rfc3339, serve, wait_seconds, whole_number
 from dayfly.server.records import tombstones
 from dayfly.spec import log_times
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.records.tombstones import Tombstone
     from dayfly.server.runs.run_service import RunService
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.run_data import LogInfo
 
 MOST_LOG_BYTES = 256 * 1024
@@ -141,7 +141,7 @@ class Reports:
         """All; with `masked` in the query without what is in the sensitive ones, which may be withheld in any case."""
         subject = await self._subject(request)
         if subject.record is None:
-            raise ApiError(404, self._kind.not_found)
+            raise RequestError(404, self._kind.not_found)
         found, masked = [], flag(request, "masked")
         for value in await subject.link.values(subject.uid) if subject.link else ():
             resource, _, step = value.unit.rpartition("/")
@@ -201,13 +201,17 @@ class Reports:
         newest = {info.unit: info for info in await self._logs(subject)}
         there = _there_is({_parameters(unit) for unit in newest})
         if query.get("container", "main") not in ("", "main"):
-            raise ApiError(400, "query parameter container: a step's only container is main")
+            raise RequestError(400, "query parameter container: a step's only container is main")
         if bool(resource or step) == bool(workload):
-            raise ApiError(400, f"name either workload, or resource and perhaps step, or the step of a hook; {there}")
+            raise RequestError(
+                400, f"name either workload, or resource and perhaps step, or the step of a hook; {there}"
+            )
         found = [unit for unit in newest if _is_meant(unit, resource, step, workload)]
         if not found:
             wanted = {"resource": resource, "step": step, "workload": workload}
-            raise ApiError(400, f"no log of {_query({name: said for name, said in wanted.items() if said})}; {there}")
+            raise RequestError(
+                400, f"no log of {_query({name: said for name, said in wanted.items() if said})}; {there}"
+            )
         return [{"container": "main", "logs": await self._lines(subject, newest[unit], when)} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
@@ -223,7 +227,7 @@ class Reports:
             )
         known: RunRecord[Any] | Tombstone | None = record or trace
         if known is None:
-            raise ApiError(404, self._kind.not_found)
+            raise RequestError(404, self._kind.not_found)
         return Subject(
             uid=known.uid,
             name=known.name,
@@ -235,7 +239,7 @@ class Reports:
             trace=trace,
         )
 
-    async def _told(self, subject: Subject) -> tuple[Report | None, list[dict[str, Any]], int]:
+    async def _told(self, subject: Subject) -> tuple[RunReport | None, list[dict[str, Any]], int]:
         """Its report, endpoints and version."""
         if subject.record is not None:
             told = (await self._service.states([subject.record], subject.scope))[subject.uid]
@@ -280,8 +284,8 @@ class Reports:
             there = found.logs
         if attempts := [str(info.attempt) for info in there if info.unit == unit]:
             text = f"no log of attempt {attempt} of {quote(unit)}; there are logs of its attempts {', '.join(attempts)}"
-            raise ApiError(400, text)
-        raise ApiError(400, f"no log of {quote(unit)}; {_there_is({info.unit for info in there})}")
+            raise RequestError(400, text)
+        raise RequestError(400, f"no log of {quote(unit)}; {_there_is({info.unit for info in there})}")
 
     async def _lines(self, subject: Subject, info: LogInfo, when: _When) -> list[dict[str, str]]:
         """The last part of a log, a message for each line."""

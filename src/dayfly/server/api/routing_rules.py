@@ -55,7 +55,7 @@ def forked(record: RunRecord[SandboxSpec], standing: Standing | None, routed: Gr
     return Forked(name, key, forks, routed, states, mappings)
 
 
-class RoutingRules:
+class RoutingRulesApi:
     """The address of the rules, in the old place where clients look for it and beside all others."""
 
     def __init__(self, store: Store, links: Links, sync: HostSync) -> None:

@@ -14,7 +14,7 @@ from dayfly.plan.why import ended_logs, mute
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.run_data import LogInfo
 
     Ask = Callable[[], Awaitable[Iterable[LogInfo]]]
@@ -41,7 +41,7 @@ class Mute:
     def __init__(self) -> None:
         self._known: dict[str, dict[str, _KnownAttempts]] = {}
 
-    async def among(self, org: str, runs: Iterable[tuple[Report, Ask]]) -> dict[str, set[str]]:
+    async def among(self, org: str, runs: Iterable[tuple[RunReport, Ask]]) -> dict[str, set[str]]:
         """By uid the units that have printed nothing, of all the runs of the organisation."""
         known, ours = self._known.setdefault(org, {}), set[str]()
         asked = []

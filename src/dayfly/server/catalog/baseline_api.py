@@ -14,7 +14,7 @@ from dayfly.server.catalog import baselines
 from dayfly.server.catalog.baselines import decode
 from dayfly.server.db.tables import sandbox_baselines, sandboxes, workloads
 from dayfly.server.http import preconditions
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import read_json, rfc3339, serve
 from dayfly.server.http.preconditions import Tagged
 from dayfly.spec import documents
@@ -62,7 +62,7 @@ class Workloads:
         row = await self._shelf(request).read(lambda rows: _find(rows, request))
         if (workload := decode(row.document)) is None:
             whose = quote(f"{row.namespace}/{row.name}")
-            raise ApiError(500, f"workload {whose} cannot be read by this release of the server: apply it again")
+            raise RequestError(500, f"workload {whose} cannot be read by this release of the server: apply it again")
         return Tagged(_wire(row, workload), _tag(row))
 
     async def put(self, request: Request) -> Any:
@@ -112,7 +112,7 @@ class Workloads:
             )
             if forking := list(rows.execute(users).scalars()):
                 text = f"workload {row.namespace}/{row.name} is in use by forks of sandbox(es): {', '.join(forking)}"
-                raise ApiError(400, f"{text}; delete them first")
+                raise RequestError(400, f"{text}; delete them first")
             rows.execute(rows.delete(workloads).where(_is(row.namespace, row.name)))
             audit.note(rows, audit.who(request), "delete", f"workloads/{row.namespace}/{row.name}")
 
@@ -146,7 +146,7 @@ def _find(rows: Rows, request: Request) -> Row[Any]:
     namespace, name = request.path_params["namespace"], request.path_params["name"]
     row = rows.execute(rows.select(workloads).where(_is(namespace, name))).one_or_none()
     if row is None:
-        raise ApiError(404, f"workload {quote(f'{namespace}/{name}')} not found")
+        raise RequestError(404, f"workload {quote(f'{namespace}/{name}')} not found")
     return row
 
 

@@ -14,10 +14,10 @@ import msgspec
 from dayfly import compile as compiler
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
-from dayfly.server.db.store import ConflictError
+from dayfly.server.db.store import WriteConflictError
 from dayfly.server.db.tables import plugins, sandbox_plugins, sandboxes
 from dayfly.server.http import preconditions
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import chosen, read_json, rfc3339, serve
 from dayfly.server.http.preconditions import ANY, Tagged
 from dayfly.server.records import unreadable_rows
@@ -49,7 +49,7 @@ class Published(msgspec.Struct, frozen=True):
     described_at: int = 0
 
 
-class Plugins:
+class PluginApi:
     """The addresses below `/resource-plugins`."""
 
     def __init__(self, store: Store) -> None:
@@ -70,7 +70,7 @@ class Plugins:
     async def list_all(self, request: Request) -> Any:
         wanted = request.query_params.get("version", "") or semver.LATEST
         if wanted not in (semver.LATEST, ALL):
-            raise ApiError(400, f"query parameter version: {quote(wanted)} is neither latest nor all")
+            raise RequestError(400, f"query parameter version: {quote(wanted)} is neither latest nor all")
         scope = callers.caller(request).scope
 
         def work(rows: Rows) -> Any:
@@ -123,10 +123,10 @@ class Plugins:
 
         try:
             await self._shelf(request).write(work)
-        except ConflictError:
+        except WriteConflictError:
             text = f"resource plugin {quote(plugin.name)} version {plugin.version} already exists"
             higher = "publish the change under another version, like " + semver.join_name(plugin.name, "x.y.z")
-            raise ApiError(409, f"{text}; a published version never changes: {higher}") from None
+            raise RequestError(409, f"{text}; a published version never changes: {higher}") from None
         return {}
 
     async def delete(self, request: Request) -> Any:
@@ -142,7 +142,7 @@ class Plugins:
                 ours = sorted({user["sandbox"] for user in _seen(using, scope)})
                 users = ", ".join(ours) or "outside the scope of your key"
                 text = f"resource plugin {plugin.name}@{plugin.version} is in use by sandbox(es): {users}"
-                raise ApiError(400, f"{text}; delete them first")
+                raise RequestError(400, f"{text}; delete them first")
             this = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(this)
             audit.note(rows, audit.who(request), "delete", _object(plugin))
@@ -210,7 +210,7 @@ def _version(request: Request) -> str:
     try:
         return semver.LATEST if wanted in ("", semver.LATEST) else semver.canonical(wanted)
     except SpecError as fault:
-        raise ApiError(400, f"query parameter version: {fault}") from None
+        raise RequestError(400, f"query parameter version: {fault}") from None
 
 
 def _find(rows: Rows, name: str, version: str) -> Published:
@@ -218,7 +218,7 @@ def _find(rows: Rows, name: str, version: str) -> Published:
         if version in (semver.LATEST, row.version):
             return _published(row)
     which = "" if version == semver.LATEST else f" version {version}"
-    raise ApiError(404, f"resource plugin {quote(name)}{which} not found")
+    raise RequestError(404, f"resource plugin {quote(name)}{which} not found")
 
 
 def _stored(rows: Rows, name: str = "") -> list[Row[Any]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dayfly.compile import Compiled
-    from dayfly.link.transport import Place
+    from dayfly.link.transport import CompileTarget
     from dayfly.server.db.rows import Rows
     from dayfly.server.records.run_records import RunRecord
     from dayfly.spec.plugin import Plugin
@@ -28,7 +28,7 @@ class CompiledRun(NamedTuple):
     """The documents of a record, the place they are compiled for, and the keys of groups that lead to its forks."""
 
     compiled: Compiled
-    place: Place
+    place: CompileTarget
     keys: Mapping[str, Sequence[str]]
 
 
@@ -67,7 +67,7 @@ def check_baselines(rows: Rows, spec: SandboxSpec) -> None:
     faults.settle()
 
 
-def compiled(rows: Rows, record: RunRecord[Any], place: Place, routed: Mapping[str, Sequence[str]]) -> Compiled:
+def compiled(rows: Rows, record: RunRecord[Any], place: CompileTarget, routed: Mapping[str, Sequence[str]]) -> Compiled:
     """Return the documents of a record for the host at `place`.
 
     Args:

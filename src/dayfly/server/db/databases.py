@@ -72,7 +72,7 @@ def is_sqlite(url: URL) -> bool:
     return url.drivername == "sqlite"
 
 
-class LostError(Exception):
+class DatabaseLostError(Exception):
     """The database cannot be asked; the sentence is its own, or its driver's."""
 
 
@@ -97,7 +97,9 @@ class Watch:
         """
         with self._alone:
             if self._kept is not None:
-                with contextlib.suppress(LostError):  # it may have been idle for longer than somebody on the way allows
+                with contextlib.suppress(
+                    DatabaseLostError
+                ):  # it may have been idle for longer than somebody on the way allows
                     return _ask(self._kept)
                 self._drop()
             self._kept = self._engine.connect()
@@ -120,10 +122,10 @@ def _ask(connection: Connection) -> str:
     try:
         found = _driver(connection).pgconn.exec_(b"SELECT pg_current_snapshot()::text")
     except connection.dialect.loaded_dbapi.OperationalError as fault:
-        raise LostError(str(fault)) from None
+        raise DatabaseLostError(str(fault)) from None
     value = found.get_value(0, 0)
     if value is None:
-        raise LostError(found.error_message.decode(errors="replace").strip())
+        raise DatabaseLostError(found.error_message.decode(errors="replace").strip())
     return bytes(value).decode()
 
 

@@ -55,7 +55,7 @@ class NewerSchemaError(StoreError):
     """The database was made by a newer Dayfly; it was not touched."""
 
 
-class ConflictError(Exception):
+class WriteConflictError(Exception):
     """Something that the transaction relied on is there already, or no more; nothing was changed."""
 
 
@@ -213,7 +213,7 @@ async def again(request: Callable[[], Awaitable[T]]) -> T:
         ConflictError: that happened each time.
     """
     for _ in range(REQUEST_TRIES - 1):
-        with contextlib.suppress(ConflictError):
+        with contextlib.suppress(WriteConflictError):
             return await request()
     return await request()
 
@@ -250,7 +250,7 @@ def _transact(engine: Engine, work: Callable[[Connection], T], org: str = NOBODY
             if fault.connection_invalidated:
                 raise StoreSilentError(_words(fault)) from fault
             if tried == TRIES or not databases.may_come_again(fault):
-                kind = ConflictError if isinstance(fault, exc.IntegrityError) else StoreError
+                kind = WriteConflictError if isinstance(fault, exc.IntegrityError) else StoreError
                 raise kind(_words(fault)) from fault
         except exc.SQLAlchemyError as fault:
             raise StoreError(str(fault)) from fault  # no connection became free in time
@@ -262,7 +262,7 @@ def _transact(engine: Engine, work: Callable[[Connection], T], org: str = NOBODY
 def _mark(watch: Watch) -> str:
     try:
         return watch.mark()
-    except databases.LostError as fault:
+    except databases.DatabaseLostError as fault:
         raise StoreError(str(fault)) from None
     except exc.DBAPIError as fault:
         raise StoreError(_words(fault)) from fault

@@ -17,12 +17,12 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from dayfly.lib.delivery import Delivery, Post, Waiting
+from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
 from dayfly.server.cpu_timer import CpuTimer
-from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows
 from dayfly.server.events.event_rows import Noted
 from dayfly.server.http.handler import rfc3339
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
-    from dayfly.server.records.run_records import Entry, RunRecord
+    from dayfly.server.records.run_records import RunEntry, RunRecord
     from dayfly.server.runs.run_service import RunService
     from dayfly.server.runs.run_states import RunState
     from dayfly.server.sync.host_sync import HostSync
@@ -53,7 +53,7 @@ DUTY, DUTY_MS, RENEW_MS, DENIED_MS = "cloud-events", 30_000, 20_000, 5_000
 log = logging.getLogger(__name__)
 
 
-class Receiver(NamedTuple):
+class EventReceiver(NamedTuple):
     """The receiver of events: how to send to it, its name in the log, and the source of events if it is the same."""
 
     post: Post
@@ -70,7 +70,7 @@ class CloudEventPublisher:
         links: Links,
         sync: HostSync,
         sandboxes: RunService[SandboxSpec],
-        to: Receiver,
+        to: EventReceiver,
         *,
         now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -147,7 +147,7 @@ class CloudEventPublisher:
 
         try:
             mine = self._store.is_sqlite or await self._store.everywhere().write(take)
-        except ConflictError:
+        except WriteConflictError:
             mine = False  # another one was quicker
         if mine and not self._until:
             await self._store.everywhere().write(event_rows.tidy)
@@ -165,7 +165,7 @@ class CloudEventPublisher:
     async def _leave(self) -> None:
         await self._lay_down()
         if self._until and not self._store.is_sqlite:
-            with contextlib.suppress(StoreError, ConflictError):
+            with contextlib.suppress(StoreError, WriteConflictError):
                 await self._store.everywhere().write(lambda rows: event_rows.leave_duty(rows, DUTY, self._name))
 
     # --- what is to be told ------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class CloudEventPublisher:
         links = sorted(self._links.each(), key=id)
         return None if written is None else (written, *(n for each in links for n in (id(each), each.state.changes)))
 
-    def _version(self, entry: Entry) -> int:
+    def _version(self, entry: RunEntry) -> int:
         link = self._links.of(entry.org, entry.cluster)
         return link.state.version(entry.uid) if link is not None else 0
 
@@ -260,7 +260,7 @@ class _Rows:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def oldest(self, org: str, /) -> Waiting | None:
+    async def oldest(self, org: str, /) -> PendingDelivery | None:
         return await self._store.of(org).read(event_rows.oldest)
 
     async def settle(self, org: str, id_: str, /) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
-from dayfly.lib.delivery import Waiting
+from dayfly.lib.delivery import PendingDelivery
 from dayfly.server.db.rows import EVERYWHERE
 from dayfly.server.db.tables import cloud_events, duties, sandboxes
 
@@ -58,11 +58,11 @@ def settle(rows: Rows, id_: str) -> None:
     rows.execute(rows.update(cloud_events).where(cloud_events.c.id == id_).values(body=""))
 
 
-def oldest(rows: Rows) -> Waiting | None:
+def oldest(rows: Rows) -> PendingDelivery | None:
     """The next one of an organisation."""
     query = rows.select(cloud_events.c.id, cloud_events.c.body).where(_WAITS)
     row = rows.execute(query.order_by(cloud_events.c.at, cloud_events.c.id).limit(1)).one_or_none()
-    return Waiting(row.id, row.body.encode()) if row is not None else None
+    return PendingDelivery(row.id, row.body.encode()) if row is not None else None
 
 
 def waiting(rows: Rows) -> list[str]:

@@ -27,7 +27,7 @@ KEPT = 1000
 GROUPS_SYNCED = b"event: group-synced\ndata: {}\n\n"
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One change; `where` is the cluster whose it is, for listeners who may not hear of all."""
 
     number: int
@@ -42,7 +42,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.id = secrets.token_hex(4)
-        self.events: collections.deque[Event] = collections.deque(maxlen=KEPT)
+        self.events: collections.deque[StreamEvent] = collections.deque(maxlen=KEPT)
         self.number = 0
         self.now: dict[str, bytes] = {}
         self.where: dict[str, str] = {}
@@ -69,9 +69,9 @@ class Feed:
 
     def _add(self, name: str, kind: str, data: bytes, where: str) -> None:
         self.number += 1
-        self.events.append(Event(self.number, name, kind, data, where))
+        self.events.append(StreamEvent(self.number, name, kind, data, where))
 
-    def since(self, last: str) -> list[Event] | None:
+    def since(self, last: str) -> list[StreamEvent] | None:
         """What came after the event of that id; None if nobody knows."""
         id_, _, written = last.partition("-")
         number = whole(written, self.number)
@@ -91,10 +91,10 @@ class Feed:
         said += [_words(each, "changed") + there[each] + b"\n\n" for each in wanted]
         if self.has_groups and (not name or name.startswith(GROUP)):
             said.append(GROUPS_SYNCED)
-        said.append(self.encoded(Event(self.number, "", "synced", b"{}")))
+        said.append(self.encoded(StreamEvent(self.number, "", "synced", b"{}")))
         return b"".join(said)  # at once: of 10,000 each piece would copy all before it
 
-    def encoded(self, event: Event) -> bytes:
+    def encoded(self, event: StreamEvent) -> bytes:
         """One event on the wire."""
         return f"id: {self.id}-{event.number}\n".encode() + _words(event.name, event.kind) + event.data + b"\n\n"
 

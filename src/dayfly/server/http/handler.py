@@ -19,7 +19,7 @@ from dayfly.server.access import callers
 from dayfly.server.access.scopes import Reach
 from dayfly.server.db.store import StoreError
 from dayfly.server.http import preconditions
-from dayfly.server.http.errors import ApiError, explain, not_found, outside
+from dayfly.server.http.errors import RequestError, explain, not_found, outside
 from dayfly.server.http.preconditions import Tagged
 from dayfly.server.http.route_table import API, ROUTES, WITH_TAGS, reach
 from dayfly.server.http.unsupported_routes import LOGIN
@@ -60,7 +60,7 @@ _YES_NO = {"false": False, "0": False, "true": True, "1": True}
 _LAST_SECOND_MS = 253_402_300_799_000  # 9999-12-31T23:59:59Z: later than this cannot be written
 
 
-class Address:
+class AddressHandlers:
     """What the methods of one address do. A handler returns plain data; whatever it raises becomes a refusal.
 
     Args:
@@ -91,20 +91,24 @@ class Address:
     async def _handle(self, request: Request) -> Any:
         caller: Caller | None = request.scope.get("caller")
         if caller is not None and (org := request.path_params.get("org", caller.org)) != caller.org:
-            raise ApiError(404, f"no organisation {quote(org)} here; your key is of {quote(caller.org)}")
+            raise RequestError(404, f"no organisation {quote(org)} here; your key is of {quote(caller.org)}")
         if request.method == "OPTIONS":
             return {}
         method = "GET" if request.method == "HEAD" else request.method
         if method not in self._methods:
-            raise ApiError(405, f"{request.method} is not possible here, only {self._allow}", {"Allow": self._allow})
+            raise RequestError(
+                405, f"{request.method} is not possible here, only {self._allow}", {"Allow": self._allow}
+            )
         if self._path in _NOT_BY_PAGE and method not in _READS and not callers.key_of(request.headers):
-            raise ApiError(403, "keys, tokens and links are given out with a key alone: by the command line")
+            raise RequestError(403, "keys, tokens and links are given out with a key alone: by the command line")
         if method not in _READS and self._path not in WITH_TAGS:
             preconditions.read(request).refuse_match()
         role, handler = self._methods[method]
         if role is not None and callers.caller(request).role < role:
             has = callers.caller(request).role.word
-            raise ApiError(403, f"{request.method} here needs the role {role.word}, and your key has the role {has}")
+            raise RequestError(
+                403, f"{request.method} here needs the role {role.word}, and your key has the role {has}"
+            )
         if role is not None:
             self._refuse_out_of_scope(request, method)
         return await handler(request)
@@ -130,17 +134,17 @@ class Address:
 
 def serve(path: str, **handlers: Handler) -> Route:
     """The route of an address in the table, by what its methods do."""
-    return Route(API + path, Address(path, handlers))
+    return Route(API + path, AddressHandlers(path, handlers))
 
 
 def serve_part(path: str, **handlers: Handler) -> Route:
     """As `serve`, by whoever has only some of the methods."""
-    return Route(API + path, Address(path, handlers, whole=False))
+    return Route(API + path, AddressHandlers(path, handlers, whole=False))
 
 
 def serve_as(path: str, at: str, **handlers: Handler) -> Route:
     """The route of an address in the table, at the place where older clients look for it."""
-    return Route(at, Address(path, handlers))
+    return Route(at, AddressHandlers(path, handlers))
 
 
 class AuthMiddleware:
@@ -183,7 +187,7 @@ class AuthMiddleware:
         path = path[:-1] if len(path) > 1 and path.endswith("/") else path
         try:
             caller = await self._check(Request(scope), path)
-        except Exception as fault:  # noqa: BLE001  -- as in `Address`
+        except Exception as fault:  # noqa: BLE001  -- as in `AddressHandlers`
             await refuse(fault)(scope, receive, send)
             return
         ours = {**scope, "path": path, "caller": caller}
@@ -240,10 +244,10 @@ class AuthMiddleware:
         host = request.headers.get("host", "")
         if self._loopback and not callers.is_loopback_name(host):
             text = f"this server answers to 127.0.0.1, localhost and [::1] only, not to {host!r}"
-            raise ApiError(403, text)
+            raise RequestError(403, text)
         if "\0" in path or b"%00" in request.scope["query_string"] or b"\0" in request.scope["query_string"]:
             # PostgreSQL has no such character, and would say that the store cannot be used.
-            raise ApiError(400, "no address has a NUL in it")
+            raise RequestError(400, "no address has a NUL in it")
         if path in self._open or _is_page(path, request) or path.startswith(f"{LOGIN}/"):
             return None
         caller = await self._caller(request)
@@ -251,14 +255,14 @@ class AuthMiddleware:
             raise _no_key()
         is_keyless = not callers.key_of(request.headers)
         if is_keyless and callers.crossed(request.headers):
-            raise ApiError(403, "only the page of this very server is let in without a key")
+            raise RequestError(403, "only the page of this very server is let in without a key")
         if is_keyless and request.method not in _READS and (trouble := callers.stranger(request.headers)):
-            raise ApiError(403, trouble)
+            raise RequestError(403, trouble)
         if self._rate is None or not self._rate.reserve(caller.org, caller.key_id):
             return caller
         if wait := await self._rate.queue(caller.org, caller.key_id):
             text = f"too many requests with the key {caller.key_id}; come again in {wait} s"
-            raise ApiError(429, text, {"Retry-After": str(wait)})
+            raise RequestError(429, text, {"Retry-After": str(wait)})
         if (still := await self._caller(request)) is None:
             raise _no_key()  # it was revoked while the request waited
         return still
@@ -293,9 +297,9 @@ def _is_page(path: str, request: Request) -> bool:
     )
 
 
-def _no_key() -> ApiError:
+def _no_key() -> RequestError:
     text = "no valid key: send it as the header signadot-api-key or as Authorization: Bearer"
-    return ApiError(401, text, {"WWW-Authenticate": "Bearer"})
+    return RequestError(401, text, {"WWW-Authenticate": "Bearer"})
 
 
 def _answered(request: Request, found: Any) -> Response:
@@ -336,13 +340,13 @@ async def read_json(request: Request) -> Any:
     _refuse_other_types(request)
     body = await read_body(request)
     if not body.strip():
-        raise ApiError(400, "the body is empty; it must be JSON")
+        raise RequestError(400, "the body is empty; it must be JSON")
     try:
         return msgspec.json.decode(body)
     except RecursionError:
-        raise ApiError(400, "the body is nested too deeply") from None
+        raise RequestError(400, "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeError) as fault:
-        raise ApiError(400, f"the body is not JSON in UTF-8: {fault}") from None
+        raise RequestError(400, f"the body is not JSON in UTF-8: {fault}") from None
 
 
 async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
@@ -354,9 +358,9 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         text = f"the body has the Content-Encoding {encoding[:60]!r}: send it without"
-        raise ApiError(415, text, {"Accept-Encoding": "identity"})
+        raise RequestError(415, text, {"Accept-Encoding": "identity"})
     # The rest of a body that is too long is not read, so the connection cannot be used again.
-    too_long = ApiError(413, f"the body is longer than {most} bytes", {"Connection": "close"})
+    too_long = RequestError(413, f"the body is longer than {most} bytes", {"Connection": "close"})
     declared = whole(request.headers.get("content-length", "0"), LARGEST_NUMBER) or 0
     if declared > most and "expect" in request.headers:
         raise too_long  # the client has not sent the body yet; any other would be cut off while it sends
@@ -367,7 +371,7 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
             if len(body) > most:
                 raise too_long
     except ClientDisconnect:
-        raise ApiError(400, "the connection ended before the body did") from None
+        raise RequestError(400, "the connection ended before the body did") from None
     return bytes(body)
 
 
@@ -382,7 +386,7 @@ def _refuse_other_types(request: Request) -> None:
     charset = parameters.strip().removeprefix("charset=").strip('"')
     if (kind.strip() or JSON) != JSON or charset not in ("", "utf-8", "utf8", "us-ascii"):
         text = f"the body has the Content-Type {given[:60]!r}: send JSON in UTF-8, with Content-Type: {JSON}"
-        raise ApiError(415, text, {"Accept": JSON})
+        raise RequestError(415, text, {"Accept": JSON})
 
 
 def chosen(request: Request, name: str) -> str:
@@ -393,7 +397,7 @@ def chosen(request: Request, name: str) -> str:
     """
     value = request.query_params.get(name)
     if value == "":
-        raise ApiError(400, f"query parameter {name} is empty: give it a value or leave it out")
+        raise RequestError(400, f"query parameter {name} is empty: give it a value or leave it out")
     return value or ""
 
 
@@ -405,7 +409,7 @@ def flag(request: Request, name: str, *, default: bool = False) -> bool:
     """
     value = request.query_params.get(name, str(default)).lower()
     if value not in _YES_NO:
-        raise ApiError(400, f"query parameter {name}: {value[:60]!r} is neither true nor false")
+        raise RequestError(400, f"query parameter {name}: {value[:60]!r} is neither true nor false")
     return _YES_NO[value]
 
 
@@ -421,7 +425,7 @@ def whole_number(request: Request, name: str, default: int, *, least: int = 0) -
     number = whole(value, LARGEST_NUMBER)
     if number is None or number < least:
         problem = f"{value[:60]!r} is not a whole number from {least} to {LARGEST_NUMBER}"
-        raise ApiError(400, f"query parameter {name}: {problem}")
+        raise RequestError(400, f"query parameter {name}: {problem}")
     return number
 
 
@@ -444,7 +448,7 @@ def labels_asked(request: Request) -> tuple[label_selector.Term, ...]:
     try:
         return label_selector.selector(request.query_params.getlist("label"))
     except SpecError as fault:
-        raise ApiError(400, f"query parameter label: {fault}") from None
+        raise RequestError(400, f"query parameter label: {fault}") from None
 
 
 def wait_seconds(request: Request) -> float:
@@ -462,7 +466,7 @@ def moment(request: Request, name: str) -> int:
     # In a query a plus sign is a space.
     found = unix_ms(written.replace(" ", "+")) if written else 0
     if written and found <= 0:
-        raise ApiError(400, f"query parameter {name}: write a time with its zone, like 2026-01-02T03:04:05Z")
+        raise RequestError(400, f"query parameter {name}: write a time with its zone, like 2026-01-02T03:04:05Z")
     return found
 
 

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dayfly.lib.http_server import most_connections
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.listener_slots import Listeners
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class LongPollSlots:
         place = self._listeners.take(org, key)
         if place is None:
             text = "you wait for news as often as you may while others do: ask again later, or without `wait`"
-            raise ApiError(503, text, {"Retry-After": "10"})
+            raise RequestError(503, text, {"Retry-After": "10"})
         try:
             yield
         finally:

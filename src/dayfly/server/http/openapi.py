@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dayfly.server.http import forms
-from dayfly.server.http.route_table import API, ROUTES, WITH_TAGS, Operation, reach
+from dayfly.server.http.route_table import API, ROUTES, WITH_TAGS, RouteOperation, reach
 
 _AT = "#/components/schemas/{name}"
 _REFUSED = "#/components/responses/{status}"
@@ -59,7 +59,7 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
+def _operation(path: str, method: str, operation: RouteOperation) -> dict[str, Any]:
     words = [method.lower(), *re.findall(r"\w+", path)]
     found: dict[str, Any] = {
         "operationId": "-".join(words),
@@ -84,7 +84,7 @@ def _operation(path: str, method: str, operation: Operation) -> dict[str, Any]:
     return found
 
 
-def _refusals(path: str, method: str, operation: Operation) -> list[str]:
+def _refusals(path: str, method: str, operation: RouteOperation) -> list[str]:
     """The statuses with which it may be refused."""
     changes, keyless = method != "GET", operation.role is None
     may = {

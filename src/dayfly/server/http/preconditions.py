@@ -10,7 +10,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,9 +40,9 @@ class Preconditions(NamedTuple):
         """
         if self.match and not _names(self.match, version, strong=True):
             there = "it has been changed since" if version else "it is not there"
-            raise ApiError(412, f"If-Match: {there}; read it again, and repeat the change with the new ETag")
+            raise RequestError(412, f"If-Match: {there}; read it again, and repeat the change with the new ETag")
         if self.none_match and _names(self.none_match, version):
-            raise ApiError(412, "If-None-Match: it is there already; nothing was changed")
+            raise RequestError(412, "If-None-Match: it is there already; nothing was changed")
 
     def refuse_match(self) -> None:
         """Refuse If-Match at an address that has no versions.
@@ -51,7 +51,7 @@ class Preconditions(NamedTuple):
             ApiError: 412.
         """
         if self.match:
-            raise ApiError(412, "If-Match: this address has no ETag; leave the header out")
+            raise RequestError(412, "If-Match: this address has no ETag; leave the header out")
 
 
 ANY = Preconditions()
@@ -66,7 +66,7 @@ def read(request: Request) -> Preconditions:
     found = [", ".join(request.headers.getlist(name)) for name in ("if-match", "if-none-match")]
     for name, value in zip(("If-Match", "If-None-Match"), found, strict=True):
         if value and value.strip() != "*" and not _TAGS.fullmatch(value):
-            raise ApiError(400, f"{name}: write * or the ETag of an answer, with its quotation marks")
+            raise RequestError(400, f"{name}: write * or the ETag of an answer, with its quotation marks")
     return Preconditions(*found)
 
 

@@ -20,7 +20,7 @@ API = "/api/v2"
 VIEWER, MEMBER, ADMIN = Role.VIEWER, Role.MEMBER, Role.ADMIN
 
 
-class Operation(NamedTuple):
+class RouteOperation(NamedTuple):
     """One method of one address.
 
     Attributes:
@@ -53,129 +53,141 @@ _LOG = {"unit": "string", "attempt": "integer", "offset": "integer", "wait": "in
 _RULES = dict.fromkeys(PARAMETERS, "string")
 _LOGS = dict.fromkeys(("resource", "step", "workload", "container"), "string") | _TIMES
 
-ROUTES: dict[str, dict[str, Operation]] = {
-    "/meta/health": {"GET": Operation(None, "Whether the server and its store answer.", forms.Health)},
-    "/meta/reasons": {"GET": Operation(VIEWER, "Every reason that is said, and what it means.", [forms.ReasonMeaning])},
-    "/meta/openapi.json": {"GET": Operation(None, "This document.", forms.Document)},
-    "/page/links": {"POST": Operation(VIEWER, "Make a link that signs in on the page, once.", page_forms.PageLink)},
+ROUTES: dict[str, dict[str, RouteOperation]] = {
+    "/meta/health": {"GET": RouteOperation(None, "Whether the server and its store answer.", forms.Health)},
+    "/meta/reasons": {
+        "GET": RouteOperation(VIEWER, "Every reason that is said, and what it means.", [forms.ReasonMeaning])
+    },
+    "/meta/openapi.json": {"GET": RouteOperation(None, "This document.", forms.Document)},
+    "/page/links": {
+        "POST": RouteOperation(VIEWER, "Make a link that signs in on the page, once.", page_forms.PageLink)
+    },
     "/page/enter": {
-        "POST": Operation(None, "Sign in on the page by a link.", page_forms.PageSession, body=page_forms.PageCode)
+        "POST": RouteOperation(None, "Sign in on the page by a link.", page_forms.PageSession, body=page_forms.PageCode)
     },
     "/page/session": {
-        "GET": Operation(VIEWER, "Who is signed in on the page.", page_forms.PageSession),
-        "DELETE": Operation(VIEWER, "Sign out."),
+        "GET": RouteOperation(VIEWER, "Who is signed in on the page.", page_forms.PageSession),
+        "DELETE": RouteOperation(VIEWER, "Sign out."),
     },
-    "/orgs": {"GET": Operation(VIEWER, "The organisation of the key.", forms.Organisations)},
-    _ORG + "/clusters": {"GET": Operation(VIEWER, "All clusters.", [forms.Cluster], _PAGE)},
+    "/orgs": {"GET": RouteOperation(VIEWER, "The organisation of the key.", forms.Organisations)},
+    _ORG + "/clusters": {"GET": RouteOperation(VIEWER, "All clusters.", [forms.Cluster], _PAGE)},
     _CLUSTER: {
-        "GET": Operation(VIEWER, "A cluster.", forms.Cluster),
-        "PUT": Operation(ADMIN, "Add a cluster; one that is there stays as it is.", forms.Cluster),
-        "DELETE": Operation(ADMIN, "Remove a cluster and its tokens."),
+        "GET": RouteOperation(VIEWER, "A cluster.", forms.Cluster),
+        "PUT": RouteOperation(ADMIN, "Add a cluster; one that is there stays as it is.", forms.Cluster),
+        "DELETE": RouteOperation(ADMIN, "Remove a cluster and its tokens."),
     },
     _CLUSTER + "/thaw": {
-        "GET": Operation(ADMIN, "Why a cluster is frozen, and what one side alone has.", forms.Frozen),
-        "POST": Operation(ADMIN, "Go on with a frozen cluster from where it stands."),
+        "GET": RouteOperation(ADMIN, "Why a cluster is frozen, and what one side alone has.", forms.Frozen),
+        "POST": RouteOperation(ADMIN, "Go on with a frozen cluster from where it stands."),
     },
-    "/agent/session": {"POST": Operation(None, "For agents: begin a session.", Session, body=Opening)},
+    "/agent/session": {"POST": RouteOperation(None, "For agents: begin a session.", Session, body=Opening)},
     "/agent/messages": {
-        "GET": Operation(None, "For agents: what is to be done.", Letters, _COLLECT),
-        "POST": Operation(None, "For agents: what is so.", Heard, body=Said),
+        "GET": RouteOperation(None, "For agents: what is to be done.", Letters, _COLLECT),
+        "POST": RouteOperation(None, "For agents: what is so.", Heard, body=Said),
     },
-    "/agent/births": {"POST": Operation(None, "For agents: which sandboxes are to live.", Asked, body=Asked)},
+    "/agent/births": {"POST": RouteOperation(None, "For agents: which sandboxes are to live.", Asked, body=Asked)},
     _CLUSTER + "/tokens": {
-        "GET": Operation(ADMIN, "The tokens of a cluster's agents, without their secrets.", [forms.ClusterToken]),
-        "POST": Operation(ADMIN, "Make a token; its secret is in this answer alone.", forms.ClusterToken),
+        "GET": RouteOperation(ADMIN, "The tokens of a cluster's agents, without their secrets.", [forms.ClusterToken]),
+        "POST": RouteOperation(ADMIN, "Make a token; its secret is in this answer alone.", forms.ClusterToken),
     },
     _CLUSTER + "/tokens/{id}": {
-        "GET": Operation(ADMIN, "A token, without its secret.", forms.ClusterToken),
-        "DELETE": Operation(ADMIN, "Revoke a token."),
+        "GET": RouteOperation(ADMIN, "A token, without its secret.", forms.ClusterToken),
+        "DELETE": RouteOperation(ADMIN, "Revoke a token."),
     },
     _ORG + "/keys": {
-        "GET": Operation(ADMIN, "The keys of users, without their secrets.", [forms.Key]),
-        "POST": Operation(ADMIN, "Make a key; its secret is in this answer alone.", forms.Key, body=forms.NewKey),
+        "GET": RouteOperation(ADMIN, "The keys of users, without their secrets.", [forms.Key]),
+        "POST": RouteOperation(ADMIN, "Make a key; its secret is in this answer alone.", forms.Key, body=forms.NewKey),
     },
-    _ORG + "/keys/{id}": {"DELETE": Operation(ADMIN, "Revoke a key.")},
+    _ORG + "/keys/{id}": {"DELETE": RouteOperation(ADMIN, "Revoke a key.")},
     _ORG + "/audit": {
-        "GET": Operation(
+        "GET": RouteOperation(
             ADMIN, "Who did what, the oldest first.", forms.AuditPage, {"after": "integer", "limit": "integer"}
         )
     },
-    _ORG + "/resource-plugins": {"GET": Operation(VIEWER, "All resource plugins.", [api.Plugin], _VERSION)},
+    _ORG + "/resource-plugins": {"GET": RouteOperation(VIEWER, "All resource plugins.", [api.Plugin], _VERSION)},
     _PLUGIN: {
-        "GET": Operation(VIEWER, "One version of a plugin, the highest if none is named.", api.Plugin, _VERSION),
-        "PUT": Operation(ADMIN, "Publish a version of a plugin.", body=forms.NewPlugin),
-        "DELETE": Operation(ADMIN, "Remove a version of a plugin that no sandbox uses.", query=_VERSION),
+        "GET": RouteOperation(VIEWER, "One version of a plugin, the highest if none is named.", api.Plugin, _VERSION),
+        "PUT": RouteOperation(ADMIN, "Publish a version of a plugin.", body=forms.NewPlugin),
+        "DELETE": RouteOperation(ADMIN, "Remove a version of a plugin that no sandbox uses.", query=_VERSION),
     },
-    _PLUGIN + "/versions": {"GET": Operation(VIEWER, "All versions of a plugin, the highest first.", [api.Plugin])},
+    _PLUGIN + "/versions": {
+        "GET": RouteOperation(VIEWER, "All versions of a plugin, the highest first.", [api.Plugin])
+    },
     "/workloads/routing-rules": {
-        "GET": Operation(VIEWER, "Which key leads from which baseline to whose fork.", forms.RoutingRules, _RULES)
+        "GET": RouteOperation(VIEWER, "Which key leads from which baseline to whose fork.", forms.RoutingRules, _RULES)
     },
-    _ORG + "/workloads": {"GET": Operation(VIEWER, "All baselines.", [api.Baseline])},
+    _ORG + "/workloads": {"GET": RouteOperation(VIEWER, "All baselines.", [api.Baseline])},
     _ORG + "/workloads/{namespace}/{name}": {
-        "GET": Operation(VIEWER, "A baseline.", api.Baseline),
-        "PUT": Operation(MEMBER, "Declare a baseline, or change it.", api.Baseline, body=api.Baseline),
-        "DELETE": Operation(MEMBER, "Remove a baseline that no fork derives from."),
+        "GET": RouteOperation(VIEWER, "A baseline.", api.Baseline),
+        "PUT": RouteOperation(MEMBER, "Declare a baseline, or change it.", api.Baseline, body=api.Baseline),
+        "DELETE": RouteOperation(MEMBER, "Remove a baseline that no fork derives from."),
     },
-    _ORG + "/sandboxes": {"GET": Operation(VIEWER, "All sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})},
-    _ORG + "/attention": {"GET": Operation(VIEWER, "What needs somebody, the worst first.", [attention.Concern])},
+    _ORG + "/sandboxes": {"GET": RouteOperation(VIEWER, "All sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})},
+    _ORG + "/attention": {"GET": RouteOperation(VIEWER, "What needs somebody, the worst first.", [attention.Concern])},
     _ORG + "/ended-sandboxes": {
-        "GET": Operation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
+        "GET": RouteOperation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
     },
-    _SANDBOX + "/plan": {"GET": Operation(VIEWER, "What a sandbox does, unit by unit.", page_forms.Plan)},
+    _SANDBOX + "/plan": {"GET": RouteOperation(VIEWER, "What a sandbox does, unit by unit.", page_forms.Plan)},
     _SANDBOX + "/reveal": {
-        "POST": Operation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
+        "POST": RouteOperation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
     },
     _SANDBOX: {
-        "GET": Operation(VIEWER, "A sandbox.", api.Sandbox),
-        "PUT": Operation(MEMBER, "Make a sandbox, or change it.", api.Sandbox, body=forms.NewSandbox),
-        "DELETE": Operation(MEMBER, "End a sandbox.", query={"force": "boolean"}),
+        "GET": RouteOperation(VIEWER, "A sandbox.", api.Sandbox),
+        "PUT": RouteOperation(MEMBER, "Make a sandbox, or change it.", api.Sandbox, body=forms.NewSandbox),
+        "DELETE": RouteOperation(MEMBER, "End a sandbox.", query={"force": "boolean"}),
     },
-    _SANDBOX + "/abandon": {"POST": Operation(MEMBER, "End a sandbox without its cleanup.", body=forms.WhyAbandon)},
+    _SANDBOX + "/abandon": {
+        "POST": RouteOperation(MEMBER, "End a sandbox without its cleanup.", body=forms.WhyAbandon)
+    },
     _SANDBOX + "/retry": {
-        "POST": Operation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
+        "POST": RouteOperation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
     },
     _SANDBOX + "/lease": {
-        "PUT": Operation(MEMBER, "Keep a sandbox for so long from now.", forms.Until, body=forms.Seconds)
+        "PUT": RouteOperation(MEMBER, "Keep a sandbox for so long from now.", forms.Until, body=forms.Seconds)
     },
-    _SANDBOX + "/extend": {"POST": Operation(MEMBER, "Let a sandbox live longer.", api.Sandbox, body=forms.Extend)},
+    _SANDBOX + "/extend": {
+        "POST": RouteOperation(MEMBER, "Let a sandbox live longer.", api.Sandbox, body=forms.Extend)
+    },
     _ORG + "/routegroups": {
-        "GET": Operation(
+        "GET": RouteOperation(
             VIEWER, "All route groups.", [api.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
         )
     },
-    _GROUP + "/plan": {"GET": Operation(VIEWER, "What a route group does, unit by unit.", page_forms.Plan)},
+    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "What a route group does, unit by unit.", page_forms.Plan)},
     _GROUP + "/reveal": {
-        "POST": Operation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
+        "POST": RouteOperation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
     },
     _GROUP: {
-        "GET": Operation(VIEWER, "A route group, and whom it has now.", api.RouteGroup),
-        "PUT": Operation(MEMBER, "Make a route group, or change it.", api.RouteGroup, body=forms.NewRouteGroup),
-        "DELETE": Operation(MEMBER, "End a route group.", query={"force": "boolean"}),
+        "GET": RouteOperation(VIEWER, "A route group, and whom it has now.", api.RouteGroup),
+        "PUT": RouteOperation(MEMBER, "Make a route group, or change it.", api.RouteGroup, body=forms.NewRouteGroup),
+        "DELETE": RouteOperation(MEMBER, "End a route group.", query={"force": "boolean"}),
     },
-    _GROUP + "/abandon": {"POST": Operation(MEMBER, "End a route group without its hooks.", body=forms.WhyAbandon)},
+    _GROUP + "/abandon": {
+        "POST": RouteOperation(MEMBER, "End a route group without its hooks.", body=forms.WhyAbandon)
+    },
     _GROUP + "/retry": {
-        "POST": Operation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
+        "POST": RouteOperation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
     },
     _GROUP + "/extend": {
-        "POST": Operation(MEMBER, "Let a route group live longer.", api.RouteGroup, body=forms.Extend)
+        "POST": RouteOperation(MEMBER, "Let a route group live longer.", api.RouteGroup, body=forms.Extend)
     },
-    _SANDBOX + "/changes": {"GET": Operation(VIEWER, "Live changes of a sandbox.", forms.Events)},
-    _GROUP + "/changes": {"GET": Operation(VIEWER, "Live changes of a route group.", forms.Events)},
-    _ORG + "/changes": {"GET": Operation(VIEWER, "Live changes of all sandboxes and route groups.", forms.Events)},
-    _SANDBOX + "/status/explain": {"GET": Operation(VIEWER, "Not here.")},
+    _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Live changes of a sandbox.", forms.Events)},
+    _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Live changes of a route group.", forms.Events)},
+    _ORG + "/changes": {"GET": RouteOperation(VIEWER, "Live changes of all sandboxes and route groups.", forms.Events)},
+    _SANDBOX + "/status/explain": {"GET": RouteOperation(VIEWER, "Not here.")},
     _SANDBOX + "/report": {
-        "GET": Operation(
+        "GET": RouteOperation(
             VIEWER, "How each unit of a sandbox stands.", api.Report, {"after": "integer", "wait": "integer"}
         )
     },
-    _SANDBOX + "/why": {"GET": Operation(VIEWER, "What a sandbox waits for, down to the root.", api.Blocker)},
-    _SANDBOX + "/outputs": {"GET": Operation(MEMBER, "All outputs, sensitive ones too.", [api.Output], _MASKED)},
-    _SANDBOX + "/attempts": {"GET": Operation(VIEWER, "The logs that there are.", [api.Attempt])},
-    _SANDBOX + "/log": {"GET": Operation(VIEWER, "A piece of one log.", forms.LogPiece, _LOG)},
+    _SANDBOX + "/why": {"GET": RouteOperation(VIEWER, "What a sandbox waits for, down to the root.", api.Blocker)},
+    _SANDBOX + "/outputs": {"GET": RouteOperation(MEMBER, "All outputs, sensitive ones too.", [api.Output], _MASKED)},
+    _SANDBOX + "/attempts": {"GET": RouteOperation(VIEWER, "The logs that there are.", [api.Attempt])},
+    _SANDBOX + "/log": {"GET": RouteOperation(VIEWER, "A piece of one log.", forms.LogPiece, _LOG)},
     _SANDBOX + "/logs": {
-        "GET": Operation(VIEWER, "The newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS)
+        "GET": RouteOperation(VIEWER, "The newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS)
     },
-    _SANDBOX + "/history": {"GET": Operation(VIEWER, "Every move of a sandbox's ledger.", [api.Move])},
+    _SANDBOX + "/history": {"GET": RouteOperation(VIEWER, "Every move of a sandbox's ledger.", [api.Move])},
 }
 # What is told of sandboxes is told of route groups, and of which of a name, living and ended, `uid` says.
 for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dayfly.link.server_end import Link
-    from dayfly.link.transport import Place
+    from dayfly.link.transport import CompileTarget
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
-    from dayfly.server.records.run_records import Entry, RunRecord
+    from dayfly.server.records.run_records import RunEntry, RunRecord
 
 # Rows that one query reads.
 BATCH_SIZE = 500
@@ -57,7 +57,7 @@ class Confirmation(NamedTuple):
 NOTHING = Confirmation()
 
 
-def form(revision: int, place: Place, keys: Mapping[str, Sequence[str]]) -> str:
+def form(revision: int, place: CompileTarget, keys: Mapping[str, Sequence[str]]) -> str:
     """Return the form of an order for a record with that revision; `keys` as in `run_specs.compiled`."""
     led = f".{_short(repr(sorted((of, tuple(each)) for of, each in keys.items())))}" if keys and place.routes else ""
     return f"{revision}.{_of_place(__version__, place)}{led}"
@@ -119,7 +119,11 @@ class Confirmations:
         return record.taken_over or record.uid in self._taken
 
     def is_confirmed(
-        self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation, keys: Mapping[str, Sequence[str]]
+        self,
+        record: RunEntry | RunRecord[Any],
+        link: Link | None,
+        told: Confirmation,
+        keys: Mapping[str, Sequence[str]],
     ) -> bool:
         """Return whether its host has carried out the stored record; `told` is the stored confirmation."""
         if link is None:
@@ -203,7 +207,7 @@ def _living(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _of_place(version: str, place: Place) -> str:
+def _of_place(version: str, place: CompileTarget) -> str:
     return _short(repr((version, *place)))
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from dayfly.server.db import tables
-from dayfly.server.db.store import ConflictError
+from dayfly.server.db.store import WriteConflictError
 from dayfly.server.http.errors import GROUP_NOT_FOUND, SANDBOX_NOT_FOUND
 from dayfly.server.records import unreadable_rows
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec.route_group import NO_MATCHED_SANDBOXES, RouteGroup, RouteGroupSpec
-from dayfly.spec.run import Request
+from dayfly.spec.run import EndRequest
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
 from dayfly.spec.scalars import names, semver
 
@@ -34,7 +34,7 @@ S = TypeVar("S", SandboxSpec, RouteGroupSpec)
 Revision: TypeAlias = tuple[str, str, int]
 """UID, name and revision of a record. A plain tuple is the fastest to make ten thousand times."""
 
-_decode_request = msgspec.json.Decoder(Request).decode
+_decode_request = msgspec.json.Decoder(EndRequest).decode
 _JSON_COLUMNS = ("spec", "stop", "abandon")
 
 
@@ -125,8 +125,8 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     lease_seconds: int = 0
     unmatched_since: int = 0
     taken_over: bool = False
-    stop: Request | None = None
-    abandon: Request | None = None
+    stop: EndRequest | None = None
+    abandon: EndRequest | None = None
     revision: int = 0
 
     @property
@@ -176,7 +176,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         return self.ends_at if ttl is not None and ttl.offset_from != NO_MATCHED_SANDBOXES else 0
 
 
-class Entry(NamedTuple):
+class RunEntry(NamedTuple):
     """The columns of a record that the sync reads in each round.
 
     Attributes:
@@ -265,14 +265,14 @@ def read_by_uid(rows: Rows, kind: RunKind[S], uids: Collection[str]) -> list[Run
     return sorted(found, key=lambda record: record.name)
 
 
-def read_entries(rows: Rows, *kinds: RunKind[Any]) -> list[Entry]:
+def read_entries(rows: Rows, *kinds: RunKind[Any]) -> list[RunEntry]:
     """Return the entries of all records of these kinds, or of both; by name. Cheap enough for each round."""
-    found: list[Entry] = []
+    found: list[RunEntry] = []
     for kind in kinds or KINDS:
         table = kind.table.c
         waits = (~table.taken_over | table.stop.is_not(None)).label("waits")
         query = rows.select(table.org, table.uid, table.name, table.cluster, table.revision, waits)
-        entries = map(Entry._make, rows.execute(query.order_by(table.name)))
+        entries = map(RunEntry._make, rows.execute(query.order_by(table.name)))
         found += [entry._replace(name=f"{kind.prefix}{entry.name}") for entry in entries] if kind.prefix else entries
     return found
 
@@ -340,7 +340,7 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
         del row["taken_over"]  # another server may have written it since
         this = rows.update(table).where(table.c.uid == record.uid, table.c.revision == record.revision)
         if rows.execute(this.values(row)).rowcount == 0:
-            raise ConflictError(f"{record.kind.noun} {record.name} has changed since it was read")
+            raise WriteConflictError(f"{record.kind.noun} {record.name} has changed since it was read")
     if isinstance(record.spec, SandboxSpec):
         _save_references(rows, record.uid, record.spec, declares=declares)
     return msgspec.structs.replace(record, revision=record.revision + 1)
@@ -388,5 +388,5 @@ def _batches(values: Collection[str]) -> Iterator[list[str]]:
     return (listed[start : start + BATCH_SIZE] for start in range(0, len(listed), BATCH_SIZE))
 
 
-def _encode(request: Request | None) -> str | None:
+def _encode(request: EndRequest | None) -> str | None:
     return msgspec.json.encode(request).decode() if request else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.spec.errors import SpecError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FAULTS = (msgspec.DecodeError, UnicodeError, RecursionError, SpecError)
 log = logging.getLogger(__name__)
 
 
-class UnreadableError(ApiError):
+class UnreadableError(RequestError):
     """What is stored there is not understood here: `what` names it, and `fault` is why, where one is meant."""
 
     def __init__(self, what: str, fault: Exception | None = None) -> None:

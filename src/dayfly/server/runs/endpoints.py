@@ -12,14 +12,14 @@ from dayfly.spec.unsupported_fields import PREVIEWED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dayfly.spec.run_data import Endpoint
+    from dayfly.spec.run_data import RunEndpoint
     from dayfly.spec.sandbox import SandboxSpec
 
 _HOST: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?|\[[0-9a-f:.]{2,39}\]")
 _USUAL: Final = {"http": 80, "https": 443}
 
 
-def describe(spec: SandboxSpec, found: Iterable[Endpoint], *, routes: bool = False) -> list[dict[str, Any]]:
+def describe(spec: SandboxSpec, found: Iterable[RunEndpoint], *, routes: bool = False) -> list[dict[str, Any]]:
     """The endpoints as clients know them; `url` is empty while nothing answers there.
 
     Args:
@@ -58,7 +58,7 @@ def _unit(host: str) -> str:
     return fork_id(Baseline(kind="", namespace=rest.partition(".")[0] or "default", name=name))
 
 
-def _describe(name: str, scheme: str, host: str, port: int, found: Endpoint | None) -> dict[str, Any]:
+def _describe(name: str, scheme: str, host: str, port: int, found: RunEndpoint | None) -> dict[str, Any]:
     return {
         "name": name,
         "target": f"{scheme}://{host}:{port}",
@@ -70,7 +70,7 @@ def _describe(name: str, scheme: str, host: str, port: int, found: Endpoint | No
     }
 
 
-def url(found: Endpoint, scheme: str) -> str:
+def url(found: RunEndpoint, scheme: str) -> str:
     """Where one answers that is asked by `scheme` if it does not say otherwise; empty for what is no such place.
 
     It comes from a cluster, and people follow it.

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from dayfly.plan.route_groups import GroupState
     from dayfly.server.records.run_records import RunRecord
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
     from dayfly.spec.route_group import RouteGroupSpec
-    from dayfly.spec.run_data import Endpoint
+    from dayfly.spec.run_data import RunEndpoint
     from dayfly.spec.unsupported_fields import GroupReach
 
 
@@ -49,7 +49,7 @@ def wire(
     return run_form(record, state, end, tone(report, conflict=bool(stands.conflicts)), status)
 
 
-def tone(report: Report, *, conflict: bool) -> str:
+def tone(report: RunReport, *, conflict: bool) -> str:
     """How a group stands in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
     return max(attention.tone(report), Tone.WARNING if conflict else Tone.PROGRESS).name.lower()
 
@@ -84,7 +84,7 @@ def _conditions(stands: GroupState) -> list[dict[str, str]]:
     ]
 
 
-def endpoints(record: RunRecord[RouteGroupSpec], found: Iterable[Endpoint]) -> list[dict[str, Any]]:
+def endpoints(record: RunRecord[RouteGroupSpec], found: Iterable[RunEndpoint]) -> list[dict[str, Any]]:
     """As clients know them; `url` is empty as long as nothing answers there."""
     where = {each.unit: each for each in found}
     told = []

@@ -14,7 +14,7 @@ from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.catalog.run_specs import refuse_changes
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import chosen
 from dayfly.server.records.group_membership import GroupMembership
 from dayfly.server.records.run_records import GROUPS, read_entries
@@ -104,7 +104,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         if not end and record.spec.ttl is not None:
             duration = record.spec.ttl.duration
             text = f"route group {quote(record.name)} ends {duration} after its last sandbox, and it has sandboxes"
-            raise ApiError(409, f"{text}: there is nothing to extend yet")
+            raise RequestError(409, f"{text}: there is nothing to extend yet")
         return begin, end
 
     def parse(self, body: Any, name: str) -> Wanted[RouteGroupSpec]:
@@ -129,7 +129,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         """Refuse more than `MOST_GROUPS` in an organisation."""
         there = sum(each.name != record.key for each in read_entries(rows, GROUPS))
         if there >= MOST_GROUPS:
-            raise ApiError(409, f"there are {there} route groups, and more are not allowed: delete some first")
+            raise RequestError(409, f"there are {there} route groups, and more are not allowed: delete some first")
 
     async def _states(
         self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from dayfly.plan.route_groups import EXPIRES, expires_soon
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import rfc3339, unix_ms
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.scalars import ttl
@@ -45,9 +45,9 @@ def longer(begin: int, end: int, wanted: int) -> str:
     return ttl.lasting(begin, wanted) if wanted > end else ""
 
 
-def refuse_endless(what: str) -> ApiError:
+def refuse_endless(what: str) -> RequestError:
     """What is said where there is nothing to extend."""
-    return ApiError(409, f"{what} has no time to live: it lives until it is deleted")
+    return RequestError(409, f"{what} has no time to live: it lives until it is deleted")
 
 
 def conditions(begin: int, end: int) -> list[dict[str, str]]:

@@ -6,13 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.plan.reasons import Reason
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.spec.errors import SpecError, quote
-from dayfly.spec.run import Phase, Request
+from dayfly.spec.run import EndRequest, Phase
 
 if TYPE_CHECKING:
     from dayfly.server.records.run_records import RunRecord
-    from dayfly.spec.report import Report
+    from dayfly.spec.report import RunReport
 
 LONGEST_LEASE_S = 86_400
 
@@ -40,7 +40,7 @@ def unit_in(body: Any) -> str:
 class Abandonment(NamedTuple):
     """A request to give up a cleanup; with `forced` the cleanup need not have begun."""
 
-    request: Request
+    request: EndRequest
     forced: bool
 
 
@@ -62,7 +62,7 @@ def forced_deletion(by: str) -> Abandonment:
     return Abandonment(end_request(Reason.ABANDONED, "deleted with force=true", by), forced=True)
 
 
-def refuse_too_early(record: RunRecord[Any], report: Report) -> None:
+def refuse_too_early(record: RunRecord[Any], report: RunReport) -> None:
     """Refuse to give up a cleanup that has not begun.
 
     Raises:
@@ -71,9 +71,9 @@ def refuse_too_early(record: RunRecord[Any], report: Report) -> None:
     if record.stop is not None or report.phase is not Phase.OPEN:
         return
     text = f"{record.kind.noun} {quote(record.name)} is not being deleted, so there is no cleanup to give up"
-    raise ApiError(409, f'{text}: delete it first, or send "force": true to leave everything behind')
+    raise RequestError(409, f'{text}: delete it first, or send "force": true to leave everything behind')
 
 
-def end_request(reason: Reason, message: str, by: str) -> Request:
+def end_request(reason: Reason, message: str, by: str) -> EndRequest:
     """Return the request to end a run now."""
-    return Request(at=time.time_ns() // 1_000_000, reason=reason, message=message, by=by)
+    return EndRequest(at=time.time_ns() // 1_000_000, reason=reason, message=message, by=by)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from dayfly.compile.references import nearest
 from dayfly.plan import messages
 from dayfly.server.db.store import StoreError
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.records import run_records
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.host_errors import HostUnavailableError
@@ -133,7 +133,7 @@ class SecretStores:
         host_store = self._of(record)
         if given and (host_store is None or not host_store.are(record.uid, given)):
             text = f"secrets of sandbox {quote(record.name)} cannot change while it lives; delete it and apply it again"
-            raise ApiError(409, text)
+            raise RequestError(409, text)
 
     def _of(self, record: RunRecord[SandboxSpec]) -> SecretStore | None:
         return self._stores.get(record.cluster) if record.org == self._org else None

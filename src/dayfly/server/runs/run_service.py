@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from dayfly.link.transport import Place
+from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Reply, Retry, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import nothing_to_retry
@@ -21,7 +21,7 @@ from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
 from dayfly.server.db.store import again
 from dayfly.server.http import preconditions
-from dayfly.server.http.errors import ApiError, outside
+from dayfly.server.http.errors import RequestError, outside
 from dayfly.server.http.handler import flag, labels_asked, read_json, rfc3339, serve, whole_number
 from dayfly.server.http.preconditions import ANY, Tagged
 from dayfly.server.records import run_records, tombstones
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from dayfly.server.runs.run_states import RunState
     from dayfly.server.runs.run_strategy import Strategy, Wanted
     from dayfly.server.sync.host_sync import HostSync
-    from dayfly.spec.run import Request as EndRequest
+    from dayfly.spec.run import EndRequest
 
 ROUTING_KEY_LENGTH = 13
 
@@ -180,21 +180,21 @@ class RunService(Generic[S]):
         units = [unit for unit in report.units if wanted in ("", unit.id)]
         if wanted and not units:
             there = ", ".join(unit.id for unit in report.units) or "none yet"
-            raise ApiError(404, f"{whose} has no unit {quote(wanted)}; it has {there}")
+            raise RequestError(404, f"{whose} has no unit {quote(wanted)}; it has {there}")
         attempts = {unit.id: unit.attempt for unit in units if unit.state == "retrying"}
         if not attempts:
-            raise ApiError(409, nothing_to_retry(report, wanted, self.kind.noun))
+            raise RequestError(409, nothing_to_retry(report, wanted, self.kind.noun))
         what, link = f"{self.kind.plural}/{record.name}", self._sync.link(record)
         await self._store.of(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
         answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
         if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
-            raise ApiError(404, f"{whose} has ended")
+            raise RequestError(404, f"{whose} has ended")
         return {"retried": [{"unit": unit, "attempt": attempt} for unit, attempt in attempts.items()]}
 
     async def explain(self, request: Request) -> Any:
         name = (await self.get_record(request)).name
         text = f"there are no explanations at that address; GET .../{self.kind.plural}/{name}/why says what holds it up"
-        raise ApiError(501, text)
+        raise RequestError(501, text)
 
     # --- for the other modules of the server --------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class RunService(Generic[S]):
         """
         record = await self.find(callers.caller(request), request.path_params["name"])
         if record is None:
-            raise ApiError(404, self.kind.not_found)
+            raise RequestError(404, self.kind.not_found)
         return record
 
     def lock(self, org: str, name: str) -> asyncio.Lock:
@@ -280,7 +280,7 @@ class RunService(Generic[S]):
         """Return the record of a run that is not being deleted. The caller holds its lock."""
         record = callers.seen(who, await self.current(who.org, name))
         if record is None:
-            raise ApiError(404, self.kind.not_found)
+            raise RequestError(404, self.kind.not_found)
         await self._refuse_if_ending(record)
         return record
 
@@ -290,7 +290,7 @@ class RunService(Generic[S]):
         link = self._links.of(who.org, cluster)
         if link is None:
             await shelf.read(lambda rows: self._check_cluster(rows, who, cluster))
-        place = link.place() if link is not None else Place(publisher=who.org, declares=False)
+        place = link.place() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def understand(rows: Rows) -> tuple[RunRecord[S], Compiled]:
             record = RunRecord(
@@ -341,7 +341,7 @@ class RunService(Generic[S]):
         if until is None:
             message = (await self._report(record)).message
             text = f"{self.kind.noun} {quote(record.name)} has no run that a lease could keep: {message}"
-            raise ApiError(409, text)
+            raise RequestError(409, text)
         if record.lease_seconds != seconds:
             renewed = msgspec.structs.replace(record, lease_seconds=seconds)
             await self._store.of(record.org).write(lambda rows: self._save(rows, who, "change", renewed))
@@ -355,7 +355,7 @@ class RunService(Generic[S]):
                 # A request that is sent again because its answer was lost is answered as before.
                 shelf = self._store.of(who.org)
                 if callers.seen(who, await shelf.read(lambda rows: tombstones.find(rows, self.kind, name))) is None:
-                    raise ApiError(404, self.kind.not_found)
+                    raise RequestError(404, self.kind.not_found)
                 return
             if give_up is not None and not give_up.forced:
                 refuse_too_early(record, await self._report(record))
@@ -387,7 +387,7 @@ class RunService(Generic[S]):
         report = await self._report(record)
         if record.stop is not None or report.phase is not Phase.OPEN:
             text = f"{self.kind.noun} {quote(record.name)} is being deleted and waits for: {report.message}"
-            raise ApiError(409, f"{text}; apply it again once it is gone")
+            raise RequestError(409, f"{text}; apply it again once it is gone")
 
 
 def _now() -> int:

@@ -12,7 +12,7 @@ from dayfly.server.catalog.run_specs import with_bare_names
 from dayfly.server.http.handler import rfc3339
 from dayfly.server.runs import lifetimes
 from dayfly.spec import documents
-from dayfly.spec.report import Report
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class RunState(NamedTuple):
     """The report of a run, its endpoints, and the number of the report if its host has sent one."""
 
-    report: Report
+    report: RunReport
     endpoints: list[dict[str, Any]]
     version: int | None
 
@@ -55,7 +55,7 @@ async def query_hosts(
     return states, {where: silence for where, (_, silence) in answers.items()}
 
 
-def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | None, silence: str) -> Report:
+def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | None, silence: str) -> RunReport:
     """Return the report of a run with what its host does not know yet, or refuses.
 
     Args:
@@ -72,7 +72,7 @@ def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | Non
         message = trouble or f"the cluster has not taken this {record.kind.noun} over yet"
         waits = Reason.REFUSED if refused else Reason.RESOURCES_PENDING
         reason = Reason.DELETING if record.stop else waits
-        nothing = Report(
+        nothing = RunReport(
             uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
         )
         return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)

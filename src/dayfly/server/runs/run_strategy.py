@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Links
-    from dayfly.link.transport import Place
+    from dayfly.link.transport import CompileTarget
     from dayfly.server.access.scopes import Scope
     from dayfly.server.admin.audit import Who
     from dayfly.server.catalog.run_specs import CompiledRun
@@ -82,7 +82,7 @@ class Strategy(Generic[S]):
         """Return the cluster of a new run."""
         return spec.cluster
 
-    def resolve(self, _rows: Rows, spec: S, _place: Place) -> S:
+    def resolve(self, _rows: Rows, spec: S, _place: CompileTarget) -> S:
         """Return a new spec as it is stored, for a host at that place."""
         return spec
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Links
-    from dayfly.link.transport import Place
+    from dayfly.link.transport import CompileTarget
     from dayfly.link.wire import Standing
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.rows import Rows
@@ -70,7 +70,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         lease = lease_seconds(body["lease"], ("lease",)) if body.get("lease") is not None else 0
         return Wanted(sandbox.spec, lease, given)
 
-    def resolve(self, rows: Rows, spec: SandboxSpec, place: Place) -> SandboxSpec:
+    def resolve(self, rows: Rows, spec: SandboxSpec, place: CompileTarget) -> SandboxSpec:
         """Return a new spec with the versions of its plugins; refuse forks of undeclared baselines."""
         faults = Faults()
         with faults:

@@ -26,25 +26,25 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
 from dayfly.server.catalog import run_specs
 from dayfly.server.cpu_timer import CpuTimer
-from dayfly.server.db.store import ConflictError, StoreError
+from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.records import confirmations, run_records, tombstones
 from dayfly.server.records.confirmations import NOTHING, Confirmation, Confirmations
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec.errors import SpecError
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
-from dayfly.spec.run import Request
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
+from dayfly.spec.run import EndRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Link, Links
-    from dayfly.link.transport import Place
+    from dayfly.link.transport import CompileTarget
     from dayfly.link.wire import Order
     from dayfly.server.catalog.run_specs import CompiledRun
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
-    from dayfly.server.records.run_records import Entry, RunRecord
+    from dayfly.server.records.run_records import RunEntry, RunRecord
 
 SWEEP_S = 2.0
 # Rounds over many sandboxes come less often, so that they take about a hundredth of the time; while pending orders
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 
 class _Owed(NamedTuple):
-    entry: Entry
+    entry: RunEntry
     link: Link | None
     told: Confirmation
 
@@ -149,7 +149,7 @@ class HostSync:
                 await self._give(record, link, meant)
         except (HostUnavailableError, StoreError, UnreadableError) as fault:
             self._note(record, f"the cluster cannot be told at the moment, and will be as soon as it can: {fault}")
-        except RefusedError as fault:
+        except DocumentsRefusedError as fault:
             self._note(record, f"the cluster cannot run this: {fault}", refused=True)
         except SpecError as fault:
             # Stored by a Dayfly with other rules. Its run, if it exists, goes on.
@@ -229,7 +229,7 @@ class HostSync:
             each.acknowledge(ended - living)
             each.state.forget_runs(known - living)  # a host may report any run
 
-    async def _owed(self, roll: list[Entry], told: Mapping[str, Confirmation]) -> list[_Owed]:
+    async def _owed(self, roll: list[RunEntry], told: Mapping[str, Confirmation]) -> list[_Owed]:
         """Return the runs with pending orders, and those that have ended."""
         found: list[_Owed] = []
         for start in range(0, len(roll), AT_A_TIME):
@@ -276,7 +276,7 @@ class HostSync:
             entry = each.entry
             try:
                 await self._see_to(each)
-            except (StoreError, ConflictError):
+            except (StoreError, WriteConflictError):
                 raise
             except UnreadableError as fault:
                 # An unreadable record must not block the others.
@@ -306,14 +306,14 @@ class HostSync:
                 await self.tell(record)
             self._paid = self._paid or not self.trouble(record.uid)
 
-    async def _meet(self, org: str, link: Link) -> tuple[int, Place]:
+    async def _meet(self, org: str, link: Link) -> tuple[int, CompileTarget]:
         """Return the host's session and place, after the keys of route groups are known if it routes requests."""
         session, place = await link.meet()
         if place.routes:
             await self.grouped(org)
         return session, place
 
-    async def _find(self, entry: Entry) -> tuple[RunRecord[Any] | None, Confirmation]:
+    async def _find(self, entry: RunEntry) -> tuple[RunRecord[Any] | None, Confirmation]:
         """Return the record as it is stored now, and its confirmation, which another server may have received."""
 
         def read(rows: Rows) -> tuple[RunRecord[Any] | None, Confirmation]:
@@ -343,7 +343,7 @@ class HostSync:
             self._note(record, LOST)
 
     async def _order(
-        self, record: RunRecord[Any], place: Place, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
+        self, record: RunRecord[Any], place: CompileTarget, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
     ) -> Order:
         known = self._confirmations.has_taken(record)
         if record.abandon is not None:
@@ -352,7 +352,7 @@ class HostSync:
             return Stop(uid=record.uid, request=record.stop, known=known)
         if 0 < record.expires_at <= _now() and not known:
             # No host is known to have received it. If one has, the run ends; otherwise it never begins.
-            request = Request(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
+            request = EndRequest(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
             compiled = await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, keys))
@@ -372,7 +372,7 @@ class HostSync:
             lease_until=self._leases.get(record.uid, 0),
         )
 
-    def _is_confirmed(self, record: Entry | RunRecord[Any], link: Link | None, told: Confirmation) -> bool:
+    def _is_confirmed(self, record: RunEntry | RunRecord[Any], link: Link | None, told: Confirmation) -> bool:
         return self._confirmations.is_confirmed(record, link, told, self.routed(record.org, record.uid))
 
     async def _archive(self, record: RunRecord[Any]) -> None:

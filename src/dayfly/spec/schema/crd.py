@@ -140,7 +140,7 @@ KINDS = (
         short="dfrun",
         about="The ledger of one object's life: which steps were allowed to start, and how they ended. "
         "Only the operator writes it.",
-        fields={"ledger": kinds.RunObject, "spec": kinds.RunSpec},
+        fields={"ledger": kinds.RunResource, "spec": kinds.RunSpec},
         columns=(
             ("TARGET", "string", ".ledger.target.name", "The object whose life it records."),
             ("PHASE", "string", ".ledger.phase", "open, closed, cleaned or abandoned."),

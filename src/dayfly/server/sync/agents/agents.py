@@ -31,12 +31,12 @@ from dayfly.link.wire import PROTOCOL
 from dayfly.server.access import callers
 from dayfly.server.admin import audit, cluster_tokens
 from dayfly.server.db.store import StoreError
-from dayfly.server.http.errors import ApiError
+from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import read_body, rfc3339, serve, wait_seconds, whole_number
 from dayfly.server.http.long_poll_slots import AGENTS_SHARE, LongPollSlots
 from dayfly.server.records import run_records
 from dayfly.server.sync.agents import mailbox
-from dayfly.server.sync.agents.mailbox import Frozen, MailboxError, OverError
+from dayfly.server.sync.agents.mailbox import FrozenState, MailboxError, SessionEndedError
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
-    from dayfly.server.sync.agents.mailbox import Standing
+    from dayfly.server.sync.agents.mailbox import MailboxState
 
 LOOK_S = 0.5
 # The poll interval while no cluster has an agent.
@@ -100,7 +100,7 @@ class Agents:
         """Keep a link in `links` for each cluster that was added for an agent."""
         self._links = links
 
-    def standing(self, org: str, cluster: str) -> Standing | None:
+    def standing(self, org: str, cluster: str) -> MailboxState | None:
         """Return the state of a cluster's mailbox."""
         host = self._hosts.get((org, cluster))
         return host.standing if host else None
@@ -190,7 +190,7 @@ class Agents:
         for standing in found:
             await self._heed(standing)
 
-    async def _heed(self, standing: Standing) -> None:
+    async def _heed(self, standing: MailboxState) -> None:
         key = standing.org, standing.cluster
         host = self._hosts.get(key)
         if host is not None and host.standing.created_at not in (0, standing.created_at):
@@ -205,7 +205,7 @@ class Agents:
         if standing.inbox > host.read:
             await self._hear(host)
 
-    def _meet(self, standing: Standing) -> MailboxTransport:
+    def _meet(self, standing: MailboxState) -> MailboxTransport:
         host = self._hosts[standing.org, standing.cluster] = MailboxTransport(standing, self._now, self._news.set)
         self._links.put(standing.cluster, Link(host, standing.org, lambda: host.place, shared=True))
         return host
@@ -254,9 +254,9 @@ class Agents:
         asks = await _body(request, Opening)
         _refuse_nul((asks.cluster_uid, asks.version, asks.namespaces.get(who.org, "")))
         if max(map(len, (asks.cluster_uid, asks.digest, *asks.runs))) > LONGEST_UID:
-            raise ApiError(400, f"UIDs and digests have at most {LONGEST_UID} characters")
+            raise RequestError(400, f"UIDs and digests have at most {LONGEST_UID} characters")
         if max(asks.previous, asks.number) > MOST_COUNTED:
-            raise ApiError(400, "nobody has begun so many sessions, nor sent so many messages")
+            raise RequestError(400, "nobody has begun so many sessions, nor sent so many messages")
         if len(asks.runs) > MOST_RUNS:
             asks = msgspec.structs.replace(asks, runs=asks.runs[:MOST_RUNS])
         found = await self._ask(who, lambda rows: mailbox.open_session(rows, who.cluster, asks, self._now()))
@@ -299,7 +299,7 @@ class Agents:
         who = await self._who(request)
         said = await _body(request, Said)
         if len(said.messages) > MOST_MESSAGES or said.first < 1:
-            raise ApiError(413, f"at most {MOST_MESSAGES} messages at once, numbered from 1")
+            raise RequestError(413, f"at most {MOST_MESSAGES} messages at once, numbered from 1")
         _refuse_nul(said.messages)
         heard = await self._ask(
             who, lambda rows: mailbox.hear(rows, who.cluster, said.session, said.first, said.messages, self._now())
@@ -345,7 +345,7 @@ class Agents:
         def work(rows: Rows) -> None:
             if not mailbox.thaw(rows, name):
                 unseen = mailbox.frozen(rows, name) is not None
-                raise ApiError(
+                raise RequestError(
                     409,
                     "it has not said yet what it has, and will when it connects: ask again"
                     if unseen
@@ -361,20 +361,20 @@ class Agents:
         ip = request.client.host if request.client else ""
         found = await self._identify(request.headers.get(TOKEN_HEADER, ""), ip)
         if found is None:
-            raise ApiError(401, f"no valid cluster token: send it as the header {TOKEN_HEADER}")
+            raise RequestError(401, f"no valid cluster token: send it as the header {TOKEN_HEADER}")
         if request.headers.get(PROTOCOL_HEADER, "") != str(PROTOCOL):
-            raise ApiError(400, f"this server speaks {PROTOCOL_HEADER} {PROTOCOL}; use a Dayfly that does, too")
+            raise RequestError(400, f"this server speaks {PROTOCOL_HEADER} {PROTOCOL}; use a Dayfly that does, too")
         return found
 
     async def _ask(self, who: ClusterIdentity, work: Callable[[Rows], Any]) -> Any:
         try:
             found = await self._store.of(who.org).write(work)
-        except OverError as fault:
-            raise ApiError(409, str(fault), {SESSION_HEADER: str(fault.session)}) from None
+        except SessionEndedError as fault:
+            raise RequestError(409, str(fault), {SESSION_HEADER: str(fault.session)}) from None
         except MailboxError as fault:
-            raise ApiError(fault.status, str(fault)) from None
-        if isinstance(found, Frozen):
-            raise ApiError(FROZEN_STATUS, f"frozen: {found.why}")
+            raise RequestError(fault.status, str(fault)) from None
+        if isinstance(found, FrozenState):
+            raise RequestError(FROZEN_STATUS, f"frozen: {found.why}")
         return found
 
 
@@ -385,7 +385,7 @@ def _refuse_nul(said: Iterable[str]) -> None:
         ApiError: one of them has it.
     """
     if any("\0" in each for each in said):
-        raise ApiError(400, "nothing that a cluster says has a NUL in it")
+        raise RequestError(400, "nothing that a cluster says has a NUL in it")
 
 
 async def _body(request: Request, form: Any) -> Any:
@@ -393,4 +393,4 @@ async def _body(request: Request, form: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as fault:
-        raise ApiError(400, f"the body is not what is asked for: {fault}") from None
+        raise RequestError(400, f"the body is not what is asked for: {fault}") from None

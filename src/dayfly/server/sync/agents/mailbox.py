@@ -45,7 +45,7 @@ RESTORED: Final = (
 )
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class MailboxState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one cluster's mailbox."""
 
     org: str
@@ -61,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """0 before the first contact. Another value is that of an earlier cluster of this name."""
 
 
-class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+class FrozenState(msgspec.Struct, frozen=True, kw_only=True):
     """Why a cluster is frozen, and what its host reported; `runs` come with its next request for a session."""
 
     why: str
@@ -78,19 +78,19 @@ class MailboxError(Exception):
     status = 409
 
 
-class ForeignError(MailboxError):
+class WrongClusterError(MailboxError):
     """The token belongs to another cluster."""
 
     status = 403
 
 
-class FrozenError(MailboxError):
+class ClusterFrozenError(MailboxError):
     """An administrator has to thaw the cluster."""
 
     status = 423
 
 
-class OverError(MailboxError):
+class SessionEndedError(MailboxError):
     """The session is over, or unknown; `session` is the current one."""
 
     def __init__(self, text: str, *, session: int) -> None:
@@ -107,27 +107,27 @@ def add(rows: Rows, cluster: str, now: int) -> None:
         rows.insert(agents, {"cluster": cluster, "created_at": now})
 
 
-def standings(rows: Rows, of: Collection[tuple[str, str]]) -> list[Standing]:
+def standings(rows: Rows, of: Collection[tuple[str, str]]) -> list[MailboxState]:
     """Return the states of those clusters, by organisation and name, that have a mailbox."""
     mine = sa.tuple_(agents.c.org, agents.c.cluster).in_(list(of))
     return [_standing(row) for row in rows.execute(rows.select(agents).where(mine))]
 
 
-def roster(rows: Rows) -> list[Standing]:
+def roster(rows: Rows) -> list[MailboxState]:
     """Return the states of all clusters that were added for an agent, of all organisations."""
     known = {(row.org, row.cluster): _standing(row) for row in rows.execute(rows.select(agents))}
     added = rows.execute(rows.select(clusters.c.org, clusters.c.name).where(clusters.c.agent))
-    nothing = Standing(org="", cluster="", session=0, sent=0, inbox=0, seen_at=0)
+    nothing = MailboxState(org="", cluster="", session=0, sent=0, inbox=0, seen_at=0)
     return [
         known.get((row.org, row.name)) or msgspec.structs.replace(nothing, org=row.org, cluster=row.name)
         for row in added
     ]
 
 
-def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session | Frozen:
+def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session | FrozenState:
     """Begin a session for a host that knows the last one. Of two that begin at once, one is refused.
 
-    Returns `Frozen` where the two sides do not agree on what was sent; that is written, too.
+    Returns `FrozenState` where the two sides do not agree on what was sent; that is written, too.
 
     Raises:
         MailboxError: it is not to be.
@@ -138,19 +138,19 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
         row = _locked(rows, cluster)
         assert row is not None, "just written"
     if row.cluster_uid not in ("", asks.cluster_uid):
-        raise ForeignError(
+        raise WrongClusterError(
             f"this token belongs to another cluster (its kube-system has the UID {row.cluster_uid}): make a token for "
             "this one"
         )
     if asks.previous < row.session and not row.frozen:
         # A late request, or one of an operator that was suspended.
-        raise OverError(f"the last session was {row.session}", session=row.session)
+        raise SessionEndedError(f"the last session was {row.session}", session=row.session)
     if row.frozen or asks.previous > row.session or not _agrees(rows, row, asks.number, asks.digest):
         why = _why(row) or RESTORED
         return _freeze(
             rows,
             row,
-            Frozen(why=why, at=now, session=asks.previous, number=asks.number, digest=asks.digest, runs=asks.runs),
+            FrozenState(why=why, at=now, session=asks.previous, number=asks.number, digest=asks.digest, runs=asks.runs),
         )
     rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row)))
     rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row)))
@@ -204,7 +204,7 @@ def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now:
     return numbers
 
 
-def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now: int) -> list[Sent] | Frozen:
+def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now: int) -> list[Sent] | FrozenState:
     """Return the messages that a host has not received yet; delete those that it has.
 
     Raises:
@@ -214,9 +214,9 @@ def collect(rows: Rows, cluster: str, session: int, after: int, digest: str, now
     if row.frozen:
         return _frozen(row)
     if after < row.acked:
-        raise OverError("this was asked before, and answered", session=row.session)
+        raise SessionEndedError("this was asked before, and answered", session=row.session)
     if not _agrees(rows, row, after, digest):
-        return _freeze(rows, row, Frozen(why=RESTORED, at=now, session=session, number=after, digest=digest))
+        return _freeze(rows, row, FrozenState(why=RESTORED, at=now, session=session, number=after, digest=digest))
     if after > row.acked:
         rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row), agent_outbox.c.number <= after))
     if after > row.acked or now - row.seen_at >= NOTED_EVERY_MS:
@@ -272,7 +272,7 @@ def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> 
     """
     row = _in_session(rows, cluster, session)
     if row.frozen:
-        raise FrozenError(_frozen(row).why)
+        raise ClusterFrozenError(_frozen(row).why)
     return [
         each.uid
         for table in _LIVING
@@ -287,7 +287,7 @@ def may_begin(rows: Rows, cluster: str, session: int, uids: tuple[str, ...]) -> 
     ]
 
 
-def frozen(rows: Rows, cluster: str) -> Frozen | None:
+def frozen(rows: Rows, cluster: str) -> FrozenState | None:
     """Return why a cluster is frozen; None if it is not."""
     row = rows.execute(rows.select(agents).where(*_mine(cluster))).one_or_none()
     return _frozen(row) if row is not None and row.frozen else None
@@ -347,19 +347,19 @@ def _in_session(rows: Rows, cluster: str, session: int) -> Row[Any]:
     row = _locked(rows, cluster)
     if row is None or row.session != session or not session:
         there = row.session if row is not None else 0
-        raise OverError(f"session {session} is not the one there is, {there}", session=there)
+        raise SessionEndedError(f"session {session} is not the one there is, {there}", session=there)
     return row
 
 
-def _freeze(rows: Rows, row: Row[Any], why: Frozen) -> Frozen:
+def _freeze(rows: Rows, row: Row[Any], why: FrozenState) -> FrozenState:
     if row.frozen:
         why = msgspec.structs.replace(why, at=_frozen(row).at)
     _set(rows, row, frozen=_encode(why).decode(), seen_at=why.at)
     return why
 
 
-def _frozen(row: Row[Any]) -> Frozen:
-    return msgspec.json.decode(row.frozen, type=Frozen)
+def _frozen(row: Row[Any]) -> FrozenState:
+    return msgspec.json.decode(row.frozen, type=FrozenState)
 
 
 def _why(row: Row[Any]) -> str:
@@ -382,8 +382,8 @@ def _set(rows: Rows, row: Row[Any], **values: Any) -> None:
     rows.execute(rows.update(agents).where(*_mine(row.cluster)).values(**values))
 
 
-def _standing(row: Row[Any]) -> Standing:
-    return Standing(
+def _standing(row: Row[Any]) -> MailboxState:
+    return MailboxState(
         org=row.org,
         cluster=row.cluster,
         session=row.session,

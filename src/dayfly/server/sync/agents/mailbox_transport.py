@@ -13,14 +13,14 @@ import msgspec
 
 from dayfly.link import wire
 from dayfly.link.envelope import MOST_ANSWER, has_room
-from dayfly.link.transport import Place
+from dayfly.link.transport import CompileTarget
 from dayfly.server.http.handler import rfc3339
-from dayfly.spec.host_errors import HostUnavailableError, RefusedError
+from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dayfly.server.sync.agents.mailbox import Standing
+    from dayfly.server.sync.agents.mailbox import MailboxState
 
 # A host polls at least every half a minute; after this time it counts as away.
 SILENT_MS = 90_000
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class MailboxTransport:
     """The transport to one cluster. `standing` is the last read state of its mailbox."""
 
-    def __init__(self, standing: Standing, now: Callable[[], int], poke: Callable[[], None]) -> None:
+    def __init__(self, standing: MailboxState, now: Callable[[], int], poke: Callable[[], None]) -> None:
         self.standing = standing
         self.read = standing.inbox
         """The number of the last message of the host that this replica has read."""
@@ -56,7 +56,7 @@ class MailboxTransport:
         if isinstance(message, wire.Offer | wire.AskAdmit):
             body = wire.encode(message).decode()
             if not has_room(body, MOST_ANSWER):
-                raise RefusedError(
+                raise DocumentsRefusedError(
                     f"its documents have {len(body)} characters together, which no operator of a cluster reads: let it "
                     "have fewer resources, or put long texts into images"
                 )
@@ -76,9 +76,9 @@ class MailboxTransport:
         return ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CompileTarget:
         """What sandboxes of this host are compiled for. Forks derive from workloads of its cluster."""
-        return Place(publisher=self.standing.org, namespace=self.standing.namespace, declares=False)
+        return CompileTarget(publisher=self.standing.org, namespace=self.standing.namespace, declares=False)
 
     def heard(self, body: str) -> None:
         """Receive a message of the host."""
