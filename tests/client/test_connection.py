@@ -20,7 +20,7 @@ from dayfly.client import (
     Exit,
     NotFoundError,
     RefusedError,
-    RetryPolicy,
+    Retry,
     UnreachableError,
     servers,
 )
@@ -31,7 +31,7 @@ from dayfly.client.loop_io import LoopIo
 from server import wishes
 from server.client import KEY
 
-NEVER = RetryPolicy(patience=0)
+NEVER = Retry(patience=0)
 LIST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"
 
 
@@ -118,7 +118,7 @@ def test_client_trusts_the_authority_of_a_later_login(connect, tmp_path):
     home = Home.of(tmp_path / "home")
     with answering(LIST, of_server) as (url, _):
         servers.put(home, "work", servers.Server(url, "local", KEY, Path(old).read_text()))
-        dayfly = connect(server="work", home=home.path, retries=RetryPolicy(patience=1, first=0.01, longest=0.01))
+        dayfly = connect(server="work", home=home.path, retries=Retry(patience=1, first=0.01, longest=0.01))
         servers.put(home, "work", servers.Server(url, "local", KEY, Path(chain).read_text()))
         assert dayfly.sandboxes.list() == (), "not trusted at first, it looks where the server is by now"
 
@@ -147,7 +147,7 @@ DEEP = b'{"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
 def test_unreadable_answer_fails_at_once(connect, body):
     """As of another program at that address, or of a newer server: at once, for it says the same the next time."""
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n"
-    patient = RetryPolicy(patience=60)
+    patient = Retry(patience=60)
     with answering(head % len(body) + body) as (url, _), pytest.raises(UnreachableError, match="does not understand"):
         connect(url, KEY, retries=patient).sandboxes.get("sb1")
     for ask in ("version", "routing_rules"):
@@ -163,7 +163,7 @@ def test_error_without_json_is_no_answer_of_dayfly(connect, status):
     """Else another program's 404 would mean that a sandbox is gone."""
     head = b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n" % (status, len(DEEP))
     with answering(head + DEEP) as (url, _), pytest.raises(UnreachableError, match=f"answers {status} without JSON"):
-        connect(url, KEY, retries=RetryPolicy(patience=60)).sandboxes.get("sb1")
+        connect(url, KEY, retries=Retry(patience=60)).sandboxes.get("sb1")
 
 
 def test_redirect_does_not_receive_the_key(connect):

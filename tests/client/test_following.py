@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client.relay import relayed
-from dayfly.client import NotFoundError, RetryPolicy, UnreachableError
+from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
 from dayfly.client.changes import Book, Change, EventParser
 from dayfly.client.connection import walk
@@ -14,7 +14,7 @@ from dayfly.client.json_client import JsonClient
 from server import wishes
 from server.client import KEY
 
-QUICK = RetryPolicy(patience=20, first=0.01, longest=0.05)
+QUICK = Retry(patience=20, first=0.01, longest=0.05)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_route_groups_have_no_stream(dayfly, server):
 
 def test_a_server_that_stays_away_is_said(cut, server, connect):
     relay, _ = cut
-    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=RetryPolicy(patience=0.2, first=0.01, longest=0.05))
+    dayfly = connect(f"http://127.0.0.1:{relay.port}", KEY, retries=Retry(patience=0.2, first=0.01, longest=0.05))
     server.put("sandboxes/sb1", wishes.empty())
     stream = dayfly.sandboxes.follow()
     assert [told(next(stream)) for _ in range(2)] == [("changed", "sb1"), ("synced", "")]

@@ -36,7 +36,7 @@ from dayfly.client.errors import (
 if TYPE_CHECKING:
     from dayfly.client.asynchronous import AsyncClient
     from dayfly.client.changes import Change
-    from dayfly.client.retry import RetryPolicy
+    from dayfly.client.retry import Retry
     from dayfly.client.sources import Applied
     from dayfly.client.synchronous import Client
     from dayfly.client.types import (
@@ -63,7 +63,7 @@ _WHERE = {
     "Applied": "sources",
     "AsyncClient": "asynchronous",
     "Change": "changes",
-    "RetryPolicy": "retry",
+    "Retry": "retry",
     "Client": "synchronous",
     **dict.fromkeys(
         (
@@ -99,7 +99,7 @@ __all__ = [
     "Plugin",
     "RefusedError",
     "Report",
-    "RetryPolicy",
+    "Retry",
     "RouteGroup",
     "Sandbox",
     "Status",

@@ -11,7 +11,7 @@ from dayfly.client.errors import UnreachableError
 from dayfly.client.home import Home
 from dayfly.client.json_client import JsonClient
 from dayfly.client.plugins import AsyncBaselines, AsyncPlugins
-from dayfly.client.retry import RetryPolicy
+from dayfly.client.retry import Retry
 from dayfly.client.runs import AsyncRouteGroups, AsyncSandboxes
 from dayfly.spec.routing.rules import PARAMETERS, Query, RoutingRule
 
@@ -58,7 +58,7 @@ class AsyncClient:
         home: str | os.PathLike[str] = "",
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
-        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 # a value
+        retries: Retry = Retry(),  # noqa: B008 # a value
     ) -> None:
         find = finder(url, key, org=org, server=server, home=home)
         self._begin(JsonClient(find, self._io(tls), timeout=timeout, retries=retries))

@@ -18,7 +18,7 @@ _TOO_MANY = 429
 _UNAVAILABLE = 503
 
 
-class RetryPolicy(NamedTuple):
+class Retry(NamedTuple):
     """How patient a client is.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dayfly.client.asynchronous import TIMEOUT_S, AsyncClient
 from dayfly.client.blocking_io import BlockingIo
 from dayfly.client.connection import run, walk
-from dayfly.client.retry import RetryPolicy
+from dayfly.client.retry import Retry
 from dayfly.client.types import RouteGroup, Sandbox
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class Client:
         home: str | os.PathLike[str] = "",
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT_S,
-        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 # a value
+        retries: Retry = Retry(),  # noqa: B008 # a value
     ) -> None:
         self._of = _Unhurried(url, key, org=org, server=server, home=home, tls=tls, timeout=timeout, retries=retries)
         self.sandboxes = Sandboxes(self._of.sandboxes)
