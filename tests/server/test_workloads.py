@@ -85,17 +85,20 @@ def test_host_forgets_removed_baseline(client, host):
 
 
 def test_baselines_are_handed_over_once_store_is_readable(client, host, monkeypatch):
+    client.put("workloads/default/first", wishes.baseline(name="first"))
+    wait_for(lambda: len(host.baselines) == 1)
     monkeypatch.setattr(baselines, "RETRY_S", 0)
-    read, failures = baselines.known, iter([StoreError("the disk is full")] * 2)
+    full = StoreError("the disk is full")
+    read, failures = baselines.known, iter([None, full, full])  # the request itself reads them first
 
     def fails(rows):
-        for failure in failures:
+        if (failure := next(failures, None)) is not None:
             raise failure
         return read(rows)
 
     monkeypatch.setattr(baselines, "known", fails)
     client.put("workloads/default/shop", wishes.baseline())
-    wait_for(lambda: host.baselines)
+    wait_for(lambda: len(host.baselines) == 2)
 
 
 async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
