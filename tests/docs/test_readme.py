@@ -1,5 +1,6 @@
 """README, CONTRIBUTING and every other page are true: commands run, links lead somewhere, nothing foreign stands in them."""
 
+import ast
 import re
 import subprocess
 from collections.abc import Iterator
@@ -120,11 +121,16 @@ def test_a_schedule_can_be_replayed_as_contributing_says(person: Person):
     assert first == second
 
 
-def test_every_room_that_contributing_names_is_there():
-    block = CONTRIBUTING.read_text().partition("## The house")[2].split("```")[1]
-    rooms = set(re.findall(r"^(?:src/dayfly/|           )([a-z_]+) ", block, re.MULTILINE))
-    there = {path.parent.name for path in (ROOT / "src" / "dayfly").glob("*/__init__.py")}
-    assert rooms == there
+def test_package_map_matches_the_packages():
+    rows = dict(re.findall(r"^\| `([a-z_/]+)` \| (.*) \|$", CONTRIBUTING.read_text(), re.MULTILINE))
+    source = ROOT / "src" / "dayfly"
+    inits = (*source.glob("*/__init__.py"), *source.glob("*/*/__init__.py"))
+    packages = {str(each.parent.relative_to(source)): _purpose(each) for each in inits}
+    assert rows == packages, "copy the first line of each package's docstring into CONTRIBUTING.md"
+
+
+def _purpose(init: Path) -> str:
+    return (ast.get_docstring(ast.parse(init.read_text())) or "").partition("\n")[0]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)

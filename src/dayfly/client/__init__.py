@@ -1,4 +1,4 @@
-"""How does a program ask? The library behind the command line, for synchronous programs and for those with asyncio.
+"""The Python client of the REST API, for synchronous programs and for asyncio.
 
     from dayfly.client import Client
 
@@ -6,14 +6,9 @@
         dayfly.sandboxes.apply("sandbox.yaml")
         sandbox = dayfly.sandboxes.wait_ready("demo")
 
-What a method means is written once, as a coroutine over an `Io` (`connection`): `AsyncClient` is made of these
-coroutines, and `Client` carries out the same ones over sockets that block, where a coroutine needs a single step. So
-the two cannot differ, there is no thread and no generated code, and a test of one is a test of both. `json_client`
-sends requests, again where `retry` allows it; `runs` and `plugins` are the verbs; `waiting` and `follower` take time;
-`types` is what comes back, held against the server's own description of itself by a test.
-
-It may import `spec` and `compile` and no other room. The command line is built on it: homes, logged-in servers, files,
-errors, requests and connections are the same. Public are the names below; all else is provisional.
+Each method is written once, as a coroutine over an `Io` (`connection`); `Client` runs the same coroutines over
+blocking sockets. The command line uses its requests, files, homes and errors. The package imports only `spec` and
+`compile`. The names below are public; all others are internal.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""What a wish means: a sandbox and the plugins it names become the documents by which a host works.
+"""Compile a sandbox and its plugins into the sealed documents that hosts execute.
 
-`compile` makes one document for each resource and one for the sandbox's own hooks, and one kept unit for each fork and,
-where the host routes requests by their key, for each route and preview address.
-A lifecycle hook becomes one document for each of its targets (`compile_hook`), a route group one (`compile_group`).
-References stay symbols; whatever leads nowhere, comes too late or goes round in a circle is refused here with its
-place, before anything has an effect. `check_plugin` refuses what one plugin alone can get wrong, when it is published;
-`preview` and `preview_hook` say what would run, in which order, with which values.
-
-Pure: no clock, files, network or chance; uids, keys and plugins are handed in. It may not know how a unit is carried
-out, nor what a ledger holds: it imports `spec` alone. Called by `control`, `cli` and the operator's front
-for wishes applied with kubectl; never by whoever executes.
+`compile` returns one document for each resource and one for the sandbox's own hooks; `compile_hook` and
+`compile_group` do the same for a lifecycle hook's target and a route group. References that lead nowhere, come too
+late or form a cycle are refused with their position. `preview` describes what would run, and in which order. The
+package is pure and imports only `spec`; `server`, `cli` and the operator's kubectl controllers call it.
 """
 
 from dayfly.compile.compiler import Compiled, check_plugin, check_steps, compile  # noqa: A004  -- the field's word for it

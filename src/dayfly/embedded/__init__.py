@@ -1,7 +1,6 @@
-"""Who makes one machine a host: the SQLite ledger, launched processes, kept workloads, times to live and leases.
+"""The host on one machine: its SQLite ledger, processes, forks, routes, leases and times to live.
 
-It runs the same turns as the operator in a cluster. Everything that must survive `kill -9` is in the ledger or in an
-attempt's own folder (work order, start marker, receipt, log), which the launched runner owns. One server per home, by
-kernel lock. It may not know wishes (plugins, sandboxes): those become documents in `compile`, before they come here.
-Called by `cli`, which puts it beside `control` in one process.
+It takes the same turns as the operator. What must survive `kill -9` is in the ledger or in an attempt's own folder. A
+kernel lock admits one server for each home. The package executes sealed documents and never compiles. `cli` runs it
+in one process with `server`.
 """

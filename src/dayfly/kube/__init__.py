@@ -1,16 +1,9 @@
-"""How Kubernetes speaks: client, watch cache, controllers, Lease, Events, strategic merge.
+"""A Kubernetes client and controller framework: client, watch cache, controllers, Lease, Events.
 
-It knows no sandbox, no unit, nothing of ours, and imports nothing of `dayfly` but `lib`; whoever calls it brings the
-kinds (`objects.Resource`) and the meaning. `transport` is the outer wall: aiohttp in a cluster, a fake API server in
-tests. All waiting is on the event loop's own clock, so a loop with virtual time tests days in milliseconds.
-
-Two rules shape it. A lost answer to a change is `errors.OutcomeUnknown`, never a failure, and nothing here sends a
-change twice. A cache only suggests: whoever decides guards the write by UID and resource version.
-
-Called by `execute` (each kind's `run`) and `operator`. Needs the extra `operator`; the command line does without.
-
-What stands in `__all__` is also for controllers of others' own: public, and provisional until Dayfly has a release.
-docs/kube.md is its page. Each name is imported when it is asked for, since some bring libraries along.
+It knows nothing of Dayfly except `lib`; callers bring the kinds (`objects.Resource`). A lost answer to a change
+raises `errors.OutcomeUnknown`, and no change is sent twice. A cache may be stale, so each write is guarded by UID and
+resource version. `execute` and `operator` call it. The names in `__all__` are also for other projects (docs/kube.md);
+each is imported on first use.
 """
 
 import importlib

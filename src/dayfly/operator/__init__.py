@@ -1,12 +1,7 @@
-"""Who turns the wheel in a cluster? Controllers over Kubernetes objects: the same turns as on the embedded host.
+"""The host in a cluster: controllers over Kubernetes objects.
 
-`main` is the process. `reconciler` takes the turns, with `observe` (the world of a run) and `effects` (what is done):
-it understands sealed documents and never a plugin. `sweeper` finds what no ledger speaks of. The rest stands in wings:
-`cluster` (our kinds, the caches, the ledger as cluster-scoped objects, changed by compare-and-swap alone), `targets`
-(birth and death of runs), `pods`, `outputs` and `forks` (what is made), `status` (how things stand, which nothing reads
-back), `monitoring`, and `front`: the optional one that compiles wishes applied with kubectl, and alone may import
-`compile`.
-
-Safe with several operators at once: caches only suggest, absence is believed after a quorum read alone, every claim is
-a compare-and-swap, every effect names a UID. Called by `cli` (`dayfly operator`).
+`main` is the process. `reconciler` takes the turns, with `observe` (the facts of a run) and `effects` (what is done).
+Only `sandboxes`, `route_groups` and `hooks`, the controllers for objects applied with kubectl, import `compile`.
+Several operators are safe at once: caches only suggest, each claim is a compare-and-swap, and each effect names a
+UID. `cli` calls the package (`dayfly operator`).
 """

@@ -1,15 +1,9 @@
-"""How does a test ask? Fixtures for pytest: resources and sandboxes for as long as a test, a module or a session.
+"""Fixtures for pytest: resources and sandboxes for a test, a module or a session.
 
-pytest imports this file whenever the package is installed, so it imports nothing of ours: what makes resources is in
-`resources`, imported when the first test asks for one.
-
-Decided:
-
-- Nothing is published, and nothing is shared: each xdist worker has session resources of its own, under names that
-  nobody else has. What one factory made is deleted with its scope, all at once, and is waited for until it is gone.
-- All of it lives by a lease of a minute that this process renews. Whatever ends the process ends the resources: the
-  server deletes them. All workers share one server, with a separate home in pytest's cache. It stops itself once no
-  process uses it and no sandbox is left. `DAYFLY_URL` or `--dayfly-server` names another server.
+pytest imports this file in every project that has Dayfly installed, so it imports `resources` only when a test asks
+for a fixture. Each xdist worker has its own session resources, and each scope deletes what it made and waits for the
+end. All of it lives by a lease of one minute, so the server deletes it if the process dies. All workers share one
+server, which stops after the last of them; `DAYFLY_URL` or `--dayfly-server` names another.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""What people and machines say to each other: wishes as frozen data, read from text with a place in every error.
+"""The documents that users write: their types, parsing and checks.
 
-Text (YAML or JSON) becomes plain data with marks (`text`), templates are filled in (`template`), and the result becomes
-a `Plugin`, a `Sandbox` or a `Workload` (`documents.load`), checked by every rule that needs no second document: names
-and paths (`names`), versions (`semver`), steps, inputs, hooks. What needs two documents at once (unknown references,
-cycles) is the business of `compile`; the document that `compile` makes of them is `lifecycle`.
-
-Pure: no clock, files, processes, environment, logging or chance; a reader of embedded files is handed in. Every fault
-is a `SpecError`. All rooms may call this one; it calls none of ours. `errors` and `names` import neither YAML nor
-msgspec, because the command line counts its milliseconds; for the same reason nothing is imported here.
+Text becomes plain data with positions (`parsing`), then a typed document that has passed every check that needs no
+other document (`documents.load`). `lifecycle` is the compiled document, `run` the ledger, and `schema` generates
+CRDs, JSON Schemas and the reference from the types. The package is pure and imports no other package of Dayfly; every
+package may import it. Each fault is a `SpecError` with its position.
 """

@@ -1,4 +1,4 @@
-"""Where a verb reads and changes things: a server (`target_server`), or a cluster with Dayfly's operator (`cluster`).
+"""The places where a verb reads and changes things: a server, or a cluster with the operator.
 
 `hosts` finds the one that the command line means; `protocol` states what both can do. It knows no verb.
 """

@@ -1,4 +1,4 @@
-"""The page for a plain cluster: what `dayfly page --context` serves from the process of whoever typed it.
+"""The page for a cluster without a server: `dayfly page --context`.
 
 It speaks the part of the REST API that the page asks for, made from the cluster's own objects and with the rights of
 the kubeconfig's user alone: it stores nothing and may nothing that they may not. What is forbidden is answered in the

@@ -1,1 +1,1 @@
-"""What a person sees: tables, data, the progress of a run, a plan in words. Everything here is given its data."""
+"""What users see: tables, the progress of a run, plans in words."""

@@ -1,4 +1,4 @@
-"""A fork: a Deployment derived from a baseline, kept as its target wishes for as long as the target lives.
+"""Forks: workloads derived from a baseline and kept in their desired state.
 
 `render` derives the manifest and the Service that leads to it, with `patch` (which cannot choose what it costs) and
 `rights` (which holds what came out against the baseline, by the list in `shape`); all are pure. `read` turns what is

@@ -1,4 +1,4 @@
-"""Routes by the Gateway API: beside each HTTPRoute or GRPCRoute that leads to a baseline one of ours, for keys.
+"""Routes with the Gateway API: one route of ours next to each route that leads to a baseline.
 
 `rules` turns a route's rules and the signs of some keys into the rules of ours, `render` makes the objects of them;
 both are pure. `read` says of what is there whether Gateways have taken it (pure), and `run` writes, always by UID.

@@ -1,4 +1,4 @@
-"""Routes by Istio: rules of ours within the VirtualService that leads to a baseline, for requests with a key.
+"""Routes with Istio: rules of ours in the VirtualServices that lead to a baseline.
 
 Istio knows no "beside": of two VirtualServices for one host it takes the older, and at a gateway their rules stand in
 an order that nobody has chosen. So ours are woven into the one that is there, each right before the rule that it is a

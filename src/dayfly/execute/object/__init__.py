@@ -1,4 +1,4 @@
-"""Units that are Kubernetes objects: `render` says what is sent, `read` what is there, both pure; `run` does it.
+"""Units that are Kubernetes objects.
 
 Once-only is the API server's own doing: a name is taken once. An object carries the token of its attempt until the
 ledger holds its UID; from then on it is that very object, and another one of its name is nobody's. What can be born at

@@ -1,4 +1,4 @@
-"""An exec unit as a process of this machine, started and outlived by the runner; see `runner/README.md` for its side.
+"""Steps as processes of one machine, started and outlived by the runner.
 
 `render` makes the runner's work order, `execute.receipt` reads what it leaves, `place` says where a home's attempts
 work, `run` owns the attempt's folder there: order, marker (started, or void: whoever links it first wins), lock (held

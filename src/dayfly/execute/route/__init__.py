@@ -1,4 +1,4 @@
-"""Routes: requests that carry a routing key lead to a fork, and all others to its baseline.
+"""Routes of the embedded host: requests with a routing key reach a fork, others the baseline.
 
 `spec.routing.routing_keys` defines a routing key and which part of a request carries it. `envoy` renders (pure) the
 configuration of the embedded host's Envoy: a listener for each baseline and the clusters that its routes lead to. The

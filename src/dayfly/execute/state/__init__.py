@@ -1,4 +1,4 @@
-"""A Terraform state for each resource that wants one, kept by Dayfly from its create steps to its delete steps.
+"""Terraform states, kept from the create steps of a resource to its delete steps.
 
 The protocol is that of Terraform's and OpenTofu's own backend `http`. `head` says, of the one small document in which
 lock and versions stand, what may become of it: a pure function of that document and of the ledger. `seal` turns bytes

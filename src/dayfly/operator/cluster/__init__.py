@@ -1,1 +1,1 @@
-"""The cluster as all parts of the operator see it: our own kinds, the shared caches with their queues, the ledger."""
+"""The cluster as seen by the whole operator: our kinds, shared caches, queues, and the ledger as objects."""

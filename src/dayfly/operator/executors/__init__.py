@@ -1,1 +1,1 @@
-"""One executor for each kind of unit that the operator can run; `Reconciler` names them."""
+"""One executor for each kind of unit that the operator can run."""

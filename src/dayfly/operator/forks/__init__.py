@@ -1,1 +1,1 @@
-"""Forks of Deployments: built from their baseline, and kept as they are wished for."""
+"""Forks of Deployments: derived from their baseline and kept in their desired state."""

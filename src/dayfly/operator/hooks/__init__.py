@@ -1,1 +1,1 @@
-"""LifecycleHooks applied with kubectl: paired with the objects that they select, and a run sealed for each."""
+"""The controllers for LifecycleHooks: a run for each object that a hook selects."""

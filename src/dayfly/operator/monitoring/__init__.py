@@ -1,1 +1,1 @@
-"""What the operator says of itself to those who run it: log lines, figures, traces, whether it is alive and ready."""
+"""Logs, metrics, traces and health of the operator, for administrators."""

@@ -1,1 +1,1 @@
-"""What steps hand over: a Secret for each attempt, and how outputs too large for a pod's status are had."""
+"""Outputs of steps: one Secret for each attempt, and outputs that are too large for a pod status."""

@@ -1,1 +1,1 @@
-"""Pods of steps: where they may run, how they are built and judged, what their logs and their kubelet's Events tell."""
+"""Pods of steps: namespaces, slots, manifests, logs and the Events of kubelets."""

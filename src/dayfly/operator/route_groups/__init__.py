@@ -1,1 +1,1 @@
-"""RouteGroups applied with kubectl: their sandboxes found by labels, their hooks compiled and sealed in a run."""
+"""The controller for RouteGroups: which sandboxes a group has, and the run of its hooks."""

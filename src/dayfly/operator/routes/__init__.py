@@ -1,1 +1,1 @@
-"""Routes by key in a cluster: what stands beside the baselines' own HTTPRoutes and GRPCRoutes for each sandbox."""
+"""Routes by routing key: HTTPRoutes, GRPCRoutes and VirtualServices for the forks of a sandbox."""

@@ -1,1 +1,1 @@
-"""Wishes applied with kubectl: Sandboxes are compiled and sealed, plugins judged as they are published."""
+"""The controllers for Sandboxes and ResourcePlugins that are applied with kubectl."""

@@ -1,1 +1,1 @@
-"""Terraform states in a cluster: kept in Secrets of the operator's own namespace, served by each of its replicas."""
+"""Terraform states in a cluster: stored in Secrets, served by each replica."""

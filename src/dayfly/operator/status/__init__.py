@@ -1,1 +1,1 @@
-"""What the operator says to people: statuses, conditions, Events, logs of steps. Nothing reads any of it back."""
+"""What the operator reports to users: statuses, conditions, Events and logs of steps; it is never read back."""

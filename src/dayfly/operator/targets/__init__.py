@@ -1,1 +1,1 @@
-"""The objects whose lives runs accompany: how a run is born beside its target, what its owner wants, how both end."""
+"""The target objects of runs: one adapter for each kind, which starts and ends its runs."""

@@ -1,1 +1,1 @@
-"""HTTP conventions of the API: routes, requests, refusals, limits, long polls, streams and the OpenAPI document."""
+"""HTTP conventions: routes, requests, refusals, limits, long polls, streams, the OpenAPI document."""

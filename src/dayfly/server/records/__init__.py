@@ -1,1 +1,1 @@
-"""Stored sandboxes and route groups: their records, tombstones, memberships and acknowledgements of hosts."""
+"""Stored sandboxes and route groups: records, tombstones, group membership, confirmations of hosts."""

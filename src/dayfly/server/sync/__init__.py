@@ -1,1 +1,1 @@
-"""Synchronisation with hosts: what each must know, and the mailboxes of clusters that dial in."""
+"""Synchronisation with hosts: pending orders, and the mailboxes of clusters that connect to the server."""
