@@ -34,7 +34,7 @@ class SandboxExtension(Protocol):
 Fronts = Callable[[ClusterWatches, SandboxStatusWriter], SandboxExtension]
 
 
-class Wing(Protocol):
+class Extension(Protocol):
     """Who makes runs for LifecycleHooks, or for RouteGroups; without one theirs stay as they are."""
 
     @property
@@ -68,7 +68,7 @@ class Heralds(NamedTuple):
     tracer: Tracer | None = None
 
 
-Wings = Callable[[ClusterWatches, Targets, Recorder], Wing]
+ExtensionFactory = Callable[[ClusterWatches, Targets, Recorder], Extension]
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
 Agents = Callable[[ClusterWatches, Admit], AgentExtension]
 Kinds = Sequence[Callable[[ClusterWatches], Adapter]]

@@ -21,7 +21,7 @@ from dayfly.lib.tasks import background, first
 from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.extensions import AgentExtension, Agents, Fronts, Heralds, Kinds, Wing, Wings
+from dayfly.operator.extensions import AgentExtension, Agents, Extension, ExtensionFactory, Fronts, Heralds, Kinds
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.monitoring.health_server import serving
 from dayfly.operator.monitoring.metrics import Metrics
@@ -67,8 +67,8 @@ class Operator:
         steps: int = STEPS,
         ephemeral_storage: str = "",
         kinds: Kinds = (),
-        hooks: Wings | None = None,
-        groups: Wings | None = None,
+        hooks: ExtensionFactory | None = None,
+        groups: ExtensionFactory | None = None,
         states: StateAccess | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         agent: Agents | None = None,
@@ -89,9 +89,9 @@ class Operator:
         self._agent = agent(self.cluster, self._admit) if agent else None
         others = (make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, SandboxTarget(self.cluster, speaker, self._agent), *others)
-        self._wings = [
-            *self._wing(hooks, self.cluster.hooked, self.cluster.pairs),
-            *self._wing(groups, self.cluster.grouped),
+        self._extensions = [
+            *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
+            *self._extension(groups, self.cluster.grouped),
         ]
         self._reconciler = Reconciler(
             self.cluster,
@@ -114,15 +114,15 @@ class Operator:
         return Metrics(
             self.cluster,
             orphans=lambda: len(self._reconciler.sweeper.orphans),
-            frozen=lambda: len(self._sandbox_status.frozen) + sum(wing.frozen for wing in self._wings),
+            frozen=lambda: len(self._sandbox_status.frozen) + sum(extension.frozen for extension in self._extensions),
             events_lost=lambda: self._manager.events.lost,
             nodes_without_logs=self._reconciler.followers.nodes.silent,
             leading=lambda: self._manager.leading,
             **(self._agent.figures() if self._agent else {}),
         )
 
-    def _wing(self, make: Wings | None, *queues: WorkQueue[Any]) -> list[Wing]:
-        """The wing that works these queues off; without one nobody waits for them."""
+    def _extension(self, make: ExtensionFactory | None, *queues: WorkQueue[Any]) -> list[Extension]:
+        """The extension that works these queues off; without one nobody waits for them."""
         if make is not None:
             return [make(self.cluster, self.targets, self._manager.events)]
         for queue in queues:
@@ -147,8 +147,8 @@ class Operator:
         self._reconciler.reset()
         if self._front is not None:
             self._front.reset()
-        for wing in self._wings:
-            wing.reset()
+        for extension in self._extensions:
+            extension.reset()
 
     def _take_over(self) -> None:
         """Look at all objects: this process does not know which of them another process has finished."""
@@ -169,7 +169,7 @@ class Operator:
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             if self._front is not None:
                 working.append(tasks.create_task(self._front.run()))
-            working += [tasks.create_task(wing.run()) for wing in self._wings]
+            working += [tasks.create_task(extension.run()) for extension in self._extensions]
             await asyncio.wait(working)
             for task in beside:
                 task.cancel()
@@ -340,8 +340,8 @@ async def operate(
     place: ProcessIdentity,
     stop: asyncio.Event,
     front: Fronts | None = None,
-    hooks: Wings | None = None,
-    groups: Wings | None = None,
+    hooks: ExtensionFactory | None = None,
+    groups: ExtensionFactory | None = None,
     agent: Agents | None = None,
     heralds: Heralds = Heralds(),  # noqa: B008 - frozen
     now: Callable[[], int] = now_ms,

@@ -1,7 +1,7 @@
-"""What is remembered of a run between its turns: one object, which is dropped with the run.
+"""The memory of a run between its turns: one object, which is dropped with the run.
 
-All of it only saves work and words: a process that begins knows none of it, and finds it again. Each wing says what its
-own part is, and is handed that part alone.
+It only saves work: a new process starts without it and rebuilds it. Each package of the operator defines its own part
+and receives only that part.
 """
 
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import Dated, ServerClock
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.extensions import Agents, Fronts, Heralds, Kinds, Wings
+from dayfly.operator.extensions import Agents, ExtensionFactory, Fronts, Heralds, Kinds
 from dayfly.operator.hooks.extension import HooksExtension
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.fallback_image import FallbackImage
@@ -134,8 +134,8 @@ class World:
         self.runner = RUNNER
         self.front: Fronts | None = SandboxesExtension
         self.kinds: Kinds = ()
-        self.hooks: Wings | None = HooksExtension
-        self.groups: Wings | None = None
+        self.hooks: ExtensionFactory | None = HooksExtension
+        self.groups: ExtensionFactory | None = None
         self.agent: Callable[[Process], Agents] | None = None
         self.heralds = Heralds()
         self.routing = RoutingSettings()

@@ -1,4 +1,4 @@
-"""Forks in a cluster, as the engine meets them; what is done to them is in the wing `forks`."""
+"""Forks in a cluster, as the engine meets them; what is done to them is in `operator.forks`."""
 
 from dayfly.execute.executor import Known
 from dayfly.operator.forks.fork_reconciler import ForkReconciler

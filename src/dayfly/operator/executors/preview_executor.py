@@ -1,4 +1,4 @@
-"""Preview addresses in a cluster, as the engine meets them; what is done for them is in the wing `routes`.
+"""Preview addresses in a cluster, as the engine meets them; what is done for them is in `operator.routes`.
 
 Where one cannot be, that is said, and nothing waits for it.
 """

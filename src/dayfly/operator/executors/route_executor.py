@@ -1,4 +1,4 @@
-"""Routes by key in a cluster, as the engine meets them; what is done to them is in the wing `routes`."""
+"""Routes by key in a cluster, as the engine meets them; what is done to them is in `operator.routes`."""
 
 from dayfly.execute.executor import Known
 from dayfly.operator.routes.route_reconciler import RouteReconciler, namespaces_of

@@ -1,4 +1,4 @@
-"""The wing for LifecycleHooks, as the operator's process has it. Optional: without it their runs stay as they are."""
+"""The optional part of the operator for LifecycleHooks. Without it, the runs of hooks do not change."""
 
 import asyncio
 import logging

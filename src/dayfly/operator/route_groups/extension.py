@@ -1,4 +1,4 @@
-"""The wing for RouteGroups, as the operator's process has it. Optional: without it their runs stay as they are."""
+"""The optional part of the operator for RouteGroups. Without it, their runs do not change."""
 
 from dayfly.kube.cache import Change
 from dayfly.kube.controller import Controller as Workers
