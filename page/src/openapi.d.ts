@@ -1165,7 +1165,7 @@ export interface components {
     schemas: {
         /**
          * Asked
-         * @description Sandboxes of which a host wants to know whether they are to live; and the answer, those that are.
+         * @description Sandboxes that a host wants to start; in the answer, those that may.
          */
         Asked: {
             uids: string[];
@@ -1526,7 +1526,7 @@ export interface components {
         };
         /**
          * Heard
-         * @description So many of a session's messages were heard in all.
+         * @description How many messages of a session the server has received.
          */
         Heard: {
             heard: number;
@@ -1553,14 +1553,14 @@ export interface components {
         };
         /**
          * Letters
-         * @description What a host has not seen yet.
+         * @description Messages that a host has not received yet.
          */
         Letters: {
             messages: components["schemas"]["Sent"][];
         };
         /**
          * Sent
-         * @description One message to a host; its digest covers all before it.
+         * @description One message to a host. Its digest covers all messages before it.
          */
         Sent: {
             number: number;
@@ -1658,9 +1658,9 @@ export interface components {
         Nothing: Record<string, never>;
         /**
          * Opening
-         * @description What a host says when it begins: which cluster it is, the last session and message it knows, and its runs.
+         * @description A host's request for a session: which cluster it is, the last session and message it knows, and its runs.
          *
-         *         `namespaces` says for each organisation where its Sandboxes live there.
+         *         `namespaces` has, for each organisation, the namespace of its Sandboxes.
          */
         Opening: {
             clusterUid: string;
@@ -2006,7 +2006,7 @@ export interface components {
         };
         /**
          * Said
-         * @description Messages of a host, the first of them with that number in its session.
+         * @description Messages of a host. `first` is the number of the first one in its session.
          */
         Said: {
             session: number;
@@ -2050,9 +2050,9 @@ export interface components {
         };
         /**
          * Session
-         * @description One conversation: what belongs to another one is void. The host goes on after `number`, whose digest is given.
+         * @description A session. The host continues after `number`, whose digest is given.
          *
-         *         `check` covers the rest: what a host notes wrongly here it would take for a restored control plane later.
+         *         `check` covers the other fields: a host that stored a wrong one would later take the server for a restored one.
          */
         Session: {
             org: string;

@@ -144,12 +144,11 @@ class Agent:
     def __init__(self, url, token):
         self.url, self.token, self.said = url, token, 0
         self.host, self.letters = FakeHost(), []
-        self.host.end.attach(self.letters.append)
         self.session = self._ask("session", Opening(cluster_uid="u"), Session)
         self.number, self.digest = self.session.number, self.session.digest
 
     def _ask(self, path, body, kind):
-        headers = {"signadot-cluster-token": self.token, "dayfly-agent-protocol": "1"}
+        headers = {"signadot-cluster-token": self.token, "dayfly-agent-protocol": str(wire.PROTOCOL)}
         data = msgspec.json.encode(body) if body is not None else None
         with urllib.request.urlopen(urllib.request.Request(f"{self.url}/api/v2/agent/{path}", data, headers)) as answer:
             return msgspec.json.decode(answer.read(), type=kind)
@@ -159,6 +158,7 @@ class Agent:
         over = threading.Event()
 
         async def work():
+            self.host.end.attach(self.letters.append)
             while not over.is_set():
                 await self._carry()
 

@@ -217,6 +217,7 @@ def test_there_is_one_place_of_output():
         if isinstance(node, ast.Call) and ast.unparse(node.func) in _WRITERS
     ]
     assert found == [
+        "guard.py: os.write",  # a pipe to its parent
         "main.py: os.write",  # the version
         "verbs.py: sys.stderr.write",  # click's own help
         "verbs.py: sys.stderr.write",  # the last line, made plain there

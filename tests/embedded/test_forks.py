@@ -279,7 +279,7 @@ async def test_cluster_only_values_and_kinds_are_refused(machine):
         with pytest.raises(DocumentsRefusedError, match=rf"fork of app: TOKEN comes from a {kind}.*write it as value"):
             machine.host.admit((), (doc.fork(env=env),))
     stateful = doc.Baseline(kind="StatefulSet", namespace="default", name="db")
-    unit = doc.Unit(name="db", kind="fork", fork=doc.Fork(baseline=stateful))
+    unit = doc.Unit(name="db", kind="fork", fork=doc.ForkUnit(baseline=stateful))
     with pytest.raises(DocumentsRefusedError, match=r"fork of db: .*not StatefulSet"):
         machine.host.admit((), (unit,))
 

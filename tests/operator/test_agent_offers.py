@@ -224,10 +224,10 @@ def test_unsafe_endpoint_address_is_not_shown(story):
         await until(world, addressed, "it has an address")
         uid = (await plane.must("GET", "sandboxes/shop/report"))["uid"]
         picture = plane.link.state
-        last = picture.last(uid)
+        last = picture.last_report(uid)
         for number, changes in enumerate(({"scheme": "javascript"}, {"host": 'x" onclick="y'}, {"port": 0}), 1):
             bad = tuple(msgspec.structs.replace(each, **changes) for each in last.endpoints)
-            picture.stands(msgspec.structs.replace(last, seq=last.seq + number, endpoints=bad))
+            picture.record_status(msgspec.structs.replace(last, seq=last.seq + number, endpoints=bad))
             assert await led.urls(plane) == {"site": ""}
 
     story(tell, born=led.world)

@@ -27,7 +27,7 @@ def static(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of the built one, empty."""
     folder = tmp_path / "static"
     folder.mkdir()
-    monkeypatch.setattr(files, "Page", functools.partial(files.PageFiles, folder))
+    monkeypatch.setattr(files, "PageFiles", functools.partial(files.PageFiles, folder))
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Dayfly's command line with a clock that a test moves: `python -m control.later FILE COMMAND...`.
+"""Dayfly's command line with a clock that a test moves: `python -m server.later FILE COMMAND...`.
 
 FILE holds how many milliseconds the wall clock of all processes that were given it is ahead of the machine's. All of
 Dayfly reads `time.time_ns`; what waits does so by the monotonic clock, which is nobody's to move.
@@ -24,7 +24,7 @@ class Clock:
 
     def command(self, *words: str) -> list[str]:
         """What has Dayfly's command line run by this clock."""
-        return [sys.executable, "-m", "control.later", str(self.path), *words]
+        return [sys.executable, "-m", "server.later", str(self.path), *words]
 
     def now_ms(self) -> int:
         """What it shows."""

@@ -98,7 +98,7 @@ def test_slowest_connections_are_closed_when_too_many(client, monkeypatch):
 @pytest.mark.long_story
 def test_four_hundred_half_requests_leave_the_server_usable(tmp_path):
     few = ["sh", "-c", 'ulimit -n 256; exec "$0" "$@"']
-    command = [*few, sys.executable, TESTS / "control/small_server.py", tmp_path]
+    command = [*few, sys.executable, TESTS / "server/small_server.py", tmp_path]
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}:{TESTS}"}
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server,

@@ -32,7 +32,7 @@ TESTS = Path(__file__).parent.parent
 def server(home, die_at="", store=""):
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
     environment = {**os.environ, "DIE_AT": die_at, "STORE": store, "PYTHONPATH": paths}
-    command = [sys.executable, "-m", "control.small_server", home]
+    command = [sys.executable, "-m", "server.small_server", home]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=TESTS)
     try:
         yield Client(int(process.stdout.readline()), None), process

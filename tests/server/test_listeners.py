@@ -64,7 +64,7 @@ class Slow:
 async def test_streams_that_are_being_opened_count(monkeypatch):
     stream = Slow()
     monkeypatch.setattr(changes, "MOST_STREAMS", 16)
-    monkeypatch.setattr(changes, "Stream", lambda *_: stream)
+    monkeypatch.setattr(changes, "OrganisationStream", lambda *_: stream)
     store = type("NoStore", (), {"notifier": None})()
     found = changes.Changes(store, None, None, None, None, asyncio.Event())
     who = Caller("acme", Role.VIEWER, "k", "k")
