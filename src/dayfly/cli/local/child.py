@@ -138,7 +138,7 @@ class Signals:
                     family.look()
                     if not _had_it_too(child.pid, news):
                         child.send_signal(news.si_signo)
-            family.settle(waited)
+            family.settle(waited, killed=child.returncode == -signal.SIGKILL)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
@@ -168,13 +168,14 @@ class _Family:
         found = guard.belonging(self._mark, {self._command})
         self._seen |= {process: guard.born(process) for process in found}
 
-    def settle(self, waited: Collection[int]) -> None:
+    def settle(self, waited: Collection[int], *, killed: bool) -> None:
         """End or report the processes that are left after the command.
 
         Args:
             waited: Blocked signals; one of them other than SIGCHLD ends the grace period.
+            killed: Whether SIGKILL has ended the command. A CI runner may kill this process next.
         """
-        if not self._signalled:
+        if not self._signalled and not killed:
             if left := guard.belonging(self._mark):
                 show.talk(f"The command has ended; processes that it started are still running: {_names(left)}")
             return

@@ -27,6 +27,8 @@ READY = b"."
 DETACHED = "detached"
 """An argument after the mark: lose the parent, because CI runners also kill the children of a job's processes."""
 GRACE_S = 10.0
+SEARCH_S = 2.0
+"""How long the guard of a killed `with` searches for processes."""
 AGAIN_S = 0.05
 
 
@@ -43,7 +45,9 @@ def main() -> None:
     began = born(root)
     if first and pipe.readline() == DONE:
         return
-    for _ in range(2):  # a process that is just being replaced by another program has no environment for a moment
+    # A process that is just being replaced by another program has no environment for a moment.
+    until = time.monotonic() + SEARCH_S
+    while time.monotonic() < until:
         # The number may be another process's by now.
         end(mark, {root} if began and began == born(root) else (), GRACE_S)
         _wait()
