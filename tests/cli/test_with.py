@@ -372,7 +372,8 @@ def test_signal_to_one_with_spares_another_of_the_same_sandbox(served: Cli, plug
 
 
 def test_a_background_child_of_a_command_that_has_ended_lives_on(served: Cli, plugin: str):
-    done = served("with", "-f", plugin, "--", "sh", "-c", "sleep 60 >&- 2>&- & echo $!")
+    command = "sleep 60 >&- 2>&- & until [ $(cat /proc/$!/comm) = sleep ]; do :; done; echo $!"
+    done = served("with", "-f", plugin, "--", "sh", "-c", command)
     pid = int(done.out)
     assert done.code == 0
     assert f"processes that it started are still running: sleep ({pid})\n" in done.err
