@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,7 +18,6 @@
 #include "log.h"
 #include "log_file.h"
 #include "outputs.h"
-#include "private.h"
 #include "spaces.h"
 #include "step.h"
 #include "sweep.h"
@@ -45,9 +43,10 @@ struct host {
     int log_writer, control_peer;
     bool isolated; /* then we are the first process of a PID namespace from `enter` on */
     struct inside inside;
+    struct ahead ahead;
     struct step step;
     pid_t pid; /* as our caller sees us */
-    int teller; /* told that the receipt is there; -1 if there is none */
+    struct caller caller;
     int draft;  /* of the receipt; -1 until it is opened */
     char image_folder[4096]; /* empty if there is none */
 };
@@ -162,13 +161,12 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
     if (reserve_receipt(host, fault) < 0 || open_channels(host, fault) < 0) return -1;
     if (write_script(host, program, size, fault) < 0) return -1;
     if (host->isolated) {
-        for (size_t i = 0; i < host->order.private_count; i++) {
-            const char *path = host->order.privates[i];
-            if (privates_lay(&host->privates, &host->order, path, host->order.isolation, fault) < 0) return -1;
-        }
+        if (ahead_furnish(&host->ahead, &host->privates, &host->order, fault) < 0) return -1;
         if (inputs_place(&host->order, &host->privates, host->attempt_dir, fault) < 0) return -1;
-        /* Refused where parts of /proc are masked; then the step sees the caller's, which also knows it. */
-        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+        ahead_mount_proc(&host->ahead);
+        if (spaces_can_share(&host->inside) && host->ahead.own_proc) {
+            giver_watch(&host->caller.giver, &host->privates);
+        }
         return step_enter_folder(&host->order, fault);
     }
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
@@ -345,14 +343,17 @@ static int attempt(struct host *host) {
 /* Says that the receipt is there. Nothing is lost if nobody hears it: our end says the same. */
 static void tell(const struct host *host) {
     int32_t pid = (int32_t)host->pid;
-    if (host->teller >= 0 && pid > 0) send(host->teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (host->caller.teller >= 0 && pid > 0) send(host->caller.teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-int host_main(const char *attempt_dir, const struct inside *inside, int teller) {
+int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
+              const struct caller *caller) {
     static struct host host; /* most of it is never touched; on the stack all of it would have to be cleared */
     host.dir = open(attempt_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     host.inside = *inside;
-    host.teller = teller;
+    host.ahead = *ahead;
+    host.proc = ahead->proc;
+    host.caller = *caller;
     host.draft = -1;
     if (host.dir < 0) {
         fprintf(stderr, "dayfly-runner: %s: %s\n", attempt_dir, strerror(errno));
@@ -360,16 +361,17 @@ int host_main(const char *attempt_dir, const struct inside *inside, int teller) 
     }
     if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
-    int *kept[] = {&host.dir, &host.teller};
+    int *kept[] = {&host.dir, &host.caller.teller, &host.caller.giver.socket, &host.proc};
     if (detach(kept, sizeof kept / sizeof *kept) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
     if (faccessat(host.dir, "receipt", F_OK, 0) == 0) return 0;
-    host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (host.proc < 0) host.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     host.watch = (struct watch){.print = on_print, .terminate = on_terminate, .kill = on_kill, .state = &host};
     host.receipt.outcome = "refused";
     int code = attempt(&host);
     if (code != 0) return code;
     tell(&host);
+    giver_give(&host.caller.giver, &host.privates, &host.order);
     return 0;
 }

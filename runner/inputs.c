@@ -167,6 +167,7 @@ int inputs_place(const struct order *order, struct privates *privates, const cha
         struct stat parent;
         if (walk_parents(input->path, (struct parents){privates, NULL}, &parent, fault) < 0) return -1;
         bool owned = privates_own(privates, &parent);
+        if (!owned) privates->plain = false;
         if ((owned ? create_new(input, fault) : bind_over(input, stage, fault)) < 0) return -1;
     }
     walk_output_parents(order, (struct parents){privates, NULL});

@@ -11,9 +11,12 @@
 int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "host") == 0) {
         struct inside inside = spaces_outside();
-        return host_main(arguments[2], &inside, -1);
+        struct ahead ahead = ahead_nothing();
+        struct caller nobody = {.teller = -1, .giver = giver_none()};
+        return host_main(arguments[2], &inside, &ahead, &nobody);
     }
-    if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main();
+    if (count == 2 && strcmp(arguments[1], "serve") == 0) return serve_main(false);
+    if (count == 3 && strcmp(arguments[1], "serve") == 0 && strcmp(arguments[2], "user") == 0) return serve_main(true);
     if (count == 2 && strcmp(arguments[1], "pod") == 0) return pod_main(false);
     if (count == 2 && strcmp(arguments[1], "void") == 0) return pod_main(true);
     if (count == 2 && strcmp(arguments[1], "probe") == 0) {
@@ -21,6 +24,6 @@ int main(int count, char **arguments) {
         printf("isolation=%s\nversion=" VERSION "\n", names[spaces_probe()]);
         return 0;
     }
-    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve | pod | void | probe\n");
+    fprintf(stderr, "usage: dayfly-runner host ATTEMPT_DIR | serve [user] | pod | void | probe\n");
     return 64;
 }

@@ -14,6 +14,8 @@ struct layer {
     const char *target; /* where the fresh directory can be reached by path */
     int host, fresh;
     bool root_rights;
+    struct shown before; /* the host's, before its entries were looked at */
+    bool plain;          /* each of the host's, as itself */
 };
 
 static int bad_entry(const struct layer *layer, const char *name, struct fault *fault) {
@@ -49,7 +51,10 @@ static int show_entry(struct layer *layer, const struct dirent *entry, struct fa
     const char *name = entry->d_name;
     unsigned char kind = kind_of(layer, entry);
     if (kind == DT_UNKNOWN) return errno == ENOENT ? 0 : bad_entry(layer, name, fault);
-    if (kind == DT_LNK) return copy_link(layer, name) < 0 && errno != ENOENT ? bad_entry(layer, name, fault) : 0;
+    if (kind == DT_LNK) {
+        layer->plain = false; /* a step could put another in its place */
+        return copy_link(layer, name) < 0 && errno != ENOENT ? bad_entry(layer, name, fault) : 0;
+    }
     bool directory = kind == DT_DIR;
     int made = directory ? mkdirat(layer->fresh, name, 0700) : mknodat(layer->fresh, name, S_IFREG | 0600, 0);
     if (made < 0) return bad_entry(layer, name, fault);
@@ -74,7 +79,8 @@ static int show_entries(struct layer *layer, const struct order *order, struct f
     for (struct dirent *entry; result == 0 && (entry = readdir(list)) != NULL;) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         snprintf(path, sizeof path, "%s/%s", layer->path[1] == '\0' ? "" : layer->path, entry->d_name);
-        if (!order_declares(order, path)) result = show_entry(layer, entry, fault);
+        if (order == NULL || !order_declares(order, path)) result = show_entry(layer, entry, fault);
+        else layer->plain = false;
     }
     closedir(list);
     return result;
@@ -86,6 +92,7 @@ static int lay_over(struct layer *layer, struct stat *fresh, struct fault *fault
     struct stat host;
     char options[128];
     if (fstat(layer->host, &host) < 0) return fail(fault, "%s: %s.", layer->path, strerror(errno));
+    if (shown_note(&layer->before, &host) < 0) layer->plain = false;
     uid_t uid = layer->root_rights ? host.st_uid : geteuid();
     gid_t gid = layer->root_rights ? host.st_gid : getegid();
     snprintf(options, sizeof options, "mode=%o,uid=%u,gid=%u", host.st_mode & 07777, uid, gid);
@@ -99,12 +106,30 @@ static int lay_over(struct layer *layer, struct stat *fresh, struct fault *fault
     return 0;
 }
 
+struct privates privates_none(void) {
+    return (struct privates){.plain = true};
+}
+
+/* Notes how it was laid, if there is a place for that. */
+static void note(struct privates *privates, const struct layer *layer, const struct stat *fresh) {
+    size_t length = strlen(layer->path);
+    if (privates->count >= LAID_LIMIT || length >= LAID_PATH || length == 1 || !layer->plain) {
+        privates->plain = false;
+        return;
+    }
+    struct laid *laid = &privates->laid[privates->count];
+    if (looks_note(&laid->looks, layer->path) < 0) privates->plain = false;
+    memcpy(laid->path, layer->path, length + 1);
+    laid->host = layer->before;
+    laid->device = fresh->st_dev;
+}
+
 int privates_lay(struct privates *privates, const struct order *order, const char *path, enum isolation isolation,
                  struct fault *fault) {
     bool whole = path[1] == '\0';
     /* A mount over `/` does not move us: "/" is still the host's root, and "/.." steps up into what lies over it. */
     struct layer layer = {.path = path, .target = whole ? "/.." : path, .host = -1, .fresh = -1,
-                          .root_rights = isolation == ISOLATION_ROOT};
+                          .root_rights = isolation == ISOLATION_ROOT, .plain = true};
     struct stat fresh;
     if (privates->count == PRIVATE_LIMIT) {
         return fail(fault, "The work order names more than %d private directories.", PRIVATE_LIMIT);
@@ -116,6 +141,7 @@ int privates_lay(struct privates *privates, const struct order *order, const cha
     int result = lay_over(&layer, &fresh, fault);
     if (result == 0) {
         result = show_entries(&layer, order, fault);
+        note(privates, &layer, &fresh);
         privates->devices[privates->count++] = fresh.st_dev;
     } else {
         close(layer.host);

@@ -1,7 +1,9 @@
 #include "serve.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -10,66 +12,195 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "gate.h"
 #include "host.h"
+#include "packet.h"
+#include "rooms.h"
 #include "watch.h"
 
-enum { EXIT_USAGE = 64, TELLER = 3 };
+enum { EXIT_USAGE = 64, TELLER = 3, IDLE_MS = 1000 };
 
-/* What a child comes back with: the directory for which it is the launcher, and where it stands. */
-struct launch {
-    const char *path;
-    struct inside inside;
-};
+/* True if the packet begins with this word; what is asked for is behind it then. */
+static bool takes_word(const char *word, const char **packet) {
+    size_t length = strlen(word);
+    if (strncmp(*packet, word, length) != 0) return false;
+    *packet += length;
+    return true;
+}
 
 /* What the packet asks for: `root ` or `user ` before the path, or the path alone. */
 static enum isolation read_isolation(const char **path) {
     static const char *const words[] = {[ISOLATION_USER] = "user ", [ISOLATION_ROOT] = "root "};
     for (int each = ISOLATION_USER; each <= ISOLATION_ROOT; each++) {
-        size_t length = strlen(words[each]);
-        if (strncmp(*path, words[each], length) != 0) continue;
-        *path += length;
-        return (enum isolation)each;
+        if (takes_word(words[each], path)) return (enum isolation)each;
     }
     return ISOLATION_NONE;
 }
 
+/* Who is to become a launcher: it stands in the namespaces of a step and waits for its folder. */
+struct waiting {
+    pid_t pid;
+    int socket; /* where it is told; -1 if there is none */
+    enum isolation isolation;
+    unsigned generation; /* of the caller's mounts, of which it has a copy */
+    struct shown shown[LAID_LIMIT]; /* the directories that its private ones show */
+    size_t count;
+};
+
+/* What a child comes back with: it is a launcher, or it is to become one. */
+struct launch {
+    bool is_child;
+    const char *path;
+    struct inside inside;
+    struct ahead ahead;
+    struct giver giver;
+};
+
 /* A launcher is our caller's child, not ours: the caller reaps it and may hold a descriptor of it, and our own end
  * means nothing to it. */
-static pid_t fork_for_caller(const struct launch *launch) {
+static pid_t fork_for_caller(struct rooms *rooms, struct launch *launch) {
     sigset_t before;
+    struct room room;
+    bool in_room = spaces_can_share(&launch->inside) && rooms_take(rooms, &room);
     /* The kernel drops what the first process of a namespace neither handles nor blocks, and a request to end may come
      * before its first instruction. */
     sigprocmask(SIG_SETMASK, NULL, &before);
     watch_block_signals();
-    pid_t launcher = spaces_fork(launch->inside.isolation, CLONE_PARENT);
-    if (launcher == 0) return 0;
+    pid_t launcher =
+        in_room ? spaces_fork_for_mounts(CLONE_PARENT) : spaces_fork(&launch->inside, launch->inside.isolation, CLONE_PARENT);
     int error = errno;
+    if (launcher == 0) {
+        launch->giver = giver_of(rooms);
+        if (in_room) rooms_enter(rooms, &room, &launch->inside, &launch->ahead);
+        return 0;
+    }
     sigprocmask(SIG_SETMASK, &before, NULL);
+    if (in_room) close(room.mounts);
     errno = error;
     return launcher;
+}
+
+/* Notes the directories as they are. One that was changed in this very tick of the clock may be changed once more in it,
+ * and nobody could tell. */
+static int look(struct waiting *waiting, const struct rooms *rooms) {
+    struct stat status;
+    for (waiting->count = 0; waiting->count < rooms->folder_count; waiting->count++) {
+        if (stat(rooms->folders[waiting->count], &status) < 0) return -1;
+        if (shown_note(&waiting->shown[waiting->count], &status) < 0) return -1;
+    }
+    return 0;
+}
+
+static bool all_unchanged(const struct waiting *waiting, struct rooms *rooms) {
+    for (size_t i = 0; i < waiting->count; i++) {
+        if (!shown_is_unchanged(&waiting->shown[i], rooms->folders[i])) return false;
+    }
+    return waiting->generation == rooms_generation(rooms);
+}
+
+static void dismiss(struct waiting *waiting) {
+    if (waiting->socket >= 0) close(waiting->socket); /* it ends then */
+    waiting->socket = -1;
+}
+
+/* Tells the folder to who waits, if it would still be forked just so. Nobody waits afterwards: our caller ends who was
+ * not taken, and must never end a launcher. */
+static bool is_taken(struct waiting *waiting, struct rooms *rooms, const struct launch *launch) {
+    if (waiting->socket < 0) return false;
+    bool taken = waiting->isolation == launch->inside.isolation && all_unchanged(waiting, rooms) &&
+                 packet_send(waiting->socket, launch->path, strlen(launch->path), -1);
+    dismiss(waiting);
+    return taken;
+}
+
+/* The next packet on standard input; a descriptor that comes along is nobody's. */
+static ssize_t recv_packet(char *packet, size_t size) {
+    int descriptor;
+    ssize_t got = packet_receive(STDIN_FILENO, packet, size, &descriptor);
+    if (descriptor >= 0) close(descriptor);
+    return got;
+}
+
+/* In the child: prepares, and waits to be told. Whoever forked us is gone, or does not want us, once nobody can tell. */
+static void wait_for_folder(struct rooms *rooms, int socket, char *packet, size_t size, struct launch *launch) {
+    rooms_close(rooms);
+    if (dup2(socket, STDIN_FILENO) < 0) _exit(1);
+    close(socket);
+    if (launch->ahead.count == 0) ahead_make(&launch->ahead, &launch->inside, rooms->folders, rooms->folder_count);
+    if (recv_packet(packet, size) <= 0) _exit(0);
+    launch->path = packet;
+    launch->giver.since = now_ms();
+}
+
+/* Forks who is to become a launcher. */
+static pid_t fork_ahead(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size, size_t length,
+                        struct launch *launch) {
+    int sockets[2];
+    dismiss(waiting);
+    errno = ENOTSUP;
+    if (rooms->changes < 0) return -1;
+    waiting->generation = rooms_generation(rooms); /* what was changed until now is in its copy */
+    if (rooms_expect(rooms, launch->path, length) < 0 || look(waiting, rooms) < 0) return -1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) return -1;
+    pid_t child = fork_for_caller(rooms, launch);
+    if (child == 0) {
+        close(sockets[0]);
+        wait_for_folder(rooms, sockets[1], packet, size, launch);
+        return 0;
+    }
+    int error = errno;
+    close(sockets[1]);
+    waiting->pid = child;
+    waiting->socket = sockets[0];
+    waiting->isolation = launch->inside.isolation;
+    if (child < 0) dismiss(waiting);
+    errno = error;
+    return child;
 }
 
 static bool answer(int32_t number) {
     return send(STDIN_FILENO, &number, sizeof number, MSG_NOSIGNAL) == (ssize_t)sizeof number;
 }
 
-/* Serves until there is no more to serve, which is false; true in a child, which is a launcher. */
-static bool serve(char *packet, size_t size, struct launch *launch) {
-    for (;;) {
-        ssize_t got;
-        do got = recv(STDIN_FILENO, packet, size - 1, 0);
-        while (got < 0 && errno == EINTR);
-        if (got <= 0) return false;
-        packet[got] = '\0';
-        launch->path = packet;
-        launch->inside.isolation = read_isolation(&launch->path);
-        pid_t launcher = fork_for_caller(launch);
-        if (launcher == 0) return true;
-        if (!answer(launcher > 0 ? (int32_t)launcher : (int32_t)-errno)) return false;
+/* Lets go of all rooms once nothing has been asked for a while: what is unmounted meanwhile is in use in them. */
+static void keep_rooms_while_asked(struct rooms *rooms) {
+    struct pollfd asked = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&asked, 1, IDLE_MS) == 0) rooms_let_go(rooms);
+}
+
+/* True while there may be more to serve. A child comes back from here, and stands inside. */
+static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packet, size_t size,
+                       struct launch *launch) {
+    keep_rooms_while_asked(rooms);
+    ssize_t got = recv_packet(packet, size);
+    if (got <= 0) return false;
+    launch->path = packet;
+    if (strcmp(packet, "let go") == 0) {
+        dismiss(waiting);
+        rooms_let_go(rooms);
+        return answer(0);
     }
+    bool early = takes_word("ahead ", &launch->path);
+    launch->inside.isolation = read_isolation(&launch->path);
+    pid_t launcher;
+    if (launch->inside.own_user && launch->inside.isolation != ISOLATION_USER) {
+        launcher = -1; /* it would not stand where it is wanted */
+        errno = EINVAL;
+    } else if (early) {
+        launcher = fork_ahead(waiting, rooms, packet, size, (size_t)(packet + got - launch->path), launch);
+    } else if (is_taken(waiting, rooms, launch)) {
+        launcher = waiting->pid;
+    } else {
+        launcher = fork_for_caller(rooms, launch);
+    }
+    launch->is_child = launcher == 0;
+    if (launch->is_child) return false;
+    int32_t number = launcher > 0 ? (int32_t)launcher : (int32_t)-errno;
+    return answer(number);
 }
 
 /* Descriptor 3, where a caller that wants to be told of receipts has put a socket; -1 if it is none. */
@@ -90,9 +221,11 @@ static void prepare_launchers(void) {
     gate_know_boot();
 }
 
-int serve_main(void) {
+int serve_main(bool user) {
     char packet[PATH_MAX];
-    struct launch launch = {.inside = spaces_outside()};
+    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
+    struct waiting waiting = {.socket = -1};
+    static struct rooms rooms;
     int type = 0;
     socklen_t size = sizeof type;
     if (getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_SEQPACKET) {
@@ -102,6 +235,10 @@ int serve_main(void) {
     /* It may stay for months: it must hold no folder of its caller's. */
     if (chdir("/") < 0) return EXIT_USAGE;
     int teller = find_teller();
+    if (user) spaces_enter_user(&launch.inside);
+    rooms_begin(&rooms);
     prepare_launchers();
-    return serve(packet, sizeof packet, &launch) ? host_main(launch.path, &launch.inside, teller) : 0;
+    while (serve_once(&waiting, &rooms, packet, sizeof packet, &launch)) {}
+    struct caller caller = {.teller = teller, .giver = launch.giver};
+    return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, &caller) : 0;
 }

@@ -2,8 +2,10 @@
 #ifndef DAYFLY_SERVE_H
 #define DAYFLY_SERVE_H
 
+#include <stdbool.h>
+
 /* Serves the sequenced-packet socket on standard input until its other end is closed. Returns the exit code: 0, or 64
- * when there is no such socket. */
-int serve_main(void);
+ * when there is no such socket. With USER it has a user namespace for all its launchers, and forks no others. */
+int serve_main(bool user);
 
 #endif

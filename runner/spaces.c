@@ -33,25 +33,46 @@ static int map_ids(uid_t uid, gid_t gid) {
 }
 
 struct inside spaces_outside(void) {
-    return (struct inside){ISOLATION_NONE, geteuid(), getegid()};
+    return (struct inside){ISOLATION_NONE, geteuid(), getegid(), false, false};
 }
 
-pid_t spaces_fork(enum isolation wanted, unsigned long flags) {
+void spaces_enter_user(struct inside *inside) {
+    /* In a child first: there is no way back. */
+    pid_t child = fork();
+    int status;
+    if (child == 0) _exit(unshare(CLONE_NEWUSER) < 0 || map_ids(inside->uid, inside->gid) < 0);
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return;
+    if (unshare(CLONE_NEWUSER) < 0) return;
+    if (map_ids(inside->uid, inside->gid) < 0) _exit(1);
+    inside->own_user = true;
+}
+
+pid_t spaces_fork(const struct inside *inside, enum isolation wanted, unsigned long flags) {
     unsigned long own = wanted == ISOLATION_NONE ? 0 : CLONE_NEWNS | CLONE_NEWPID;
-    if (wanted == ISOLATION_USER) own |= CLONE_NEWUSER;
+    if (wanted == ISOLATION_USER && !inside->own_user) own |= CLONE_NEWUSER;
     pid_t child = (pid_t)syscall(SYS_clone, flags | own | SIGCHLD, NULL, NULL, NULL, NULL);
     if (child >= 0 || errno != EINVAL || own == 0 || flags != 0) return child;
     /* An emulator of another processor knows no namespaces in `clone`. Whoever asks only stands by from here on. */
     return unshare((int)own) < 0 ? -1 : fork();
 }
 
-static int settle(const struct inside *inside, struct fault *fault) {
-    if (inside->isolation == ISOLATION_USER && map_ids(inside->uid, inside->gid) < 0) {
+bool spaces_can_share(const struct inside *inside) {
+    return inside->isolation == ISOLATION_ROOT || (inside->isolation == ISOLATION_USER && inside->own_user);
+}
+
+pid_t spaces_fork_for_mounts(unsigned long flags) {
+    return (pid_t)syscall(SYS_clone, flags | CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+int spaces_settle(struct inside *inside, struct fault *fault) {
+    if (inside->settled) return 0;
+    if (inside->isolation == ISOLATION_USER && !inside->own_user && map_ids(inside->uid, inside->gid) < 0) {
         return fail(fault, "The kernel refuses the step's user mapping: %s.", strerror(errno));
     }
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         return fail(fault, "The step's mounts cannot be made private: %s.", strerror(errno));
     }
+    inside->settled = true;
     return 0;
 }
 
@@ -72,12 +93,12 @@ static _Noreturn void stand_by(pid_t child) {
 }
 
 int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fault) {
-    if (inside->isolation == wanted) return settle(inside, fault);
+    if (inside->isolation == wanted) return spaces_settle(inside, fault);
     if (inside->isolation != ISOLATION_NONE) {
         return fail(fault, "The work order asks for another isolation than the launcher was started in.");
     }
     int alive[2];
-    pid_t child = pipe2(alive, O_CLOEXEC) < 0 ? -1 : spaces_fork(wanted, 0);
+    pid_t child = pipe2(alive, O_CLOEXEC) < 0 ? -1 : spaces_fork(inside, wanted, 0);
     if (child < 0) {
         return fail(fault, "The kernel refuses the step's namespaces: %s. Ask `dayfly-runner probe` what it grants.",
                     strerror(errno));
@@ -90,16 +111,16 @@ int spaces_enter(struct inside *inside, enum isolation wanted, struct fault *fau
     if (poll(&parent, 1, 0) != 0) _exit(1);
     close(alive[0]);
     inside->isolation = wanted;
-    return settle(inside, fault);
+    return spaces_settle(inside, fault);
 }
 
 static bool grants(enum isolation isolation) {
     struct inside inside = spaces_outside();
     inside.isolation = isolation;
-    pid_t child = spaces_fork(isolation, 0);
+    pid_t child = spaces_fork(&inside, isolation, 0);
     if (child == 0) {
         struct fault fault;
-        if (settle(&inside, &fault) < 0) _exit(1);
+        if (spaces_settle(&inside, &fault) < 0) _exit(1);
         /* Some kernels grant the namespace and then refuse every mount in it, or any child. */
         if (mount("dayfly", "/", "tmpfs", 0, NULL) < 0) _exit(1);
         pid_t other = fork();

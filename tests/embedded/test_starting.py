@@ -64,6 +64,11 @@ async def test_runner_starts_in_its_own_session_without_our_variables(tmp_path, 
     assert "DAYFLY_SECRET" not in said
 
 
+@pytest.mark.parametrize(("isolation", "how"), [("none", "serve"), ("root", "serve"), ("user", "serve user")])
+async def test_runner_without_root_serves_one_user_namespace(tmp_path, folder, isolation, how):
+    assert await started(tmp_path, folder, f'echo "$@" >"{folder.path}/seen"', isolation) == f"{how}\n"
+
+
 async def test_runner_that_ends_before_a_request_is_started_again(tmp_path, folder, runner, monkeypatch):
     spawn, begun = os.posix_spawn, []
 

@@ -4,22 +4,24 @@ import json
 import sys
 
 PROGRAM = """#!{python}
-import json, socket, sys
+import json, os, socket, sys, time
 
 if sys.argv[1] == "probe":
     sys.exit()
-answers, sealed = json.loads({settings!r})
+answers, sealed, gate = json.loads({settings!r})
 channel, reports = socket.socket(fileno=0), socket.socket(fileno=3)
 while packet := channel.recv(1 << 16):
-    word = packet.split(b" ")[0].decode()
+    word = "let go" if packet == b"let go" else packet.split(b" ")[0].decode()
     if word in sealed:
         reports.send(sealed[word].to_bytes(4, sys.byteorder))
+    while word == "let go" and not os.path.exists(gate):
+        time.sleep(0.01)
     if word in answers:
         channel.send(answers[word].to_bytes(4, sys.byteorder, signed=True))
 """
 
 
-def resident(folder, answers=None, *, sealed=None):
+def resident(folder, answers=None, *, sealed=None, gate="/"):
     """Write the program.
 
     Args:
@@ -27,9 +29,10 @@ def resident(folder, answers=None, *, sealed=None):
         answers: The answer to each kind of request: the process id of a launcher, or an error's negative number.
             It does not answer others.
         sealed: The launcher whose receipt is there, to be reported before the answer, by kind of request.
+        gate: It answers `let go` once there is this file.
     """
     program = folder / "resident"
-    settings = json.dumps([answers or {}, sealed or {}])
+    settings = json.dumps([answers or {}, sealed or {}, str(gate)])
     program.write_text(PROGRAM.format(python=sys.executable, settings=settings))
     program.chmod(0o700)
     return str(program)

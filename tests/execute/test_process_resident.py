@@ -4,11 +4,13 @@ import asyncio
 import errno
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from dayfly.execute.process.resident import Resident, UnansweredError
+from embedded.machine import until
 from execute.residents import resident
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -22,6 +24,17 @@ def children():
 def leads_to(process, number):
     """Return the target of a file descriptor."""
     return str(Path(f"/proc/{process}/fd/{number}").readlink())
+
+
+@pytest.fixture
+def idle():
+    """A child process that waits for a folder."""
+    return os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+
+
+def lives(process):
+    """Return whether the process has not ended."""
+    return os.waitpid(process, os.WNOHANG) == (0, 0)
 
 
 @pytest.fixture
@@ -112,6 +125,65 @@ async def test_stopped_runner_ends_when_it_is_closed(tmp_path, begun):
     assert not begun()
     with pytest.raises(UnansweredError):
         await question
+
+
+class Full(socket.socket):
+    """A socket that fails with ENOBUFS for the next packets of these kinds."""
+
+    refused: tuple[bytes, ...] = ()
+    left = 0
+
+    def send(self, packet, *flags):
+        if self.left and packet.startswith(self.refused):
+            type(self).left -= 1
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        return super().send(packet, *flags)
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """Make the next packets of a kind fail."""
+    pair = socket.socketpair
+
+    def filled(*kind):
+        ours, theirs = pair(*kind)
+        return Full(fileno=ours.detach()), theirs
+
+    monkeypatch.setattr(socket, "socketpair", filled)
+
+    def refuse(packet, times):
+        monkeypatch.setattr(Full, "refused", packet)
+        monkeypatch.setattr(Full, "left", times)
+
+    return refuse
+
+
+async def test_failure_to_fork_ahead_is_none_of_the_fork_itself(mute, full):
+    """Otherwise the step would run twice."""
+    full(b"ahead", 1)
+    question = asyncio.ensure_future(mute.fork("/folder", "user"))
+    await asyncio.sleep(0)
+    assert not question.done()
+    mute.close()
+    with pytest.raises(UnansweredError):
+        await question
+    assert Full.left == 0
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+async def test_idle_launcher_is_killed_after_its_release(tmp_path, full, begun, idle, refused):
+    """Before that it may become the launcher of a step. Until it ends, it holds a copy of all mounts."""
+    gate = tmp_path / "gate"
+    full(b"let go", refused)
+    runner = Resident(resident(tmp_path, {"user": 1, "ahead": idle, "let go": 0}, gate=gate), ENVIRONMENT)
+    await runner.fork("/folder", "user")
+    await asyncio.sleep(1.3)  # longer than one may wait for its folder
+    assert Full.left == 0
+    assert lives(idle)
+    gate.touch()
+    await until(lambda: idle not in begun(), "it to end")
+    runner.close()
+    assert not begun()
 
 
 async def test_failure_to_fork_is_reported_with_its_reason(tmp_path):

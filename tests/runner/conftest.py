@@ -1,18 +1,24 @@
 """The real program, built once; attempt directories for root and for a user without rights."""
 
+import contextlib
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from runner.asked import Asked
 from runner.attempts import NOBODY, Attempt, end_all
 
 ROOT = Path(__file__).parents[2]
+# Other tests mount things at any moment.
+QUIET = ("unshare", "--mount") if os.geteuid() == 0 else ()
 
 
 def build(out: Path, *arch: str) -> Path:
@@ -86,3 +92,38 @@ def mark() -> Iterator[str]:
     word = f"mark-{uuid.uuid4().hex}"
     yield word
     end_all(word)
+
+
+def serving_of(isolation: str) -> list[str]:
+    """How a server begins its resident runner."""
+    return ["serve", "user"] if isolation == "user" else ["serve"]
+
+
+@pytest.fixture
+def under() -> Sequence[str]:
+    """The command that begins a resident runner."""
+    return QUIET
+
+
+@pytest.fixture
+def asked(runner: Path, isolated: str, here: Path, under: Sequence[str]) -> Iterator[Asked]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen([*under, runner, *serving_of(isolated)], stdin=theirs)
+    ours.settimeout(30)
+    found = Asked(ours, process, isolated, here)
+    with ours:
+        yield found
+    process.wait(30)
+    for pid in found.waiting:
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def here() -> Iterator[Path]:
+    """A folder in /var/tmp, as a step would find it."""
+    with tempfile.TemporaryDirectory(prefix="dayfly-ahead-", dir="/var/tmp", ignore_cleanup_errors=True) as name:
+        os.chmod(name, 0o755)  # noqa: PTH101 - the path is a string here
+        yield Path(name)

@@ -66,7 +66,7 @@ class Processes:
 
     def __init__(self, runner: str, isolation: str, environment: Mapping[str, str]) -> None:
         theirs = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
-        self._resident = Resident(runner, theirs)
+        self._resident = Resident(runner, theirs, user=isolation == "user")
         self.isolation = self.fork_isolation = isolation
         self.apart = isolation != "none"
 

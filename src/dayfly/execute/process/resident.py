@@ -14,10 +14,19 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from dayfly.execute.process.paths import usual_folders
+
 # A runner that a careless parent made deaf to these would never hear of an end.
 DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 # As many requests and as many answers surely fit into the socket, so that neither side ever waits for the other.
 _MOST_AT_ONCE = 64
+# How long one that was forked ahead may wait for its folder. It holds a copy of this machine's mounts: what is
+# unmounted meanwhile is still in use there.
+AHEAD_S = 1.0
+_REAP_S = 0.02
+# So many are not forked ahead after one that was of no use, since mounts or the usual folders had changed meanwhile:
+# where that goes on, each would be made twice.
+_PAUSE = 16
 
 
 class UnansweredError(Exception):
@@ -25,21 +34,41 @@ class UnansweredError(Exception):
 
 
 class Resident:
-    """Starts the resident runner when it is first needed, and again if it has ended.
+    """Begins the resident runner when it is first needed, and again should it have ended.
 
-    Steps inherit the environment that it is given. `sealed` is called with the process id of a launcher whose receipt
-    is there, usually a moment before its end; that can be lost.
+    Steps inherit the environment that it is given. `folders` are the private ones that most of them have. With `user`
+    all of its launchers have the isolation of that name, and one user namespace. A launcher that is forked ahead waits
+    for its folder for `ahead_s` seconds. `sealed` is called with the process id
+    of a launcher whose receipt is there, usually a moment before its end; that can be lost.
     """
 
-    def __init__(self, runner: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        runner: str,
+        environment: Mapping[str, str],
+        folders: Callable[[], tuple[str, ...]] = usual_folders,
+        *,
+        user: bool = False,
+        ahead_s: float = AHEAD_S,
+    ) -> None:
         self._runner = runner
+        self._arguments = [runner, "serve", "user"] if user else [runner, "serve"]
         self._environment = environment
+        self._folders = folders
+        self._ahead_s = ahead_s
         self.sealed: Callable[[int], None] = _nobody
         self._socket: socket.socket | None = None
         # Not the same one: launchers that live on hold it, and its end would never be seen.
         self._ears: socket.socket | None = None
         self._child = 0
-        self._answers: deque[asyncio.Future[int]] = deque()
+        # None: of who is forked ahead, or let go.
+        self._answers: deque[asyncio.Future[int] | None] = deque()
+        self._ahead = 0
+        self._asked_at = 0.0
+        self._pause = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._dismissed: set[int] = set()
+        self._reaper: asyncio.TimerHandle | None = None
 
     async def fork(self, folder: str, isolation: str) -> int:
         """Fork a launcher for the folder, at once into the namespaces of the order's isolation; returns our new child's
@@ -50,11 +79,72 @@ class Resident:
             UnansweredError: it may have been forked.
         """
         while len(self._answers) >= _MOST_AT_ONCE:
-            await asyncio.wait([self._answers[-1]])
+            await asyncio.wait([next(each for each in reversed(self._answers) if each is not None)])
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tell(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
+        if isolation != "none":
+            self._fork_ahead(isolation)
         return await answer
+
+    def _fork_ahead(self, isolation: str) -> None:
+        """Have a launcher forked that stands in its namespaces, with its private folders, before it is needed.
+
+        The steps of a chain follow each other: the next one is spared what takes the kernel longest. Where that cannot
+        be done it is not: whoever has just asked for a launcher may have one, and must not hear that there is none.
+        """
+        if self._socket is None or len(self._answers) > 1:
+            return  # where others begin at the same moment no processor is free to prepare anything
+        if self._pause:
+            self._pause -= 1
+            return
+        folders = "\0".join(self._folders())
+        with contextlib.suppress(UnansweredError, OSError):
+            self._send(os.fsencode(f"ahead {isolation} {folders}"))
+            self._answers.append(None)
+        loop = asyncio.get_running_loop()
+        self._asked_at = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._ahead_s, self._grow_old)
+
+    def _grow_old(self) -> None:
+        """Have let go who has waited too long. Until that is answered it may become a launcher, and is not ended."""
+        loop = asyncio.get_running_loop()
+        due = self._asked_at + self._ahead_s
+        self._timer = None
+        if self._answers or loop.time() < due:
+            self._timer = loop.call_later(max(due - loop.time(), self._ahead_s / 10), self._grow_old)
+        elif self._ahead:
+            try:
+                self._send(b"let go")
+            except UnansweredError:
+                pass  # with the resident runner everybody was let go
+            except OSError:
+                # As where the kernel has no memory for it now. Nobody else would look before the next step.
+                self._timer = loop.call_later(self._ahead_s / 10, self._grow_old)
+            else:
+                self._answers.append(None)
+
+    def _dismiss(self) -> None:
+        """End who was forked ahead and will never have a folder. The kernel takes its time to take the mounts apart."""
+        if self._ahead:
+            os.kill(self._ahead, signal.SIGKILL)
+            self._dismissed.add(self._ahead)
+            self._ahead = 0
+            self._reap()
+
+    def _reap(self) -> None:
+        for process in list(self._dismissed):
+            with contextlib.suppress(ChildProcessError):  # where nobody is to wait for children the kernel does
+                if not os.waitpid(process, os.WNOHANG)[0]:
+                    continue
+            self._dismissed.discard(process)
+        if self._dismissed and self._reaper is None:
+            self._reaper = asyncio.get_running_loop().call_later(_REAP_S, self._reap_again)
+
+    def _reap_again(self) -> None:
+        self._reaper = None
+        self._reap()
 
     def close(self) -> None:
         """Let the resident runner end. What it has forked lives on."""
@@ -70,9 +160,18 @@ class Resident:
             asyncio.get_running_loop().remove_reader(each)
             each.close()
         self._socket = self._ears = None
+        if not self._answers:
+            self._dismiss()
+        self._ahead = 0  # else it may be a launcher by now; if not it ends by itself
+        for timer in filter(None, (self._timer, self._reaper)):
+            timer.cancel()
+        self._timer = self._reaper = None
+        while self._dismissed:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._dismissed.pop(), 0)
         while self._answers:
             answer = self._answers.popleft()
-            if not answer.done():
+            if answer is not None and not answer.done():
                 answer.set_exception(UnansweredError("the resident runner ended before it answered"))
 
     def _tell(self, packet: bytes) -> None:
@@ -109,7 +208,7 @@ class Resident:
     def _begin(self, channel: int, tellers: int) -> int:
         return os.posix_spawn(
             self._runner,
-            [self._runner, "serve"],
+            self._arguments,
             self._environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, channel, 0),
@@ -145,6 +244,17 @@ class Resident:
             return False
         number = int.from_bytes(word, sys.byteorder, signed=True)
         answer = self._answers.popleft()
+        if answer is None:
+            self._dismiss()  # whom the resident runner has let go for this one
+            self._ahead = max(number, 0)
+            if number < 0:
+                self._pause = _PAUSE
+            return True
+        if number == self._ahead:
+            self._ahead = 0
+        elif self._ahead:
+            self._dismiss()
+            self._pause = _PAUSE
         if answer.done():
             return True
         if number > 0:

@@ -1,0 +1,177 @@
+"""A step that follows another finds its launcher forked already, and when none follows nothing is left of it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from dayfly.execute.process.attempt_storage import AttemptStorage
+from dayfly.execute.process.resident import Resident, UnansweredError
+from dayfly.execute.process.run import Folder
+from embedded.machine import until
+
+COARSE = 5  # clock_gettime(2): what files are stamped by, which goes by steps
+
+
+@pytest.fixture
+def isolation(runner):
+    said = subprocess.run([runner, "probe"], capture_output=True, check=True, text=True).stdout
+    found = said.splitlines()[0].removeprefix("isolation=")
+    if found == "none":
+        pytest.skip("this machine grants no namespaces")
+    return found
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """In the place of /tmp, where others make things at any moment."""
+    path = tmp_path / "shown"
+    path.mkdir()
+    while path.stat().st_ctime_ns >= time.clock_gettime_ns(COARSE):
+        time.sleep(0.001)
+    return path
+
+
+@pytest.fixture
+def resident_of(runner, shown, tmp_path):
+    """Others mount things at any moment as well: where root runs the tests, it has mounts of its own."""
+    program = tmp_path / "program"
+    quiet = "unshare --mount " if os.geteuid() == 0 else ""
+    program.write_text(f'#!/bin/sh\nexec {quiet}{runner} "$@"\n')
+    program.chmod(0o755)
+    return lambda ahead_s=60: Resident(str(program), dict(os.environ), lambda: (str(shown),), ahead_s=ahead_s)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    place = AttemptStorage(str(tmp_path), str(tmp_path), "boot", "boot", str(tmp_path))
+    found = [Folder(place, "run", "a", number) for number in range(40)]
+    for each in found:
+        each.write_order(b"not an order")
+    return found
+
+
+def children():
+    """Ours, dead ones as well."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def refused(folder):
+    """Whether its launcher has seen that the order is none."""
+    return "refused" in Path(folder.path, "receipt").read_text()
+
+
+def reaped(child):
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def servant(before):
+    """The process id of the resident runner."""
+    found = [each for each in children() - before if b"\0serve" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return min(map(int, found))
+
+
+async def one_waits(before):
+    """Until there is a child besides the resident runner: a launcher that was forked ahead."""
+    await until(lambda: len(children() - before) == 2, "one that waits")
+
+
+async def test_steps_that_follow_each_other_have_it(resident_of, isolation, folders):
+    before, resident, used = children(), resident_of(), 0
+    for folder in folders:
+        waiting = children()
+        child = await resident.fork(folder.path, isolation)
+        used += str(child) in waiting
+        reaped(child)
+        assert refused(folder)
+        await asyncio.sleep(0.02)  # the next one is forked meanwhile
+        if used == 3:
+            break
+    assert used == 3
+    resident.close()
+    assert children() == before
+
+
+async def test_failed_prefork_pauses_preforking_for_a_while(resident_of, isolation, folders, shown):
+    """What it shows has changed: it would have been made twice."""
+    before, resident = children(), resident_of()
+    reaped(await resident.fork(folders[0].path, isolation))
+    await one_waits(before)
+    shown.joinpath("new").touch()
+    used = []
+    for folder in folders[1:30]:
+        waiting = children()
+        child = await resident.fork(folder.path, isolation)
+        used.append(str(child) in waiting)
+        reaped(child)
+        await asyncio.sleep(0.02)  # one that is to wait is forked meanwhile
+    assert used[0] is False
+    assert used[2:17] == [False] * 15, "but for one that was asked for before that was known"
+    assert any(used[18:]), "and then there is one again"
+    resident.close()
+
+
+async def test_unused_prefork_ends_after_a_while(resident_of, isolation, folders):
+    before, resident = children(), resident_of(ahead_s=0.1)
+    reaped(await resident.fork(folders[0].path, isolation))
+    await one_waits(before)
+    await until(lambda: len(children() - before) == 1, "the resident runner alone to be left")
+    reaped(await resident.fork(folders[1].path, isolation))
+    resident.close()
+    assert children() == before
+
+
+async def test_as_long_as_an_answer_is_due_it_stays(resident_of, isolation, folders):
+    """It may have become the launcher of a step."""
+    before, resident = children(), resident_of(ahead_s=0.001)
+    reaped(await resident.fork(folders[0].path, isolation))
+    process = servant(before)
+    os.kill(process, signal.SIGSTOP)
+    asked = asyncio.ensure_future(resident.fork(folders[1].path, isolation))
+    await asyncio.sleep(0.05)
+    os.kill(process, signal.SIGCONT)
+    reaped(await asked)
+    assert refused(folders[1])
+    resident.close()
+
+
+async def test_many_at_once_are_all_run(resident_of, isolation, folders):
+    before, resident = children(), resident_of()
+    found = await asyncio.gather(*(resident.fork(each.path, isolation) for each in folders))
+    for child in found:
+        reaped(child)
+    assert len(set(found)) == len(folders)
+    assert all(refused(each) for each in folders)
+    resident.close()
+    assert children() == before
+
+
+async def test_a_resident_runner_that_is_killed_takes_it_along(resident_of, isolation, folders):
+    before, resident = children(), resident_of()
+    reaped(await resident.fork(folders[0].path, isolation))
+    await one_waits(before)
+    os.kill(servant(before), signal.SIGKILL)
+    await until(lambda: children() == before, "its end to be noticed")
+    reaped(await resident.fork(folders[1].path, isolation))
+    resident.close()
+
+
+async def test_without_namespaces_there_is_none(resident_of, folders):
+    before, resident = children(), resident_of()
+    reaped(await resident.fork(folders[0].path, "none"))
+    assert len(children() - before) == 1
+    resident.close()
+
+
+async def test_runner_that_ends_when_queried_is_unanswered(tmp_path, isolation):
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nhead -c 1 >/dev/null\n")
+    program.chmod(0o755)
+    resident = Resident(str(program), {})
+    with pytest.raises(UnansweredError):
+        await resident.fork("/folder", isolation)
+    resident.close()
