@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -36,7 +37,7 @@ class Wanted(NamedTuple, Generic[S]):
     secrets: Given = {}
 
 
-class Strategy(Generic[S]):
+class Strategy(abc.ABC, Generic[S]):
     """The part of `RunService` that depends on the kind; the defaults are for runs without leases and secrets.
 
     Attributes:
@@ -58,13 +59,13 @@ class Strategy(Generic[S]):
         """Return whether the query parameters of a list select a record."""
         return lambda _record: True
 
+    @abc.abstractmethod
     async def states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
         """Return the states of runs by UID, for a key of that scope."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def shown(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> list[dict[str, Any]]:
         """Return records as clients of that scope know them."""
-        raise NotImplementedError
 
     async def life(self, record: RunRecord[S]) -> tuple[int, int]:
         """Return when the time to live began and ends, in Unix milliseconds.
@@ -74,9 +75,9 @@ class Strategy(Generic[S]):
         """
         return record.life_begins_at, record.ends_at
 
+    @abc.abstractmethod
     def parse(self, body: Any, name: str) -> Wanted[S]:
         """Read the body of a PUT."""
-        raise NotImplementedError
 
     async def cluster(self, _who: Who, spec: S) -> str:
         """Return the cluster of a new run."""
@@ -86,13 +87,13 @@ class Strategy(Generic[S]):
         """Return a new spec as it is stored, for a host at that place."""
         return spec
 
+    @abc.abstractmethod
     def changed(self, old: S, new: S) -> S:
         """Return the new spec as it is stored.
 
         Raises:
             SpecError: at each field that cannot change.
         """
-        raise NotImplementedError
 
     def check_room(self, rows: Rows, record: RunRecord[S]) -> None:
         """Refuse a new record if there are too many."""
