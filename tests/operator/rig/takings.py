@@ -28,8 +28,6 @@ EDGE = PreviewGateway("edges", "edge", "preview.example.com")
 ENDPOINTS: Object = {"endpoints": [{"name": "site", "target": "http://web.shop.svc:80"}]}
 MINUTES = (400, 200, *([90] * 8))
 """So many requests of an operator are enough for one life whose way is barred, in each minute of the wait."""
-PROGRESS = 200
-"""The bound of a minute in which the ledger has changed: a later try may have run the remaining steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +303,6 @@ async def _barred(world: World) -> None:
         before = len(world.cluster.calls)
         await world.rest(60)
         calls = world.cluster.calls[before:]
-        has_progress = any(each.request.method == "PUT" and "/runs/" in each.request.path for each in calls)
-        if len(calls) > (max(enough, PROGRESS) if has_progress else enough):
+        if len(calls) > enough:
             paths = collections.Counter(f"{each.request.method} {each.request.path}" for each in calls)
             raise AssertionError(f"{len(calls)} requests in minute {minute}: {paths.most_common(6)}")
