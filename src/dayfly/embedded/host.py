@@ -137,7 +137,7 @@ class EmbeddedHost:
         ledger, reader, life, owes_leases = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
         writer, place = Writer(ledger), open_place(home)
         await asyncio.to_thread(sweep_places)
-        environment = without_ci_marks(environment)
+        environment, allowed = without_ci_marks(environment), frozenset(webhooks)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
         attempts, baselines, ports = Attempts(place, starter), BaselineProcesses(), Ports(place)
@@ -146,9 +146,7 @@ class EmbeddedHost:
         step: dict[str, Any] = {"environment": environment, "has_images": bool(engine), "states": states}
         executors = Executors(
             ProcessStepExecutor(reader, attempts, starter, runs=runs, traced=tracer is not None, **step),
-            ProcessWebhookExecutor(
-                reader, attempts, starter, runs=runs, environment=environment, allowed=frozenset(webhooks)
-            ),
+            ProcessWebhookExecutor(reader, attempts, starter, runs=runs, environment=environment, allowed=allowed),
             ProcessForkExecutor(reader, attempts, starter, runs=runs, baselines=baselines, ports=ports),
             *(kind(routing, ports) for kind in (EnvoyRouteExecutor, EnvoyPreviewExecutor)),
             secrets=True,

@@ -37,7 +37,7 @@ def leaves(run: Run) -> bool:
 
 
 def _give_up(draft: DecisionDraft) -> None:
-    """Nobody wants the cleanup any more: end what runs, then end the ledger. What cannot be seen is not waited for."""
+    """End an abandoned run: stop what runs, then finish the ledger, without waiting for unobserved attempts."""
     names = [name for name, record in draft.run.units.items() if record.state is State.CLAIMED]
     if _rest(draft, names):
         draft.move(Finish(at=draft.now))
@@ -66,7 +66,7 @@ def _kept_rest(draft: DecisionDraft) -> bool:
 
 
 def _target_rests(draft: DecisionDraft) -> bool:
-    """Whether a target that starts and stops by itself is at rest for good: what follows its stop begins then."""
+    """Return whether a target that starts and stops by itself has stopped for good, so that postStop may begin."""
     target = draft.world.target
     if target is None or draft.run.stopped_at or leaves(draft.run):
         return True

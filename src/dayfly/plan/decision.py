@@ -134,7 +134,7 @@ class DecisionDraft:
         )
 
     def _prepare(self, step: SealedStep | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
-        """Nothing is held behind the gate for this attempt, so it cannot be claimed yet. Or it can never be made."""
+        """Prepare an attempt that nothing holds behind the gate, or record that it can never be prepared."""
         name = step.id
         if fact is None:
             self.effects.append(Prepare(unit=name, attempt=attempt))

@@ -48,7 +48,7 @@ from dayfly.server.sync.agents.agents import Agents
 from dayfly.server.sync.host_sync import HostSync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
@@ -122,15 +122,21 @@ def create_app(
     ]
     bound = _bound(rate, closing)
     auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, mark=store.mark)
+    app = _starlette(routes, auth, lambda _app: _at_work(agents, sync, local, sweep, publisher), tls=tls)
+    app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
+    app.state.secrets, app.state.baselines = kept, local
+    return app
+
+
+def _starlette(routes: list[Route], auth: Middleware, lifespan: Callable[[Starlette], Any], *, tls: bool) -> Starlette:
+    """Return the application, which answers errors and unknown addresses in the shape of the API."""
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
         exception_handlers={Exception: _refused},
-        lifespan=lambda _app: _at_work(agents, sync, local, sweep, publisher),
+        lifespan=lifespan,
     )
     app.router.default = Nowhere()  # no pattern of a route has a line's end in it
-    app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
-    app.state.secrets, app.state.baselines = kept, local
     return app
 
 

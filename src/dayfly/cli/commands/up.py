@@ -113,9 +113,8 @@ def command(
     """
     home = Home.find()
     if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
-        raise DayflyError(
-            Exit.USAGE, f"{wrong[0]!r} is not the name of a cluster", "write it as the sandbox's file does"
-        )
+        message = f"{wrong[0]!r} is not the name of a cluster"
+        raise DayflyError(Exit.USAGE, message, "write it as the sandbox's file does")
     servers = options.webhook_servers(webhooks)
     receiver = _receiver(events_to, servers, home)
     forms, proxy = _forms(headers, query), _proxy(routing=routing)
@@ -124,11 +123,8 @@ def command(
     _check_free(home)
     if detach:
         words = ["--port", str(port), "--parallel", str(parallel), "--engine", engine]
-        words += [f"--cluster={name}" for name in clusters]
-        words += [f"--allow-webhook={each}" for each in sorted(servers)]
-        words += [f"--events-to={events_to}"] if events_to else []
-        words += [*_routing_options(forms, routing=routing), *(["--while-used"] if while_used else [])]
-        _detach(home, words, baselines, declared)
+        words += [*_host_options(clusters, servers, events_to), *_routing_options(forms, routing=routing)]
+        _detach(home, [*words, *(["--while-used"] if while_used else [])], baselines, declared)
         return
     report_ready = server_process.fork() if background else lambda: None  # before anything starts a thread
     from dayfly.execute import tracing
@@ -152,6 +148,13 @@ def command(
     advice = "choose another with --port N, or any free one with --port 0"
     with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
         asyncio.run(_serve(wish, sock, report_ready))
+
+
+def _host_options(clusters: tuple[str, ...], webhooks: frozenset[str], events_to: str | None) -> list[str]:
+    """Return the options that give another `dayfly up` the same clusters, webhook servers and event receiver."""
+    words = [f"--cluster={name}" for name in clusters]
+    words += [f"--allow-webhook={each}" for each in sorted(webhooks)]
+    return [*words, *([f"--events-to={events_to}"] if events_to else [])]
 
 
 def _routing_options(forms: Forms, *, routing: bool) -> list[str]:

@@ -11,7 +11,7 @@ needs no other, as long as it is the host that it was. That is what a session sa
   hold, it does not believe either; what it holds was told before, and is void with the next session.
 - Of two orders the later one counts, by its number in the mailbox, whoever gave it and whoever heard of it first.
 
-Hosts of this very process have sessions that end with it, so of theirs nothing is written down.
+Sessions of local hosts end with this process, so their confirmations are not stored.
 """
 
 from __future__ import annotations
