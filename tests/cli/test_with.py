@@ -381,6 +381,14 @@ def test_a_background_child_of_a_command_that_has_ended_lives_on(served: Cli, pl
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("end", ["kill -9 $$", "sh -c 'kill -9 $$'; exit $?"], ids=["command", "child of its shell"])
+def test_background_process_of_a_killed_command_is_ended(served: Cli, plugin: str, end: str):
+    """A CI runner that kills a job may kill the command before `dayfly with`."""
+    done = served("with", "-f", plugin, "--", "sh", "-c", f"setsid sleep 60 >&- 2>&- & echo $!; {end}")
+    assert done.code == 128 + signal.SIGKILL, done.err
+    assert not _runs(int(done.out))
+
+
 @pytest.mark.slow
 def test_when_it_is_killed_the_server_cleans_up(served: Cli, plugin: str, journal: Path):
     process = served.start("with", "-f", plugin, "--", "sh", "-c", "touch started; exec sleep 300")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
+_KILLED = 128 + signal.SIGKILL
+"""The exit code after SIGKILL, also of a shell that waited for the killed process."""
 _REMIND_S = 1.0
 _MOST_NAMES = 5
 
@@ -119,10 +121,18 @@ class Signals:
         Raises:
             OSError: it cannot be started.
         """
+        is_killed = False
         with _guarded(mark) as tell:
-            child = subprocess.Popen(list(command), env={**environment, guard.MARK: mark})
-            tell(f"{child.pid}\n".encode())
-            return self._wait(child, mark)
+            try:
+                child = subprocess.Popen(list(command), env={**environment, guard.MARK: mark})
+                tell(f"{child.pid}\n".encode())
+                code = self._wait(child, mark)
+                # A CI runner that kills a job may kill this process next, so the guard ends what is left.
+                is_killed = code == _KILLED
+                return code
+            finally:
+                if not is_killed:
+                    tell(guard.DONE)
 
     def _wait(self, child: subprocess.Popen[bytes], mark: str) -> int:
         waited = {*(signal.Signals(number) for number in self._before), signal.SIGCHLD}
@@ -138,10 +148,11 @@ class Signals:
                     family.look()
                     if not _had_it_too(child.pid, news):
                         child.send_signal(news.si_signo)
-            family.settle(waited, killed=child.returncode == -signal.SIGKILL)
+            code = child.returncode if child.returncode >= 0 else 128 - child.returncode
+            family.settle(waited, is_killed=code == _KILLED)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+        return code
 
     @staticmethod
     def start_blocked(thread: threading.Thread) -> None:
@@ -168,15 +179,15 @@ class _Family:
         found = guard.belonging(self._mark, {self._command})
         self._seen |= {process: guard.born(process) for process in found}
 
-    def settle(self, waited: Collection[int], *, killed: bool) -> None:
+    def settle(self, waited: Collection[int], *, is_killed: bool) -> None:
         """End or report the processes that are left after the command.
 
         Args:
             waited: Blocked signals; one of them other than SIGCHLD ends the grace period.
-            killed: Whether SIGKILL has ended the command. A CI runner may kill this process next.
+            is_killed: Whether SIGKILL has ended the command or what its shell waited for. The guard ends the rest.
         """
-        if not self._signalled and not killed:
-            if left := guard.belonging(self._mark):
+        if not self._signalled:
+            if not is_killed and (left := guard.belonging(self._mark)):
                 show.talk(f"The command has ended; processes that it started are still running: {_names(left)}")
             return
         known = {process for process, began in self._seen.items() if began and began == guard.born(process)}
@@ -231,7 +242,6 @@ def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
         its_end.read(len(guard.READY))  # from now on, killing all our descendants spares it
         yield tell
     finally:
-        tell(guard.DONE)
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
         its_end.read()  # until it ends

@@ -3,8 +3,8 @@
 `with` calls `end` if a signal has ended its command. If `with` itself is killed, this file does so as a separate
 program, which imports no other module of Dayfly. It reads a pipe whose other end only `with` holds: the process ID of
 the command, and a last word once the command has ended. Without the last word, the end of the pipe means that `with`
-has been killed. `end` sends SIGTERM, and SIGKILL after a grace period, to the command, to its descendants in its
-session, and to every process with the mark of this `with` in its environment, in any session.
+or its command has been killed. `end` sends SIGTERM, and SIGKILL after a grace period, to the command, to its
+descendants in its session, and to every process with the mark of this `with` in its environment, in any session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DETACHED = "detached"
 """An argument after the mark: lose the parent, because CI runners also kill the children of a job's processes."""
 GRACE_S = 10.0
 SEARCH_S = 2.0
-"""How long the guard of a killed `with` searches for processes."""
+"""How long the guard searches for processes of a killed command or a killed `with`."""
 AGAIN_S = 0.05
 
 
