@@ -1,4 +1,4 @@
-"""Runs to measure with: documents as `compile` would give them, offered to an embedded host without a control plane."""
+"""Runs to measure with: documents as `compile` would give them, offered to an embedded host without a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 async def host(home: Path, *, parallel: int = 16, webhooks: Sequence[str] = ()) -> AsyncIterator[EmbeddedHost]:
     """An embedded host in a home of its own, which is wiped out at the end. It takes no turns before its `start`.
 
-    A control plane hears all its news, as in a server. `webhooks` are servers (`HOST:PORT`) that may be anywhere.
+    A server hears all its news, as in a server. `webhooks` are servers (`HOST:PORT`) that may be anywhere.
     """
     opened = await EmbeddedHost.open(home, runner=installed.find_runner(), parallel=parallel, webhooks=list(webhooks))
     Link(opened.end)

@@ -95,7 +95,7 @@ def _connect(here: cluster.Cluster, kept: Path, url: str) -> None:
     patch = (DEPLOY / "agent-patch.yaml").read_text()
     patch = patch.replace("https://dayfly.example.com", url).replace("acme=acme-sandboxes", f"{ORG}={SANDBOXES}")
     option = "- {name: DAYFLY_TOKEN_FILE, value: /var/run/dayfly/token}"
-    authority = "- {name: DAYFLY_CONTROL_PLANE_CA, value: /var/run/dayfly/ca}"
+    authority = "- {name: DAYFLY_SERVER_CA, value: /var/run/dayfly/ca}"
     patch = patch.replace(option, f"{option}\n        {authority}")
     patch = patch.replace("{key: token, path: token}", "{key: token, path: token}, {key: ca, path: ca}")
     here.kubectl("patch", "deployment", "dayfly-operator", "-n", SYSTEM, "-p", patch)

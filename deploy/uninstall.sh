@@ -103,7 +103,7 @@ drain() { # all sandboxes with their cleanup; if one stays, that is the end
             say "these runs have no sandbox left; see what they wait for with: $kubectl -n dayfly-system logs deployment/dayfly-operator"
         fi
         served=$("$kubectl" get sandboxes.dayfly.dev -A -l dayfly.dev/served -o "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{' '}{end}")
-        [ -z "$served" ] || say "of a control plane, which notes their end; if it is gone for good:"
+        [ -z "$served" ] || say "of a server, which notes their end; if it is gone for good:"
         for name in $served; do
             advise "annotate sandboxes.dayfly.dev -n '${name%%/*}' '${name#*/}' dayfly.dev/forget=uninstall"
         done

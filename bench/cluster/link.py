@@ -48,9 +48,9 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
     with folder() as here, place() as where, servers.sqlite(here) as server:
         token = _join(where, server)
         bound = f"{servers.ORG}={NAMESPACE}"
-        dials = [f"--control-plane={server.url}", f"--token-file={token}", f"--agent-namespace={bound}"]
+        dials = [f"--server-url={server.url}", f"--token-file={token}", f"--agent-namespace={bound}"]
         with operator(where, *dials) as running:
-            until(lambda: running.figure("dayfly_control_plane_connected") == 1)
+            until(lambda: running.figure("dayfly_server_connected") == 1)
             found, alone = asyncio.run(_rounds(where, server, rounds))
     apart = [each.known - each.ready for each in found]
     columns = [each.returned for each in found], [each.exists for each in found], apart

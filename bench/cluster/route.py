@@ -1,4 +1,4 @@
-"""(j) From the PUT of a sandbox at a control plane to the first request that its fork answers, against a pod alone."""
+"""(j) From the PUT of a sandbox at a server to the first request that its fork answers, against a pod alone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SERVICES = run.SERVICES.read_as(Made)
 
 
 class Edge(NamedTuple):
-    """A control plane, its cluster, and where that takes requests in."""
+    """A server, its cluster, and where that takes requests in."""
 
     server: Server
     where: Place
@@ -74,7 +74,7 @@ def measure(rounds: int = ROUNDS) -> Iterator[Row]:
                 ours.append(_routed(edge, f"s-{slow}-{number}", name))
             apart = median(ours) / median(bare)
             yield Row(
-                f"(j) PUT of a sandbox at a control plane to the first request that its fork answers through Envoy "
+                f"(j) PUT of a sandbox at a server to the first request that its fork answers through Envoy "
                 f"Gateway, a service {what}, against a Deployment of its own until its Service answers",
                 f"{median(ours):.2f} s ({spread(ours)})",
                 f"{median(bare):.2f} s ({spread(bare)})",
@@ -100,9 +100,9 @@ def _edge() -> Iterator[Edge]:
         token = own.folder / "token"
         token.write_text(server.ask("POST", f"clusters/{CLUSTER}/tokens", {})["token"], encoding="ascii")
         bound = f"{servers.ORG}={NAMESPACE}"
-        dials = [f"--control-plane={server.url}", f"--token-file={token}", f"--agent-namespace={bound}"]
+        dials = [f"--server-url={server.url}", f"--token-file={token}", f"--agent-namespace={bound}"]
         with operator(where, *dials) as running:
-            until(lambda: running.figure("dayfly_control_plane_connected") == 1)
+            until(lambda: running.figure("dayfly_server_connected") == 1)
             yield Edge(server, where, installed.address(GATEWAY, NAMESPACE))
 
 

@@ -1,4 +1,4 @@
-/** What needs somebody, the worst first. */
+/** What needs attention, the worst first. */
 import type { JSX } from "preact";
 import { below } from "./api";
 import { toneOf } from "./filter";
@@ -39,7 +39,7 @@ export function Attention({ found, fault }: Concerns): JSX.Element {
   return (
     <>
       <div class="head">
-        <Heading title="What needs somebody">What needs somebody</Heading>
+        <Heading title="What needs attention">What needs attention</Heading>
         <p class="count" role="status">
           {found ? (found.length === 1 ? "1 thing" : `${found.length} things`) : "Loading…"}
         </p>

@@ -19,7 +19,7 @@ export function causeOf(unit: string, blocker: Blocker | null): Blocker | null {
 export function Cause({ blocker, root }: { blocker: Blocker; root: string }): JSX.Element {
   const deeper = blocker.because ?? [];
   // What may be left after an abandoned cleanup is named by its resource, which has no panel.
-  const unit = blocker.subject === root || blocker.reason === "MayBeLeft" ? "" : (blocker.subject ?? "");
+  const unit = blocker.subject === root || blocker.reason === "LeftoversPossible" ? "" : (blocker.subject ?? "");
   return (
     <li>
       {unit ? (

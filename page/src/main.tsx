@@ -65,7 +65,7 @@ function SignIn({ fault }: { fault: { status: number; text: string } }): JSX.Ele
 const VIEWS: [string, string][] = [
   ["sandboxes", "Sandboxes"],
   ["routegroups", "Route groups"],
-  ["attention", "Needs somebody"],
+  ["attention", "Needs attention"],
   ["plugins", "Plugins"],
   ["hosts", "Hosts"],
   ["ended", "Ended"],

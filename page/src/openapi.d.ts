@@ -488,7 +488,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** What needs somebody, the worst first. */
+        /** What needs attention, the worst first. */
         get: operations["get-orgs-org-attention"];
         put?: never;
         post?: never;
@@ -1814,7 +1814,7 @@ export interface components {
             /** @default 0 */
             bornAt?: number;
             /** @default [] */
-            unserved?: string[];
+            unsupported?: string[];
             /** @default {} */
             denied?: {
                 [key: string]: string;
@@ -1928,7 +1928,7 @@ export interface components {
             message: string;
             conditions: components["schemas"]["Condition"][];
             /** @default [] */
-            unserved?: string[];
+            unsupported?: string[];
             /** @default null */
             scheduledDeleteTime?: string | null;
             matchedSandboxes: string[];
@@ -2044,7 +2044,7 @@ export interface components {
             /** @default [] */
             conditions?: components["schemas"]["Condition"][];
             /** @default [] */
-            unserved?: string[];
+            unsupported?: string[];
             /** @default null */
             scheduledDeleteTime?: string | null;
         };

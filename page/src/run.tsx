@@ -49,7 +49,7 @@ export function Run({ subject, place, found, children, facts, missing: none }: P
   const of = useMemo(() => details(plan), [plan]);
   const units = useUnits(at, report, over, plan, unplanned);
   const unit = units?.find((each) => each.id === chosen);
-  const wanted = report && (!report.ready || (report.unserved ?? []).length > 0);
+  const wanted = report && (!report.ready || (report.unsupported ?? []).length > 0);
   const { found: blocker, fault: unexplained } = useAsked<Blocker>(wanted ? part(at, "why") : null, report?.version);
   const why = wanted && blocker?.subject ? blocker : null;
   useEffect(() => {
@@ -133,7 +133,7 @@ function Missing({ name, children }: { name: string; children: string }): JSX.El
 }
 
 function tone(report: Report, found: Living | null): Tone {
-  if (report.ready) return (report.unserved ?? []).length ? "warning" : "ready";
+  if (report.ready) return (report.unsupported ?? []).length ? "warning" : "ready";
   const known = found?.progress.tone;
   return known && known !== "progress" ? (known as Tone) : report.phase === "abandoned" ? "warning" : report.phase === "cleaned" ? "ready" : "working";
 }

@@ -183,7 +183,7 @@ describe("a timeline", () => {
     move(1, "db/drop", 1, "Claim"),
     move(3, "db/drop", 1, "Record", "ExitCode"),
     move(4, "db/drop", 2, "Claim"),
-    move(5, "db/drop", 2, "Void", "Stalled"),
+    move(5, "db/drop", 2, "Void", "StartInterrupted"),
     move(8, "db/drop", 3, "Claim"),
   ];
   test("has a bar for each attempt, and the newest goes on", () => {

@@ -42,7 +42,7 @@ def test_stuck_cleanup_is_explained_and_can_be_abandoned(served: Cli, journal: P
     assert (told["subject"], told["reason"], told["since"] > 0) == ("sandbox demo", "Abandoned", True)
     (left,) = told["because"]
     assert re.fullmatch(r"created by db/provision, db/seed \(DAYFLY_RESOURCE_ID=\w{26}\)", left["message"])
-    for each in (told["message"], told["next"], left["message"], "Abandoned", "MayBeLeft"):
+    for each in (told["message"], told["next"], left["message"], "Abandoned", "LeftoversPossible"):
         assert each in text
     assert re.search(
         r"Abandoned: +the database is gone with its machine \(by dayfly/", served("get", "sandbox", "demo").out

@@ -406,12 +406,12 @@ def test_all_server_refusals_are_reported_with_file_and_line(served: Cli):
     )
 
 
-def test_ready_sandbox_with_ignored_parts_is_listed_as_unserved(served: Cli):
+def test_ready_sandbox_with_ignored_parts_is_listed_as_unsupported(served: Cli):
     served.write("s.yaml", "name: s\nspec: {cluster: local, middleware: [{name: m}]}\n")
     served.write("t.yaml", "name: t\nspec: {cluster: local}\n")
     assert served("apply", "-f", ".").code == 0
     rows = [line.split()[:3] for line in served("get").out.splitlines()[1:]]
-    assert rows == [["s", "Ready", "Unserved"], ["t", "Ready", "AllDesiredWorkloadsReady"]]
+    assert rows == [["s", "Ready", "Unsupported"], ["t", "Ready", "AllDesiredWorkloadsReady"]]
     listed = served("sandbox", "list").out.splitlines()[1:]
-    assert [line.rpartition("  ")[2] for line in listed] == ["Ready (Unserved)", "Ready"]
-    assert "Status:        Ready (Unserved)" in served("sandbox", "get", "s").out.splitlines()
+    assert [line.rpartition("  ")[2] for line in listed] == ["Ready (Unsupported)", "Ready"]
+    assert "Status:        Ready (Unsupported)" in served("sandbox", "get", "s").out.splitlines()

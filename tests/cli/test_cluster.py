@@ -29,20 +29,20 @@ class TestGet:
         assert header.split() == ["SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"]
         assert row.split()[:4] == ["box", "Ready", "AllDesiredWorkloadsReady", "2/2"]
 
-    def test_ready_sandbox_with_ignored_fields_is_unserved(self, stage: Stage):
+    def test_ready_sandbox_with_ignored_fields_is_unsupported(self, stage: Stage):
         async def partly(world: World) -> None:
             world.sandbox(wish() | {"local": [{"name": "laptop"}]})
             await world.until(lambda: ready(world), "ready")
             await world.rest(5)
 
         asked = stage(LIFE, partly)
-        assert asked("get").out.splitlines()[1].split()[:4] == ["box", "Ready", "Unserved", "2/2"]
-        assert "Reason:        Unserved" in asked("get", "sandbox", "box").out.splitlines()
+        assert asked("get").out.splitlines()[1].split()[:4] == ["box", "Ready", "Unsupported", "2/2"]
+        assert "Reason:        Unsupported" in asked("get", "sandbox", "box").out.splitlines()
         [found] = json.loads(asked("get", "-o", "json").out)
-        [said] = found["unserved"]
+        [said] = found["unsupported"]
         assert said.startswith("spec.local (it needs a host that routes on the developer's machine")
         assert said.endswith("dayfly up --routing)")
-        assert asked("why", "box").out.startswith("sandbox box: Unserved: Not supported here: spec.local (it needs")
+        assert asked("why", "box").out.startswith("sandbox box: Unsupported: Not supported here: spec.local (it needs")
 
     def test_one_sandbox_with_its_steps(self, stage: Stage):
         done = stage(FAILING, failing)("get", "sandbox", "box")
@@ -208,8 +208,8 @@ class TestWhy:
             await world.rest(10)
 
         said = stage(LIFE, hindered)("why", "box").out
-        assert said.startswith("sandbox box: Hindered: cannot go on and is being retried: the operator may not look")
-        assert "NotTakenUp" not in said
+        assert said.startswith("sandbox box: Blocked: cannot go on and is being retried: the operator may not look")
+        assert "WaitingForOperator" not in said
 
     def test_why_of_unknown_outcome_names_resolution_and_time(self, stage: Stage):
         scene = changed(LIFE, db_make={"runs": 30, "silent": True})
@@ -240,7 +240,7 @@ class TestWhy:
     def test_why_of_new_sandbox_without_operator(self, stage: Stage):
         asked = stage.at(still(), 1_767_225_600_000 + 60_000)
         out = asked("why", "box").out
-        assert "sandbox box: NotTakenUp: no operator has picked it up (for 1 min)" in out
+        assert "sandbox box: WaitingForOperator: no operator has picked it up (for 1 min)" in out
         assert "kubectl --context kind -n dayfly-system get pods" in out
         assert asked("get").out.splitlines()[1].split()[:2] == ["box", "Pending"]
 
@@ -313,7 +313,7 @@ class TestAbandon:
         assert (told["reason"], told["since"] > 0) == ("Abandoned", True)
         message = "its cleanup was abandoned by annotation dayfly.dev/abandon: its machine burnt"
         assert told["message"] == message
-        [left] = [each for each in told["because"] if each["reason"] == "MayBeLeft"]
+        [left] = [each for each in told["because"] if each["reason"] == "LeftoversPossible"]
         [box] = asked.cluster.objects("sandboxes")
         assert left["message"].endswith(f"(DAYFLY_RESOURCE_ID={resource_id(box['metadata']['uid'], 'db')})")
         text = asked("why", "box").out

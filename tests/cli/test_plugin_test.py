@@ -94,14 +94,14 @@ def test_plugin_test_names_missing_params_first(cli: Cli):
     refused(cli("plugin", "test", "-f", "plugin.json"), 2, '"planted" needs the param "root"', "-p root=VALUE")
 
 
-def test_plugin_test_reports_a_failed_census(cli: Cli):
+def test_plugin_test_reports_a_failed_inventory(cli: Cli):
     done = play(cli, plugin(look="echo broken >&2; exit 4"), {}, "--only", "nothing else")
     assert done.code == 1
-    assert "the census look ends with exit code 4: broken" in done.out
+    assert "the inventory look ends with exit code 4: broken" in done.out
 
 
 def test_program_group_is_killed_at_its_time_limit(tmp_path: Path):
-    script = tmp_path / "census"
+    script = tmp_path / "inventory"
     script.write_text(f"#!/bin/sh\nsleep 300 & echo $! > {tmp_path}/child\nwait\n")
     script.chmod(0o700)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -126,8 +126,8 @@ DECLARED = {
         {**plugin(), "create": [step("make", MAKE), {"name": "say", "inputs": [PW], "command": ["echo", "$(PW)"]}]},
         True,
     ),
-    "secret of a census": (
-        {**plugin(MAKE, REMOVE, PW), "census": [step("look", f'[ -n "$PW" ] || exit 3; {LOOK}', PLAIN)]},
+    "secret of an inventory": (
+        {**plugin(MAKE, REMOVE, PW), "inventory": [step("look", f'[ -n "$PW" ] || exit 3; {LOOK}', PLAIN)]},
         True,
     ),
     "secret with a state": ({**plugin(f"{MADE}; {KEEP_STATE}", REMOVE, PW), "state": True}, True),
@@ -186,7 +186,7 @@ class Refusing:
     def end(self, _life: Life, _box: str) -> None:
         return None
 
-    def census(self, _life: Life, _box: str) -> None:
+    def inventory(self, _life: Life, _box: str) -> None:
         return None
 
     def close(self, _life: Life, played: Played) -> Played:

@@ -55,7 +55,7 @@ def made_of(host: ClusterBackend, *, publish: bool = False) -> tuple[Made, Wishe
 
 def test_all_that_is_made_has_a_label_and_a_time_to_live(host: ClusterBackend):
     _, wishes = made_of(host, publish=True)
-    for wish in (wishes.of_life(LIFE, 14), wishes.of_census(LIFE, "box", "u-1", "k", 14)):
+    for wish in (wishes.of_life(LIFE, 14), wishes.of_inventory(LIFE, "box", "u-1", "k", 14)):
         assert wish.sandbox["spec"]["ttl"] == {"duration": "14m"}
         labels = [wish.sandbox["metadata"]["labels"], wish.plugin["metadata"]["labels"]]
         assert labels[0] == labels[1]
@@ -77,8 +77,8 @@ def test_without_publishing_the_plugin_stands_within_the_sandbox(host: ClusterBa
     assert wish.sandbox["spec"]["resources"][0]["spec"]["create"][0]["name"] == "make"
 
 
-def test_census_script_exports_sandbox_and_routing_key(host: ClusterBackend):
-    [resource] = made_of(host)[1].of_census(LIFE, "box", "u-1", "key", 14).sandbox["spec"]["resources"]
+def test_inventory_script_exports_sandbox_and_routing_key(host: ClusterBackend):
+    [resource] = made_of(host)[1].of_inventory(LIFE, "box", "u-1", "key", 14).sandbox["spec"]["resources"]
     script = resource["spec"]["create"][0]["script"]
     assert "export DAYFLY_SANDBOX_NAME=box\n" in script
     assert "export DAYFLY_SANDBOX_ROUTING_KEY=key\n" in script

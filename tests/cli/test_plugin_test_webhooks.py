@@ -77,7 +77,7 @@ def test_a_command_is_harmed_like_a_script(cli: Cli):
     make["command"] = ["/bin/mkdir", "$(ROOT)/$(DAYFLY_RESOURCE_ID)"]
     remove["command"] = ["/bin/rmdir", "$(ROOT)/$(DAYFLY_RESOURCE_ID)"]
     del make["script"], remove["script"]
-    spec = {"create": [make], "delete": [remove], "census": [step("look", LOOK)]}
+    spec = {"create": [make], "delete": [remove], "inventory": [step("look", LOOK)]}
     done = play(cli, spec, "-p", f"root={world}", "--only", "make is killed", "--timeout", "5s", "-o", "json")
     lives = {life["name"]: life["fault"] for life in json.loads(done.out)["lives"]}
     assert lives["it is created and deleted"] == ""

@@ -46,7 +46,7 @@ def test_from_a_folder_to_ready_to_gone_with_all_four_hooks(served: Cli, journal
     assert served("apply", "-f", "a-group.yaml").err.startswith('Unchanged: route group "pay"')
     facts = dict(line.split(":", 1) for line in served("rg", "get", "pay").out.splitlines() if ":" in line)
     assert facts["Sandboxes"].strip() == "demo"
-    assert facts["Status"].strip() == "Ready (Unserved)"
+    assert facts["Status"].strip() == "Ready (Unsupported)"
     assert facts["Message"].strip() == (
         f"1 sandbox matches: demo. Not supported here: spec.match and spec.endpoints[0] ({ROUTED})."
     )

@@ -162,7 +162,7 @@ def test_two_sandboxes_and_a_group(routed: Shop):
     assert done.code == 0, done.err
     group = shop.get("routegroup", "pay")
     assert group["status"]["ready"]
-    assert "unserved" not in group["status"]
+    assert "unsupported" not in group["status"]
     until(lambda: shop.ask(baggage=f"sd-routing-key={group['routingKey']}")[0] == "one")
     assert shop.ask(shop.urls("routegroup", "pay")["shop"])[0] == "one"
 

@@ -249,17 +249,17 @@ def test_all_that_is_missing_is_named_before_anything_starts(cli: Cli, journal: 
 
 def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
     thing = f"{journal}.$DAYFLY_RESOURCE_ID"
-    census = f"""\
-  census:
+    inventory = f"""\
+  inventory:
   - name: list
     inputs:
     - {{name: admin-password, valueFromSandbox: true}}
     script: |
       #!/bin/sh
-      echo "census ${{#ADMIN_PASSWORD}}" >> {journal}
+      echo "inventory ${{#ADMIN_PASSWORD}}" >> {journal}
       ls {thing} 2>/dev/null || true
 """
-    file = cli.write("p.yaml", plugin(journal, create=f"touch {thing}", delete=f"rm -f {thing}") + census)
+    file = cli.write("p.yaml", plugin(journal, create=f"touch {thing}", delete=f"rm -f {thing}") + inventory)
     only = ("--only", "no such life", "-o", "json")
     refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name the file")
     said = cli("plugin", "test", "-f", file, *only, "--context", "x", "--secrets-file", secrets(cli))
@@ -267,7 +267,7 @@ def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
     done = cli("plugin", "test", "-f", file, *only, "--secrets-file", secrets(cli))
     assert (done.code, CANARY in done.out + done.err) == (0, False), done
     written = journal.read_text().splitlines()
-    assert written.count(f"census {len(CANARY)}") >= 2, written
+    assert written.count(f"inventory {len(CANARY)}") >= 2, written
     assert f"drop {len(CANARY)}" in written
 
 

@@ -1,4 +1,4 @@
-"""One of the clusters of a control plane, with an operator that dials it as a process of this machine."""
+"""One of the clusters of a server, with an operator that dials it as a process of this machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Member:
         """Its operator, with that token; of another checkout's source, if one is named."""
         file = self.where.cluster.folder / "token"
         file.write_text(token + "\n")
-        options = ["--control-plane", self.way.url, "--token-file", str(file), "--agent-namespace"]
+        options = ["--server-url", self.way.url, "--token-file", str(file), "--agent-namespace"]
         options += [f"{ORG}={NAMESPACE}", "--no-lease"]
         variables = environment()
         if source is not None:
@@ -73,7 +73,7 @@ class Member:
             yield running
 
     def sandboxes(self) -> dict[str, dict[str, Any]]:
-        """The control plane's objects there, by what they are called at the control plane; else by their own names.
+        """The server's objects there, by what they are called at the server; else by their own names.
 
         What was never offered has no other: it stands there, deleted, until its end is noted.
         """

@@ -13,9 +13,9 @@ import uvicorn
 from testcluster import images
 
 from cluster.conftest import TEAM
-from cluster.control_plane import ControlPlane, certificate, dialling
 from cluster.installed import Installed
 from cluster.patience import eventually
+from cluster.server_in_cluster import ServerInCluster, certificate, dialling
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
@@ -23,7 +23,7 @@ from dayfly.server.db.store import Store
 ORG, CLUSTER, KEY = "acme", "east", "a-key"
 
 
-class Server(ControlPlane):
+class Server(ServerInCluster):
     """Over TLS, on an address that pods reach."""
 
     def __init__(self, host: str, folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_sandbox_applied_at_the_server_leaves_nothing(operator, server, journal,
         # Before the operator has dialled for the first time.
         server.must("PUT", "sandboxes/shop", {"spec": wish})
         eventually(lambda: server.must("GET", "sandboxes/shop")["status"]["ready"], "the sandbox is ready")
-        assert published(operator) == others, "a plugin of the control plane is none of the cluster's"
+        assert published(operator) == others, "a plugin of the server is none of the cluster's"
         [found] = operator.items(f"/apis/dayfly.dev/v1alpha1/namespaces/{TEAM}/sandboxes")
         assert found["status"]["servedFor"] == "acme/shop"
         forks = operator.items(f"/apis/apps/v1/namespaces/{TEAM}/deployments?labelSelector=dayfly.dev/run")

@@ -45,7 +45,7 @@ PLAYED = (
 )
 PARTS = 12
 # What a real cluster says beside the story, since it knows what leads requests and has nothing that does.
-UNROUTED = f" {messages.unserved((messages.no_data_plane(),))}"
+UNROUTED = f" {messages.unsupported((messages.no_data_plane(),))}"
 
 
 def _step(document: Lifecycle, unit: Unit, how: Behaviour, journal: Journal) -> dict[str, Any]:

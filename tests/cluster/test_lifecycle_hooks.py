@@ -118,7 +118,7 @@ def hook_up(operator: Installed) -> None:
 
     def judged() -> dict[str, Any] | None:
         status = hook(operator).get("status", {})
-        return status if status.get("reason") in ("TargetsNotGranted", "TakenUp") else None
+        return status if status.get("reason") in ("TargetsNotGranted", "HookActive") else None
 
     status = eventually(judged, "the grant to be asked for, or not to be needed")
     if not status["ready"]:

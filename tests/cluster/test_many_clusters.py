@@ -1,4 +1,4 @@
-"""Three clusters under one control plane of two replicas, of which one is killed every five seconds, whatever happens."""
+"""Three clusters under one server of two replicas, of which one is killed every five seconds, whatever happens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from server.test_killed_replicas import check_audit
 
 EAST, WEST, NORTH = "east", "west", "north"
 AT_FIRST, BRIEF, CHANGES = 100, 20, 1000
-# A day passes by the clocks of the control plane alone: nothing starts in a cluster whose operator's clock is a day ahead
+# A day passes by the clocks of the server alone: nothing starts in a cluster whose operator's clock is a day ahead
 # of its API server's. So those whose time is over there meanwhile were given minutes.
 DAY_H, MOVES, BRIEFLY = 24, 4, "2m"
 MERGED_S = 60.0
@@ -33,7 +33,7 @@ LOOK_S = 4.0
 
 
 class Plane(NamedTuple):
-    """The control plane, its clusters, and who asks it."""
+    """The server, its clusters, and who asks it."""
 
     database: Kept
     replicas: Replicas
@@ -64,7 +64,7 @@ class Plane(NamedTuple):
 
 
 class Kept:
-    """The database of the control plane, and a backup of it."""
+    """The database of the server, and a backup of it."""
 
     def __init__(self, postgres: databases.Postgres, backup: Path) -> None:
         self.url = postgres.fresh()
@@ -148,8 +148,8 @@ def test_three_clusters_survive_killed_replicas(plane, played):
 def a_bad_token_is_refused_and_does_no_harm(plane: Plane, names: list[str]) -> None:
     """Nothing begins there, and it is said on both sides."""
     with plane.north.dialling("dfc_nobody_knows_this_one") as running:
-        eventually(lambda: running.figure("dayfly_control_plane_refusals") > 0, "it is refused")
-        assert running.figure("dayfly_control_plane_connected") == 0
+        eventually(lambda: running.figure("dayfly_server_refusals") > 0, "it is refused")
+        assert running.figure("dayfly_server_connected") == 0
         eventually(lambda: "no operator has connected yet" in plane.message(names[0]), "its sandbox says why it waits")
         assert not plane.north.sandboxes()
     assert "no valid cluster token" in plane.north.words()
@@ -210,7 +210,7 @@ def others_go_on(plane: Plane) -> None:
 
 
 def merged(plane: Plane, day: Day) -> bool:
-    """Whether the control plane, what people were told is done, and then the cluster say the same."""
+    """Whether the server, what people were told is done, and then the cluster say the same."""
     here = plane.sandboxes(WEST)
     wishes = {name: int(each["spec"]["labels"]["n"]) for name, each in here.items()}
     if wishes != day.living or not all(each["status"]["ready"] for each in here.values()):

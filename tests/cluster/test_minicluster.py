@@ -28,7 +28,7 @@ LISTS = (
 )
 
 
-def census(operator: Installed) -> set[str]:
+def inventory(operator: Installed) -> set[str]:
     """All that a batch cluster could leave behind, of whomever."""
     return {f"{path} {each['metadata']['name']}" for path in LISTS for each in operator.items(path)}
 
@@ -37,12 +37,12 @@ def census(operator: Installed) -> set[str]:
 def ready(operator: Installed):
     """A cluster with names, and the rights that the example needs; afterwards all is as it was."""
     operator.own.load(minicluster.archive())
-    before = census(operator)
+    before = inventory(operator)
     rights = granted(operator, TEAM, "jobs.batch", "secrets", "services")
     with restricted(operator), dns.names(operator.own), rights, operator.ending(NAME, TEAM):
         yield
     operator.check_nothing_left()
-    eventually(lambda: census(operator) <= before, "nothing left")  # pods and slices go a moment after
+    eventually(lambda: inventory(operator) <= before, "nothing left")  # pods and slices go a moment after
 
 
 @contextlib.contextmanager

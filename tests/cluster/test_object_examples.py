@@ -152,13 +152,13 @@ def test_object_of_unserved_kind_does_not_count_as_gone(operator: Installed):
         which = f"{kind.plural}.{kind.group}", claim["metadata"]["name"], f"--namespace={TEAM}"
         patch(*which, by={"op": "add", "path": "/metadata/finalizers/0", "value": "example.org/hold"})
         operator.own.kubectl("delete", "sandbox.dayfly.dev", name, f"--namespace={TEAM}", "--wait=false")
-        says("ObjectEnding")
+        says("ObjectTerminating")
         serve(False)
         try:
             says("KindNotServed")
         finally:
             serve(True)
-        says("ObjectEnding")
+        says("ObjectTerminating")
         patch(*which, by={"op": "remove", "path": "/metadata/finalizers/0"})
         operator.wait_gone(name, TEAM)
         assert operator.items(kind.path(TEAM)) == []

@@ -12,9 +12,9 @@ import pytest
 from testcluster import images, stand_ins
 
 from cluster.conftest import TEAM
-from cluster.control_plane import ControlPlane, certificate, dialling
 from cluster.installed import API, ROOT, Installed
 from cluster.patience import eventually
+from cluster.server_in_cluster import ServerInCluster, certificate, dialling
 
 ORG, CLUSTER = "acme", "east"
 DATABASE = "dayfly-db"
@@ -84,7 +84,7 @@ def administrator(operator: Installed, tmp_path: Path) -> Administrator:
 
 
 @pytest.fixture
-def server(operator: Installed, administrator: Administrator, database: str) -> Iterator[ControlPlane]:
+def server(operator: Installed, administrator: Administrator, database: str) -> Iterator[ServerInCluster]:
     """The page's first lines: both replicas ready, and the key of the first admin."""
     kubectl, types = operator.own.kubectl, administrator.types
     types("kubectl apply --server-side -f deploy/server.yaml")
@@ -97,7 +97,7 @@ def server(operator: Installed, administrator: Administrator, database: str) -> 
         types("kubectl create secret tls", **{"CHAIN.pem": "server.pem", "KEY.pem": "server.key"})
         types("kubectl rollout status -n dayfly-server")
         key = types("kubectl exec -n dayfly-server", ORG=ORG).strip()
-        yield ControlPlane(f"https://{address}", ORG, key, trusted)
+        yield ServerInCluster(f"https://{address}", ORG, key, trusted)
     finally:
         kubectl("delete", "namespace", "dayfly-server")
 

@@ -60,7 +60,7 @@ class TestPods:
             assert eventually(answer) == b"hello\n"
 
     def test_pod_reaches_this_machine(self, cluster, namespace):
-        """A server that a test runs on this machine is reached by pods, as a control plane must be."""
+        """A server that a test runs on this machine is reached by pods, as a server must be."""
         if not cluster.own:
             pytest.skip("a cluster that is not ours need not reach this machine")
         with socket.create_server((cluster.own.network.host, 0)) as server:

@@ -1,4 +1,4 @@
-"""What people do at a control plane while one of its clusters is away: so many changes, and what is to come of them."""
+"""What people do at a server while one of its clusters is away: so many changes, and what is to come of them."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Toys:
         end = Ended(result=Result(outcome="succeeded", started_at=at, ended_at=at, outputs=outputs))
         if effect.unit in self._lost:
             self._unheard[effect.unit, effect.attempt] = view, end
-            end = Unclear(since=at, reason=Reason.LOST, message="it was put somewhere", dead_by=at + 3_600_000)
+            end = Unclear(since=at, reason=Reason.RESULT_LOST, message="it was put somewhere", dead_by=at + 3_600_000)
         self._note(view, effect, Running(since=at) if record.kept else end)
 
     def settle(self, unit: str) -> None:

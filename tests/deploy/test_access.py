@@ -432,12 +432,12 @@ def served(installed):
 
 
 class TestControlPlanes:
-    """What a control plane has is an object here, which the operator makes where it may."""
+    """What a server has is an object here, which the operator makes where it may."""
 
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            ({"spec": {"description": "x"}}, "this is the sandbox shop of acme, which its control plane has"),
+            ({"spec": {"description": "x"}}, "this is the sandbox shop of acme, which its server has"),
             ({"metadata": {"annotations": {"served.dayfly.dev/for": "me"}}}, "says whose sandbox this is"),
             ({"metadata": {"annotations": {"served.dayfly.dev/end": "{}"}}}, "says whose sandbox this is"),
             ({"metadata": {"labels": {"dayfly.dev/served": None}}}, "the prefix dayfly.dev/ is reserved"),

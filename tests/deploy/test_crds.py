@@ -411,7 +411,7 @@ class TestServer:
                 attempt=2,
                 state=state,
                 outcome="failed" if state is run.State.DONE else "",
-                reason="Lost",
+                reason="ResultLost",
                 message="x" * 40_000,
                 ref="uid",
                 generation="g",

@@ -26,7 +26,7 @@ PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 
 
 def figures() -> set[str]:
-    """Return the names of all figures that an operator with a control plane reports."""
+    """Return the names of all figures that an operator with a server reports."""
 
     async def reported() -> str:
         operator = Operator(
@@ -47,7 +47,7 @@ def read(expression: str) -> set[str]:
 
 def test_every_figure_that_is_read_is_there():
     there = figures()
-    assert {"dayfly_turns", "dayfly_runs", "dayfly_leading", "dayfly_control_plane_frozen"} <= there
+    assert {"dayfly_turns", "dayfly_runs", "dayfly_leading", "dayfly_server_frozen"} <= there
     for rule in RULES:
         assert read(rule["expr"]) <= there, rule["alert"]
     shown = {target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]}
@@ -72,19 +72,19 @@ def test_alerts_have_summary_severity_and_a_table_row():
 SERIES: dict[str, list[tuple[str, str]]] = {
     "DayflyAbsent": [],
     "DayflyNoLeader": [("dayfly_leading", "0x60")],
-    "DayflyDeaf": [("dayfly_watch_age_seconds", "200x60")],
+    "DayflyWatchStale": [("dayfly_watch_age_seconds", "200x60")],
     "DayflyFrozen": [("dayfly_frozen", "1x60")],
     "DayflyOutcomeUnknown": [("dayfly_units_unknown", "2x60")],
     "DayflyOrphans": [("dayfly_orphans", "1x60")],
-    "DayflySlow": [("dayfly_queue_depth", "101x60")],
-    "DayflyTurnsFail": [
+    "DayflyQueueLong": [("dayfly_queue_depth", "101x60")],
+    "DayflyTurnErrors": [
         ('dayfly_turns_total{result="done"}', "0+1x60"),
         ('dayfly_turns_total{result="failed"}', "0+1x60"),
     ],
     "DayflyLogsMissing": [("dayfly_nodes_without_logs", "1x60")],
-    "DayflyClockWrong": [("dayfly_clock_ahead_seconds", "-61x60")],
-    "DayflyControlPlaneAway": [("dayfly_control_plane_connected", "0x60")],
-    "DayflyControlPlaneFrozen": [("dayfly_control_plane_frozen", "1x60")],
+    "DayflyClockSkew": [("dayfly_clock_ahead_seconds", "-61x60")],
+    "DayflyServerUnreachable": [("dayfly_server_connected", "0x60")],
+    "DayflyServerFrozen": [("dayfly_server_frozen", "1x60")],
 }
 """What lets each alert come, once it has lasted: a value each minute for an hour."""
 CALM = [
@@ -93,7 +93,7 @@ CALM = [
     ('dayfly_turns_total{result="done"}', "0+9x60"),
     ('dayfly_turns_total{result="failed"}', "0+1x60"),
     ("dayfly_clock_ahead_seconds", "-60x60"),
-    ("dayfly_control_plane_connected", "1x60"),
+    ("dayfly_server_connected", "1x60"),
 ]
 
 

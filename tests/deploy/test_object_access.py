@@ -206,7 +206,7 @@ def test_no_label_of_ours_comes_in_by_that_way(installed, play):
     play(story)
 
 
-def test_unserved_and_cluster_scoped_kinds_are_distinguished(play):
+def test_unsupported_and_cluster_scoped_kinds_are_distinguished(play):
     async def story(objects: ObjectClient, _client: Client) -> None:
         for version, kind, scope in (("v1", "Node", True), ("v1", "Nothing", False), ("no.example.org/v1", "X", False)):
             with pytest.raises(NotServedError) as caught:

@@ -15,8 +15,8 @@ from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "lifecycle-hooks.md"
 OF_HOOKS = {
-    *(Reason.DELETING, Reason.HINDERED, Reason.KIND_NOT_SERVED, Reason.LEDGER_LOST, Reason.NOT_TAKEN_UP),
-    *(Reason.PLAN_LOST, Reason.REFUSED, Reason.TAKEN_UP, Reason.TARGETS_NOT_GRANTED, Reason.UNSERVED),
+    *(Reason.DELETING, Reason.BLOCKED, Reason.KIND_NOT_SERVED, Reason.LEDGER_LOST, Reason.WAITING_FOR_OPERATOR),
+    *(Reason.PLAN_LOST, Reason.REFUSED, Reason.HOOK_ACTIVE, Reason.TARGETS_NOT_GRANTED, Reason.UNSUPPORTED),
 }
 
 

@@ -36,10 +36,7 @@ def test_every_object_field_is_documented():
 
 def test_every_object_reason_is_documented():
     page = PAGE.read_text()
-    ours = [reason for reason in Reason if reason.startswith(("Object", "Kind", "Field"))] + [
-        Reason.FOREIGN,
-        Reason.NAME_TAKEN,
-    ]
+    ours = [reason for reason in Reason if reason.startswith(("Object", "Kind", "Field"))] + [Reason.NAME_CONFLICT]
     assert [reason for reason in ours if f"`{reason}`" not in page and reason != Reason.KIND_NOT_FORKED] == []
     assert FINALIZER in page
     assert all(kind in page for _, kind in AT_REST)

@@ -84,7 +84,7 @@ async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
     await machine.wrote("+ 2")
     go(machine)
     await machine.ready()
-    assert ("Void", "r/a", 1, "Stalled") in machine.history()
+    assert ("Void", "r/a", 1, "StartInterrupted") in machine.history()
     assert machine.lines() == ["+ 2", "- 2"]
 
 
@@ -159,7 +159,7 @@ async def test_a_runner_that_was_killed_makes_a_lost_step(machine):
     [marker] = machine.work.glob("*/marker")
     os.kill(int(marker.read_text().split("\n")[1]), signal.SIGKILL)
     await machine.reason("ResourceFailed")
-    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").reason == "ResultLost"
     await machine.finish()
     assert machine.lines() == ["+ 1", "z []"]
 
@@ -217,7 +217,7 @@ async def test_a_removed_folder_is_lost_and_not_tried_again(machine):
     shutil.rmtree(folder)
     go(machine)
     await machine.reason("ResourceFailed")
-    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").reason == "ResultLost"
     assert machine.lines() == ["+ 1", "- 1"]
 
 
@@ -236,7 +236,7 @@ async def test_lost_work_folder_leaves_outcome_unknown_until_deadline(machine, m
     assert machine.lines() == ["+ 1", "z []"]
     claims = {entry.unit: entry.at for entry in machine.host.history("u") if entry.move == "Claim"}
     assert claims["r/z"] - claims["r/a"] >= 4600, "a cleanup beside a step that may live"
-    assert ("Record", "r/a", 1, "Lost") in machine.history()
+    assert ("Record", "r/a", 1, "ResultLost") in machine.history()
 
 
 async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, monkeypatch):
@@ -295,7 +295,7 @@ async def test_step_of_an_earlier_boot_is_lost(machine, monkeypatch):
     monkeypatch.setattr("dayfly.embedded.host.open_place", rebooted)
     await machine.up()
     await machine.reason("ResourceFailed")
-    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").reason == "ResultLost"
     assert "machine was restarted" in machine.unit("r/a").message
     await machine.finish()
     assert machine.lines() == ["+ 1", "z []"]

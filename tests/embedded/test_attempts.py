@@ -95,7 +95,7 @@ class TestAdopting:
         assert told.attempts.running_forks() == ([] if busy else [KEY])
         assert told.news == [KEY.run]
 
-    @pytest.mark.parametrize(("seen", "busy"), [(Stalled(since=1), True), (NeverRan(reason="Void"), False)])
+    @pytest.mark.parametrize(("seen", "busy"), [(Stalled(since=1), True), (NeverRan(reason="NeverRan"), False)])
     async def test_adopted_attempt_keeps_its_slot_only_if_it_may_start(self, told, seen, busy):
         told.folder.tell(observe=seen)
         told.attempts.busy.add(KEY)
@@ -204,10 +204,10 @@ class TestCancelling:
 class TestReleasing:
     async def test_released_attempt_has_no_fact(self, told):
         told.folder.tell(release=True, leave_beginning=True)
-        told.attempts.tell(KEY, NeverRan(reason="Void"))
+        told.attempts.tell(KEY, NeverRan(reason="NeverRan"))
         told.attempts.release(KEY)
         assert told.fact() is None
-        told.attempts.tell(KEY, NeverRan(reason="Void"))
+        told.attempts.tell(KEY, NeverRan(reason="NeverRan"))
         told.attempts.drop(KEY.run)
         assert told.attempts.facts(KEY.run) == {}
 

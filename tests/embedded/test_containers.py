@@ -239,7 +239,7 @@ async def test_container_ends_with_its_killed_runner(machine):
     [marker] = machine.work.glob("*/marker")
     os.kill(int(marker.read_text().split("\n")[1]), signal.SIGKILL)
     await machine.reason("ResourceFailed")
-    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").reason == "ResultLost"
     await machine.finish()
 
 

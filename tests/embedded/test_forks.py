@@ -294,7 +294,7 @@ async def test_images_and_patches_are_not_applied_and_its_log_says_so(machine):
     report = machine.report()
     assert report.ready
     words = "images and patch of the fork of default/app (this host runs the process of its baseline)"
-    assert report.unserved == (words,)
+    assert report.unsupported == (words,)
     assert report.message == f"All desired workloads are available. Not supported here: {words}."
 
 

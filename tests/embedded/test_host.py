@@ -172,7 +172,7 @@ async def test_report_names_routes_that_lead_nowhere(machine, routes):
     await machine.host.baseline(Workload(name="app", command=("sleep", "60"), routed_port=9090))
     local = Route(baseline=Baseline(kind="Deployment", namespace="default", name="api"), keys=("k",), local_port=7)
     await machine.host.offer(doc.offer(forks=[doc.fork(), Unit(name="mine", kind="route", route=local)]))
-    [said] = machine.report().unserved
+    [said] = machine.report().unsupported
     assert said.startswith("local mine (no baseline" if routes else "the route from default/app (this server routes")
     await machine.finish()
 
@@ -309,7 +309,7 @@ async def test_requests_about_an_unreadable_run_name_its_row(machine, column, ca
     assert len(said) == 1
     assert f"the record of run bad in {machine.home}/ledger.db cannot be read" in said.pop()
     assert [(run.uid, run.report.reason) for run in answers[3].runs] == [
-        ("bad", Reason.HINDERED),
+        ("bad", Reason.BLOCKED),
         ("good", Reason.READY),
     ]
     await machine.gone("good")

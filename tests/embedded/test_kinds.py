@@ -38,7 +38,7 @@ def bench(tmp_path, monkeypatch):
 class TestLaunching:
     @pytest.mark.parametrize(
         ("fault", "reason"),
-        [(CannotRenderError(Reason.INPUT_UNFIT, "m"), Reason.INPUT_UNFIT), (OSError("m"), Reason.CANNOT_START)],
+        [(CannotRenderError(Reason.INPUT_INVALID, "m"), Reason.INPUT_INVALID), (OSError("m"), Reason.CANNOT_START)],
     )
     async def test_launch_that_cannot_be_rendered_never_ran(self, bench, monkeypatch, fault, reason):
         def order(*_):
@@ -242,7 +242,7 @@ class TestSteps:
     def test_step_sharing_a_path_with_a_running_one_waits(self, bench):
         bench.starter.apart = False
         [(name, (reason, message))] = self.objections(bench, KEY).items()
-        assert (name, reason) == ("r/b", Reason.PATH_BUSY)
+        assert (name, reason) == ("r/b", Reason.PATH_IN_USE)
         assert message.startswith("uses /srv/y as the running r/a does, and this machine cannot keep them apart")
 
     def test_also_with_one_of_another_run(self, bench):

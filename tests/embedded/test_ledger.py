@@ -191,7 +191,9 @@ class TestCommit:
         run = claimed(ledger)
         moves = (Doubt(unit="r/a", attempt=1, reason="Silent", message="no word"),)
         run = ledger.commit(run, PLAN, moves, {}, 5)
-        run = ledger.commit(run, PLAN, (Void(unit="r/a", attempt=1, reason="Stalled", message="never", at=6),), {}, 6)
+        run = ledger.commit(
+            run, PLAN, (Void(unit="r/a", attempt=1, reason="StartInterrupted", message="never", at=6),), {}, 6
+        )
         claim = Claim(unit="r/a", attempt=2, kind="exec", ref="boot", at=7)
         run = ledger.commit(run, PLAN, (claim,), {}, 7)
         failed = Result(outcome="failed", reason="ExitCode", message="1")
@@ -204,7 +206,7 @@ class TestCommit:
             (0, 3, "Born", "", 0, "", PLAN.digest),
             (1, 4, "Claim", "r/a", 1, "", ""),
             (2, 5, "Doubt", "r/a", 1, "Silent", "no word"),
-            (3, 6, "Void", "r/a", 1, "Stalled", "never"),
+            (3, 6, "Void", "r/a", 1, "StartInterrupted", "never"),
             (4, 7, "Claim", "r/a", 2, "", ""),
             (run.seq, 8, "Record", "r/a", 2, "ExitCode", "1"),
             (run.seq, 8, "Close", "", 0, "Deleted", "asked (by ann)"),

@@ -96,7 +96,7 @@ async def test_unremovable_log_does_not_block_a_step(few, machine):
 
 
 def told(machine, unit, attempt=1):
-    """The lines of a log with their times, as a control plane gets them."""
+    """The lines of a log with their times, as a server gets them."""
     log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
     lines = LineCutter()
     return [*lines.feed(0, log, within(entries, 0, len(log))), *lines.end()]

@@ -43,7 +43,7 @@ async def test_the_folder_of_an_adopted_step(machine):
     shutil.rmtree(await adopted(machine))
     await goes_on(machine)
     await machine.reason("ResourceFailed")
-    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").reason == "ResultLost"
     assert machine.unit("r/a").attempt == 1
 
 
@@ -74,7 +74,7 @@ async def test_the_work_folder_and_all_logs_under_a_living_server(machine):
         shutil.rmtree(folder)
     await goes_on(machine)
     await machine.reason("ResourceFailed")
-    assert machine.unit("r/a").reason == "Lost"
+    assert machine.unit("r/a").reason == "ResultLost"
     await machine.delete()
     await machine.gone()
     assert machine.lines() == ["+ 1", "- 1", "z"]

@@ -90,7 +90,7 @@ async def test_unrenewed_lease_ends_after_sleep(looks, machine, sleep, monkeypat
     await machine.ready()
     sleep(HOUR)
     await machine.gone()
-    assert ("Close", "", 0, "LeaseLapsed") in machine.history()
+    assert ("Close", "", 0, "LeaseExpired") in machine.history()
 
 
 @pytest.mark.parametrize(("jump", "lease", "written"), [(HOUR, True, 1), (HOUR, False, 0), (-HOUR, True, 0)])

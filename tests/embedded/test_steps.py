@@ -327,7 +327,7 @@ async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp
     await machine.wrote("+")
 
     def sentences():
-        return [unit.message for uid in uids for unit in machine.report(uid).units if unit.reason == "PathBusy"]
+        return [unit.message for uid in uids for unit in machine.report(uid).units if unit.reason == "PathInUse"]
 
     [sentence] = await until(sentences, "one to wait for the other")
     machine.journal.with_name("journal.go").touch()
@@ -361,7 +361,7 @@ async def test_a_run_ends_when_its_lease_is_not_renewed(machine):
     assert machine.report().closed is None
     assert await machine.host.lease("u", _in(300)) is Verdict.TAKEN
     await machine.gone()
-    assert ("Close", "", 0, "LeaseLapsed") in machine.history()
+    assert ("Close", "", 0, "LeaseExpired") in machine.history()
 
 
 async def test_lease_of_a_closed_run_is_not_renewed(machine):

@@ -30,7 +30,7 @@ async def test_unanswered_start_is_fenced_and_frees_its_slot(machine, monkeypatc
 
     monkeypatch.setattr(Processes, "start", unanswered_once)
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", 'echo "$DAYFLY_ATTEMPT" >> "$JOURNAL"')])))
-    await until(lambda: ("Void", "r/a", 1, "Stalled") in machine.history(), machine.history)
+    await until(lambda: ("Void", "r/a", 1, "StartInterrupted") in machine.history(), machine.history)
     await machine.ready()
     assert machine.lines() == ["2"]
 
@@ -76,7 +76,7 @@ async def test_waiting_run_retries_when_path_claim_is_refused(crowded, tmp_path,
     crowded.host.start()
     await gate.reached.wait()
     await until(lambda: crowded.host.version("u1") > before, "a turn of the second run")
-    await crowded.said("r/s1", "PathBusy", "u1")
+    await crowded.said("r/s1", "PathInUse", "u1")
     await crowded.delete("u0")
     gate.open.set()
     await crowded.gone("u0")
@@ -210,12 +210,12 @@ async def test_path_stays_taken_by_step_of_former_server(crowded, tmp_path):
     crowded.host.start()
     await crowded.wrote("+ early")
     crowded.journal.with_name("journal.first").touch()
-    await crowded.said("r/late", "PathBusy", "u0")
+    await crowded.said("r/late", "PathInUse", "u0")
     await crowded.down()
     await crowded.up(isolation="none")
     before = crowded.host.version("u0")
     await until(lambda: crowded.host.version("u0") > before, "a turn of the run that waits")
-    await crowded.said("r/late", "PathBusy", "u0")
+    await crowded.said("r/late", "PathInUse", "u0")
     crowded.journal.with_name("journal.go").touch()
     await crowded.ready("u0")
     await crowded.ready("u1")

@@ -206,8 +206,8 @@ def test_resource_of_apply_without_lock_is_destroyed(
             "StateMissing",
         ),
         (f"{_APPLY}; {_WRITE}; true", _DESTROY, _HTTP, "StateRefused"),
-        (_APPLY, "true", _HTTP, "StateLeft"),
-        (f"{_APPLY}; exit 1", _DESTROY, "", "StateUnread"),
+        (_APPLY, "true", _HTTP, "StateNotEmpty"),
+        (f"{_APPLY}; exit 1", _DESTROY, "", "StateNotRead"),
     ],
     ids=["no backend", "backend removed", "refused", "not destroyed", "no backend of a failed create"],
 )

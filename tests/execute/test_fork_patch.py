@@ -381,4 +381,4 @@ class TestAnything:
             else:
                 said.add("made")
                 assert made["metadata"]["namespace"] == "shop"
-        assert said == {"BadPatch", "BeyondBaseline", "made"}
+        assert said == {"BadPatch", "ExceedsBaseline", "made"}

@@ -243,7 +243,7 @@ ELSEWHERE = {
 def _refusal(patch, **more):
     with pytest.raises(CannotRenderError) as refused:
         forked(patch, **more)
-    assert refused.value.reason == "BeyondBaseline"
+    assert refused.value.reason == "ExceedsBaseline"
     return str(refused.value)
 
 

@@ -121,7 +121,7 @@ class TestAsking:
         [(_, namespace, more)] = client.asked("list_all")
         assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
 
-    async def test_unserved_route_kind_has_no_routes(self):
+    async def test_unsupported_route_kind_has_no_routes(self):
         assert await Routes(Client(list_all=refusal(errors.NotServed))).left(HTTP_ROUTES, "box", "web", "shop") == []
 
     @pytest.mark.parametrize(

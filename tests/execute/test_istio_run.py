@@ -149,6 +149,6 @@ class TestAsking:
         assert await VirtualServices(client).left("other", "web", "shop") == []
         assert client.asked("list_all")[0][1] == "shop"
 
-    async def test_unserved_virtual_service_kind_has_none(self):
+    async def test_unsupported_virtual_service_kind_has_none(self):
         client = Client(list_all=refusal(errors.NotServed))
         assert await VirtualServices(client).left("box", "web", "shop") == []

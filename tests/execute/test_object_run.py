@@ -45,7 +45,7 @@ class TestKinds:
             assert (await objects.kind("queues.dev/v1", "Topic")).plural == "topics"
             assert len(client.done) == asked
 
-    async def test_unserved_or_cluster_scoped_kind_is_refused(self):
+    async def test_unsupported_or_cluster_scoped_kind_is_refused(self):
         client = Client(kinds=[self.SERVED, self.SERVED, UNSERVED])
         objects = ObjectClient(client)
         for kind, words, scope in (

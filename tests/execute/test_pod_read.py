@@ -110,7 +110,7 @@ def test_script_that_forged_its_receipt_counts_as_run(outcome, code):
     """The script wrote the message and had the kernel kill the runner, for example by using too much memory."""
     fact = seen(main=sealed(outcome, code), phase="Failed")
     assert isinstance(fact, Ended)
-    assert (fact.result.outcome, fact.result.reason) == ("failed", "Lost")
+    assert (fact.result.outcome, fact.result.reason) == ("failed", "ResultLost")
 
 
 BESIDE = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
@@ -179,7 +179,7 @@ def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
 
 
 @pytest.mark.parametrize(
-    ("since", "reason"), [(600_999, "Void"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
+    ("since", "reason"), [(600_999, "NeverRan"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
 )
 def test_sealed_recall_is_proof_and_gives_its_cause(since, reason):
     fact = asked(since=since)
@@ -242,7 +242,7 @@ def test_end_of_a_step_does_not_wait_for_its_recall(state):
 def test_end_without_receipt_is_lost_or_the_kernel_reason():
     killed = seen(main=ended(reason="OOMKilled", startedAt="2026-01-01T00:00:00Z"))
     assert killed.result.reason == "OOMKilled"
-    assert seen(main=ended(reason="Error", startedAt="2026-01-01T00:00:00Z")).result.reason == "Lost"
+    assert seen(main=ended(reason="Error", startedAt="2026-01-01T00:00:00Z")).result.reason == "ResultLost"
 
 
 @pytest.mark.parametrize(

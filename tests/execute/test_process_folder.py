@@ -47,7 +47,7 @@ def test_fenced_attempt_stays_fenced(folder):
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
     fact = folder.observe(record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
     assert isinstance(fact, NeverRan)
-    assert fact.reason == "Void"
+    assert fact.reason == "NeverRan"
 
 
 @pytest.mark.parametrize("fault", [0, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
@@ -389,7 +389,7 @@ class TestObserving:
         begun_here(folder)
         fact = self.seen(folder)
         assert isinstance(fact, Ended)
-        assert (fact.result.reason, fact.result.message) == ("Lost", "its runner ended without a receipt")
+        assert (fact.result.reason, fact.result.message) == ("ResultLost", "its runner ended without a receipt")
         assert (fact.result.started_at, fact.result.ended_at) == (3, 9)
 
     def test_a_receipt_that_comes_before_the_lock_is_free_is_found(self, folder, lock, monkeypatch):

@@ -54,8 +54,8 @@ def test_success_returns_outputs_and_start_time():
         ({"outcome": "signaled", "code": "99"}, "Signal", "killed by signal 99 (unknown)"),
         ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its limit of 20 s"),
         ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
-        ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.LOST, "Nobody saw it"),
-        ({"outcome": "new word"}, Reason.LOST, "its receipt says 'new word'"),
+        ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.RESULT_LOST, "Nobody saw it"),
+        ({"outcome": "new word"}, Reason.RESULT_LOST, "its receipt says 'new word'"),
     ],
 )
 def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: str, message: str):
@@ -63,7 +63,7 @@ def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: s
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reason"), [("void", "Void"), ("refused", "CannotPrepare"), ("not-executable", "NotExecutable")]
+    ("outcome", "reason"), [("void", "NeverRan"), ("refused", "CannotPrepare"), ("not-executable", "NotExecutable")]
 )
 def test_outcome_without_a_start_proves_that_nothing_ran(outcome, reason):
     assert told(outcome=outcome, detail="It cannot.") == NeverRan(reason=reason, message="It cannot")
@@ -132,20 +132,20 @@ def test_outputs_written_before_a_failure_are_kept():
 
 def test_attempt_that_never_ran_reports_its_reason():
     assert told(outcome="void", detail="The attempt was voided.") == NeverRan(
-        reason="Void", message="The attempt was voided"
+        reason="NeverRan", message="The attempt was voided"
     )
-    assert told(outcome="void") == NeverRan(reason="Void", message="it was fenced before it started")
+    assert told(outcome="void") == NeverRan(reason="NeverRan", message="it was fenced before it started")
     assert told(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
 
 
 def test_untrusted_receipt_means_a_lost_outcome():
     assert failure(nonce="another", outcome="exited", code="0") == (
-        Reason.LOST,
+        Reason.RESULT_LOST,
         "its receipt belongs to another attempt",
     )
     end = receipt(b"rubbish", nonce="n", unit=UNIT)
     assert isinstance(end, Ended)
-    assert end.result.reason == Reason.LOST
+    assert end.result.reason == Reason.RESULT_LOST
     assert "damaged" in end.result.message
 
 
@@ -154,7 +154,7 @@ def test_untrusted_receipt_means_a_lost_outcome():
 def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, number: str):
     """A step can put anything where its runner's words are to be, with a nonce and a digest that fit."""
     known = {"outcome": "exited", "code": "1", "oom_kills": "1"}
-    assert failure(**{**known, field: number}) == (Reason.LOST, "its receipt is damaged")
+    assert failure(**{**known, field: number}) == (Reason.RESULT_LOST, "its receipt is damaged")
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, num
 )
 def test_a_receipt_with_outputs_that_no_runner_writes_is_damaged(output: str):
     """Nor has any output a name that no plugin may give it: no Secret would be taken with that for a key."""
-    assert failure(output, outcome="exited", code="0") == (Reason.LOST, "its receipt is damaged")
+    assert failure(output, outcome="exited", code="0") == (Reason.RESULT_LOST, "its receipt is damaged")

@@ -139,7 +139,7 @@ def test_delete_that_never_read_the_state_is_not_done(versions, readers):
     """With a backend of its own, `terraform destroy` deletes nothing and succeeds."""
     run = ledger(apply=done("failed", Reason.EXIT_CODE), destroy=ALIVE)
     reason, message = judged("destroy", Head(versions=versions, readers=readers), run)
-    assert reason == Reason.STATE_UNREAD
+    assert reason == Reason.STATE_NOT_READ
     assert 'an empty `backend "http" {}` block' in message
 
 
@@ -147,19 +147,19 @@ def test_delete_that_never_read_the_state_is_not_done(versions, readers):
 def test_one_delete_step_of_several_must_read_the_state(reader):
     run = ledger(apply=done(), more=done(), destroy=ALIVE, rest=done())
     assert judged("destroy", Head(readers=(reader,)), run, plan=TWO) == ("", "")
-    assert judged("destroy", Head(), run, plan=TWO)[0] == Reason.STATE_UNREAD
+    assert judged("destroy", Head(), run, plan=TWO)[0] == Reason.STATE_NOT_READ
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "1 resource that"), (3, "3 resources that")])
 def test_delete_that_leaves_resources_in_the_state_fails(count, text):
     run = ledger(apply=done(), destroy=ALIVE)
     reason, message = judged("destroy", Head(versions=(version(resources=count),)), run)
-    assert reason == Reason.STATE_LEFT
+    assert reason == Reason.STATE_NOT_EMPTY
     assert text in message
     assert "`dayfly state show box r`" in message
 
 
-@pytest.mark.parametrize(("rest", "reason"), [(ALIVE, ""), (done(), Reason.STATE_LEFT)])
+@pytest.mark.parametrize(("rest", "reason"), [(ALIVE, ""), (done(), Reason.STATE_NOT_EMPTY)])
 def test_left_resources_fail_only_the_last_delete_step(rest, reason):
     run = ledger(apply=done(), more=done(), destroy=ALIVE, rest=rest)
     assert judged("destroy", Head(versions=(version(resources=1),)), run, plan=TWO)[0] == reason

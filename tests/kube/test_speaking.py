@@ -204,7 +204,7 @@ class TestFinalizers:
         playing(story)
 
     @pytest.mark.parametrize("method", ["PATCH", "GET"])
-    def test_unserved_kind_does_not_count_as_finalized(self, method):
+    def test_unsupported_kind_does_not_count_as_finalized(self, method):
         """With that request, of which the second follows where another finalizer has gone meanwhile."""
 
         async def story(stage: Stage):

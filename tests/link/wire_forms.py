@@ -1,4 +1,4 @@
-"""The forms of all that crosses the wire between a control plane and the clusters that dial it, a line for each field.
+"""The forms of all that crosses the wire between a server and the clusters that dial it, a line for each field.
 
 `protocol-2.forms` holds them as they were when protocol 2 began, and every field that was added since. Clusters are
 brought up to date later than servers, and some before: so within one protocol a form only grows, by fields that may be

@@ -125,8 +125,8 @@ class Product:
             CONST["FACT_SEALED_FAIL"]: Sealed(result=BAD),
             CONST["FACT_ENDED_OK"]: Ended(result=GOOD),
             CONST["FACT_ENDED_FAIL"]: Ended(result=BAD),
-            CONST["FACT_UNCLEAR"]: Unclear(since=0, reason="PodGone", message="", dead_by=NEVER_BY),
-            CONST["FACT_DEAD_BY"]: Unclear(since=0, reason="PodGone", message="", dead_by=0),
+            CONST["FACT_UNCLEAR"]: Unclear(since=0, reason="PodDeleted", message="", dead_by=NEVER_BY),
+            CONST["FACT_DEAD_BY"]: Unclear(since=0, reason="PodDeleted", message="", dead_by=0),
         }
         return facts[code]
 

@@ -49,7 +49,7 @@ def test_inputs_stand_whole_at_their_places():
 def test_a_value_of_another_form_is_unfit(value, form):
     with pytest.raises(CannotRenderError, match=f"input v is no {form}") as caught:
         made(CONFIG, {"v": value}, **{"/data/a": ("v", form)})
-    assert caught.value.reason == "InputUnfit"
+    assert caught.value.reason == "InputInvalid"
 
 
 def test_sensitive_input_is_allowed_only_in_a_secret():

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def story(tmp_path, monkeypatch):
-    """Plays a story over a cluster and a control plane in virtual time."""
+    """Plays a story over a cluster and a server in virtual time."""
     from rig import plane as planes
     from rig.world import live
 

@@ -15,7 +15,7 @@ def note(value: str) -> dict:
 
 
 def served(status: dict) -> dict:
-    [condition] = [each for each in status.get("conditions", ()) if each["type"] == "Served"]
+    [condition] = [each for each in status.get("conditions", ()) if each["type"] == "Supported"]
     return condition
 
 

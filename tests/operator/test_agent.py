@@ -1,4 +1,4 @@
-"""Sandboxes of a control plane in a cluster whose operator dials it: the real API, store, link and operator."""
+"""Sandboxes of a server in a cluster whose operator dials it: the real API, store, link and operator."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_any_fate_of_one_request_loses_and_repeats_nothing(story, number, fate, 
         assert not left(world)
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
-    played("lives under a control plane, each with another fate of one request of the agent", 1)
+    played("lives under a server, each with another fate of one request of the agent", 1)
     story(tell)
 
 
@@ -229,14 +229,14 @@ def test_a_bad_token_is_said_once_and_tried_with_patience(story, caplog, monkeyp
         assert len(plane.requests) - before < 130
         [process] = world.processes
         figures = process.operator.metrics.text().decode()
-        assert "dayfly_control_plane_connected 0.0" in figures
-        assert not [each for each in caplog.records if "control plane" in each.getMessage()]
+        assert "dayfly_server_connected 0.0" in figures
+        assert not [each for each in caplog.records if "server" in each.getMessage()]
         assert world.cluster.objects("runs")
         plane.tokens |= good
         await world.rest(120)
         await ready(world, plane)
-        assert "dayfly_control_plane_connected 1.0" in process.operator.metrics.text().decode()
-        refused = float(figures.split("dayfly_control_plane_refusals ")[-1].split()[0])
+        assert "dayfly_server_connected 1.0" in process.operator.metrics.text().decode()
+        refused = float(figures.split("dayfly_server_refusals ")[-1].split()[0])
         assert refused > 3
 
     with caplog.at_level(logging.WARNING, "dayfly.link.dial"):

@@ -31,7 +31,7 @@ ENDING = errors.Cause("NamespaceTerminating", "metadata.namespace", "")
         ({SERVED_FOR_ANNOTATION: "acme", SERVED_NAME_ANNOTATION: "shop"}, "acme/shop"),
     ],
 )
-def test_name_at_the_control_plane_is_read_from_annotations(notes, told):
+def test_name_at_the_server_is_read_from_annotations(notes, told):
     meta = AnnotatedMeta(name="s", labels={SERVED_LABEL: UID}, annotations=notes)
     assert served_for(meta) == told
     assert served_for(msgspec.structs.replace(meta, labels=None)) == ""

@@ -1,4 +1,4 @@
-"""The conversation with a control plane: its sessions, and what comes in them, is noted and carried out."""
+"""The conversation with a server: its sessions, and what comes in them, is noted and carried out."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class TestSession:
 
         caplog.set_level("INFO", "dayfly.link.dial")
         played(story)
-        assert [record.getMessage() for record in caplog.records] == [
-            "connected to the control plane as cluster east of acme"
-        ]
+        assert [record.getMessage() for record in caplog.records] == ["connected to the server as cluster east of acme"]
 
     @pytest.mark.parametrize(
         ("answer", "refused", "frozen", "why", "most"),
@@ -88,7 +86,7 @@ class TestSession:
 
         played(story)
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-        assert told == [f"the control plane: {why}. What was received goes on; it is tried again"], "once"
+        assert told == [f"the server: {why}. What was received goes on; it is tried again"], "once"
 
     @with_bench
     async def test_session_follows_one_with_a_lost_response(self, bench: Bench):
@@ -273,8 +271,8 @@ class TestHearing:
         played(story)
         told = [record.getMessage() for record in caplog.records][1:]
         assert len(told) == 2
-        assert told[0].startswith(f"the control plane: {why}")
-        assert told[1] == "the control plane is reached again"
+        assert told[0].startswith(f"the server: {why}")
+        assert told[1] == "the server is reached again"
 
     @with_bench
     async def test_unwritable_cursor_is_reported_as_own_fault(self, bench: Bench):

@@ -1,4 +1,4 @@
-"""Route groups of a control plane in a cluster whose operator dials it: their keys, their hooks, and their end."""
+"""Route groups of a server in a cluster whose operator dials it: their keys, their hooks, and their end."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_group_key_routes_to_forks_of_current_members(story, cluster):
         stands = await status(plane, AT)
         assert stands["matchedSandboxes"] == ["one", "two"]
         assert stands["conflicts"] == [{"baseline": "shop/web", "sandbox": "one", "others": ["two"]}]
-        assert "unserved" not in stands
+        assert "unsupported" not in stands
         await plane.must("PUT", "sandboxes/one", forking())
         await led_to(world, found, second)
         await plane.must("DELETE", "sandboxes/two")
@@ -133,7 +133,7 @@ def test_a_group_that_nothing_can_lead_for_says_so(story):
         world.gateways.route()
 
         async def leads() -> bool:
-            return not (await status(plane, AT)).get("unserved") and bool((await urls(plane, AT))["site"])
+            return not (await status(plane, AT)).get("unsupported") and bool((await urls(plane, AT))["site"])
 
         await until(world, leads, "its key leads now, and its endpoint has an address")
         await led_to(world, await key(plane, AT), await member(world, plane, "one"))
@@ -158,7 +158,7 @@ def test_endpoint_address_routes_as_the_group_key_does(story):
         hosts = {name: url.removeprefix("https://") for name, url in (await urls(plane, AT)).items()}
         assert [world.gateways.asked(hosts[name])[0] for name in ("site", "page")] == ["web", "page"]
         assert found in str(world.gateways.asked(hosts["site"])[1])
-        said = (await status(plane, AT))["unserved"]
+        said = (await status(plane, AT))["unsupported"]
         assert said == ["spec.endpoints[2] (no key can stand in what is sent by tcp)"]
         first = await member(world, plane, "one")
         await until(
@@ -190,7 +190,7 @@ def test_ready_group_reports_impossible_addresses(story, how, said):
         await begin(world, plane, **previewed(site="http://web.shop.svc:80"))
 
         async def told() -> bool:
-            return said in str((await status(plane, AT)).get("unserved"))
+            return said in str((await status(plane, AT)).get("unsupported"))
 
         await until(world, told, f"it says: {said}")
         assert await urls(plane, AT) == {"site": ""}
@@ -313,5 +313,5 @@ def test_any_fate_of_one_request_runs_each_hook_once(story, number, fate, played
         assert world.gateways.leads(found) == "web"
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
-    played("lives under a control plane, each with another fate of one request of the agent", 1)
+    played("lives under a server, each with another fate of one request of the agent", 1)
     play(story, tell)

@@ -1,4 +1,4 @@
-"""The connection to a control plane: the token goes to the server that it was given for, and to nobody else."""
+"""The connection to a server: the token goes to the server that it was given for, and to nobody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control plane that somebody else has taken over is a tenant of the bound namespace, and no more."""
+"""A server that somebody else has taken over is a tenant of the bound namespace, and no more."""
 
 from __future__ import annotations
 
@@ -124,10 +124,7 @@ def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
         await plane.must("PUT", "sandboxes/shop", wish())
 
         async def said() -> bool:
-            return (
-                "is not the control plane's; delete it"
-                in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
-            )
+            return "is not the server's; delete it" in (await plane.must("GET", "sandboxes/shop"))["status"]["message"]
 
         await until(world, said, "it is said")
         [theirs] = world.cluster.objects("sandboxes")

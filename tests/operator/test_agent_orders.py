@@ -1,4 +1,4 @@
-"""The orders of a control plane: what each creates in the cluster, and what is refused."""
+"""The orders of a server: what each creates in the cluster, and what is refused."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class TestOffer:
     @with_bench
     async def test_foreign_object_of_the_name_is_left_alone(self, bench: Bench):
         bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "c"}})
-        with pytest.raises(DocumentsRefusedError, match="is not the control plane's"):
+        with pytest.raises(DocumentsRefusedError, match="is not the server's"):
             await bench.served.offer(offer())
         assert bench.server.objects("runs") == []
 

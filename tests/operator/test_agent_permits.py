@@ -20,7 +20,7 @@ def dialled(bench: Bench, way: Any = None) -> Agent:
 
 
 async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
-    """Return whether the offered run may begin if the control plane answers so."""
+    """Return whether the offered run may begin if the server answers so."""
 
     async def ask(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
         assert (method, path) == ("POST", "births")
@@ -33,7 +33,7 @@ async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
 
 
 def living(*uids: str) -> HttpResponse:
-    """Return the control plane's answer: these are to live."""
+    """Return the server's answer: these are to live."""
     return HttpResponse(200, {}, msgspec.json.encode({"session": 1, "uids": uids}))
 
 
@@ -60,7 +60,7 @@ class TestBirths:
 
 class TestConnecting:
     @with_bench
-    async def test_waiting_sandbox_reports_the_missing_control_plane(self, bench: Bench):
+    async def test_waiting_sandbox_reports_the_missing_server(self, bench: Bench):
         await bench.begun()
         agent, meta = dialled(bench), {"name": "own", "namespace": "acme-boxes", "uid": "own"}
         [served] = bench.caches.sandboxes
@@ -68,7 +68,7 @@ class TestConnecting:
         assert str(agent.why_waiting(served)) == UNASKED.format(why="not connected yet")
         agent.dial.trouble = "no route"
         assert str(agent.why_waiting(served)) == UNASKED.format(why="no route")
-        connected = agent.figures()["control_plane_connected"]
+        connected = agent.figures()["server_connected"]
         assert connected() == 0
         agent.dial.session = session(1)
         assert str(agent.why_waiting(served)) == UNASKED.format(why="no route"), "nothing of it gets through"

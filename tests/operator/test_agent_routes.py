@@ -1,4 +1,4 @@
-"""Requests with the key of a control plane's sandbox reach its forks in the cluster, where something leads them."""
+"""Requests with the key of a server's sandbox reach its forks in the cluster, where something leads them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
             assert host.endswith(".preview.example.com")
             by, given = world.gateways.asked(host)
             assert (by, found in str(given)) == (answers, True)
-        assert "unserved" not in await status(plane)
+        assert "unsupported" not in await status(plane)
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
         assert world.gateways.leads(found) == "web"
@@ -76,7 +76,7 @@ def test_ready_sandbox_reports_missing_routes(story, how, said):
 
         async def so() -> bool:
             stands = await status(plane)
-            return stands["ready"] and said in stands["message"] and said in str(stands["unserved"])
+            return stands["ready"] and said in stands["message"] and said in str(stands["unsupported"])
 
         await until(world, so, "it is said")
         assert await urls(plane) == {"site": ""}
@@ -154,7 +154,7 @@ def test_gateways_may_appear_later_and_disappear(story):
 
         async def quiet() -> bool:
             stands = await status(plane)
-            return stands["ready"] and "unserved" not in stands
+            return stands["ready"] and "unsupported" not in stands
 
         await until(world, quiet, "nothing is lacking")
         world.gateways.remove()
@@ -240,5 +240,5 @@ def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played)
         assert world.gateways.leads(found) == "web"
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
-    played("lives under a control plane, each with another fate of one request of the agent", 1)
+    played("lives under a server, each with another fate of one request of the agent", 1)
     play(story, tell)

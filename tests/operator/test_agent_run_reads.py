@@ -1,4 +1,4 @@
-"""What a cluster tells a control plane of a run: its outputs, its history and its logs; and nothing that is sensitive."""
+"""What a cluster tells a server of a run: its outputs, its history and its logs; and nothing that is sensitive."""
 
 from __future__ import annotations
 

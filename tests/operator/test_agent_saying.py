@@ -1,4 +1,4 @@
-"""Messages to the control plane: batches, retries and limits."""
+"""Messages to the server: batches, retries and limits."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class TestSaying:
             assert whole == answer(fits)
             assert isinstance(short, wire.Reply)
             assert (short.session, short.number, short.verdict) == (1, 9, wire.Verdict.REFUSED)
-            assert short.message == "its answer is longer than a control plane hears"
+            assert short.message == "its answer is longer than a server hears"
 
         played(story)
         [told] = [each.getMessage() for each in caplog.records if "hears" in each.getMessage()]

@@ -1,4 +1,4 @@
-"""Leases, retries and releases that a control plane orders, and the reports that it is sent."""
+"""Leases, retries and releases that a server orders, and the reports that it is sent."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TestOthers:
             async def ended(uid):
                 asked.append(uid)
                 if uid.startswith("theirs"):
-                    raise DocumentsRefusedError(f"Sandbox {uid} is not the control plane's")
+                    raise DocumentsRefusedError(f"Sandbox {uid} is not the server's")
 
             theirs = [f"theirs-{number}" for number in range(AT_ONCE)]
             await ReleaseQueue(bench.caches).noted([*theirs, "ours"], ended)
@@ -161,16 +161,16 @@ class TestStanding:
         [made] = bench.server.objects("runs")
         target = msgspec.convert(made["ledger"]["target"], Target)
         bench.caches.urls[bench.run_name] = {"api": "http://b.example.com", "web": "https://a.example.com:8443"}
-        bench.served.heard(target, report(unserved=("spec.x",)))
+        bench.served.heard(target, report(unsupported=("spec.x",)))
         stands = bench.served.standing(UID)
         assert (stands.report.ready, stands.report.reason, stands.seq) == (True, "r", FIRST + 1)
         assert [(each.host, each.port) for each in stands.endpoints] == [
             ("b.example.com", 80),
             ("a.example.com", 8443),
         ]
-        assert stands.report.unserved == ("spec.x",)
+        assert stands.report.unsupported == ("spec.x",)
         assert bench.end.news == [UID]
-        bench.served.heard(target, report(unserved=("spec.x",)))
+        bench.served.heard(target, report(unsupported=("spec.x",)))
         assert bench.end.news == [UID], "the same report is not sent again"
 
     @with_bench

@@ -1,4 +1,4 @@
-"""What a cluster has confirmed it is not told again, unless it, or the control plane, is not what it was."""
+"""What a cluster has confirmed it is not told again, unless it, or the server, is not what it was."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def loses(plane: Plane, name: str = "shop") -> bool:
 
 
 def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
-    """The cluster is as it was before the one sandbox of the control plane was offered, as after a restore of etcd."""
+    """The cluster is as it was before the one sandbox of the server was offered, as after a restore of etcd."""
     world.cloud.forgiven = True
     name = box(world)["metadata"]["name"]
     if run:
@@ -218,7 +218,7 @@ def test_settled_offer_needs_no_api_request(story):
 
 
 class Asked:
-    """A control plane by whose word all live whose names begin with "l"; it answers as often as it is let."""
+    """A server by whose word all live whose names begin with "l"; it answers as often as it is let."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[str, ...]] = []
@@ -347,7 +347,7 @@ def test_acknowledged_object_that_lives_is_not_released(story):
 
 @pytest.mark.parametrize("shown", [{"annotations": {SERVED_END_ANNOTATION: "{}"}}, {}], ids=["it said so", "deleted"])
 def test_object_restored_to_before_its_end_is_not_released(story, shown):
-    """The watch of a server that was restored may bring that later than the control plane's word."""
+    """The watch of a server that was restored may bring that later than the server's word."""
 
     async def tell(world: World, plane: Plane) -> None:
         await begin(world, plane)

@@ -104,7 +104,7 @@ class TestOperatorsMachine:
             await world.until(lambda: "its pod is too old to start" in message(world), "that to be said", 10)
             assert "at 2026-01-01T00:00:0" in message(world)
             assert "operator's said 2026-01-02T00:00:0" in message(world)
-            assert [each["reason"] for each in world.status()["units"] if "reason" in each] == ["ClocksApart"]
+            assert [each["reason"] for each in world.status()["units"] if "reason" in each] == ["ClockSkew"]
             await world.rest(60)
             made = [write for write in world.writes if write.startswith("POST") and "/pods" in write]
             assert len(made) == 1, "it is not made again and again"

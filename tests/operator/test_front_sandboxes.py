@@ -313,7 +313,7 @@ class TestBirth:
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])
 
     async def test_served_sandbox_gets_no_run_from_the_front(self):
-        """Its documents come from the control plane."""
+        """Its documents come from the server."""
         bench = Front()
         bench.wishes({}, labels={SERVED_LABEL: "there"})
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])

@@ -63,14 +63,14 @@ class TestSaying:
         await bench.tell(report("running", ready=False, reason="Starting", message="s0: runs"))
         assert bench.stands == (False, "Starting", "s0: runs")
         assert bench.said["phase"] == "Creating"
-        await bench.tell(report("succeeded", unserved=("spec.endpoints[0]",)))
+        await bench.tell(report("succeeded", unsupported=("spec.endpoints[0]",)))
         assert bench.stands[0] is True
         assert "spec.endpoints[0]" in bench.stands[2]
-        served = bench.condition("Served")
-        assert (served["status"], served["reason"]) == ("False", Reason.UNSERVED)
+        served = bench.condition("Supported")
+        assert (served["status"], served["reason"]) == ("False", Reason.UNSUPPORTED)
         assert "spec.match" in served["message"]
 
-    @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.HINDERED), (True, Reason.NO_MATCHED_SANDBOXES)])
+    @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.BLOCKED), (True, Reason.NO_MATCHED_SANDBOXES)])
     @with_bench
     async def test_hindrance_is_reported_unless_the_group_is_ready(self, bench: Bench, ready, reason):
         await bench.tell(report(ready=ready, reason="Starting"), hindrance="a quota")
@@ -126,7 +126,7 @@ class TestTimes:
         bench.heard(bench.ask("GET", f"{GROUPS}/pay"))
         await bench.tell()
         since = {each["type"]: each["lastTransitionTime"] for each in bench.said["conditions"]}
-        assert since == {"Ready": stamp(bench.clock), "ForkConflict": began, "Served": began}
+        assert since == {"Ready": stamp(bench.clock), "ForkConflict": began, "Supported": began}
         assert bench.condition("ForkConflict")["observedGeneration"] == 1
 
     def test_fork_conflict_has_the_time_of_its_start(self):

@@ -31,11 +31,11 @@ class TestHindered:
             world.delete()
             await world.until(lambda: self.SAID in world.status()["message"], "what stands in the way", 10)
             status = world.status()
-            assert (status["phase"], status["ready"], status["reason"]) == ("Deleting", False, "Hindered")
+            assert (status["phase"], status["ready"], status["reason"]) == ("Deleting", False, "Blocked")
             before = len([each for each in world.writes if each.endswith("box/status")])
             await world.rest(600)
             assert len([each for each in world.writes if each.endswith("box/status")]) == before
-            assert world.events()[-1] == ("Warning", "Hindered")
+            assert world.events()[-1] == ("Warning", "Blocked")
             world.cluster.admission.clear()
             await gone(world)
 
@@ -52,7 +52,7 @@ class TestHindered:
             world.cluster.admission.append(forbid)
             world.sandbox(wish())
             await world.until(lambda: "no finalizers here" in world.status().get("message", ""), "the policy", 15)
-            assert (world.status()["ready"], world.status()["reason"]) == (False, "Hindered")
+            assert (world.status()["ready"], world.status()["reason"]) == (False, "Blocked")
             world.cluster.admission.clear()
             await world.until(lambda: ready(world), "ready", 600)
             world.delete()
@@ -141,7 +141,7 @@ class TestHindered:
             world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
             assert lost
-            assert ("Warning", "Hindered") not in world.events()
+            assert ("Warning", "Blocked") not in world.events()
             world.delete()
             await gone(world)
 
@@ -181,7 +181,7 @@ class TestUnseen:
             world.sandbox({"forks": [{"forkOf": fork()["forkOf"]}]})
             told = "a bug in the operator, ValueError; see its log"
             await world.until(lambda: told in world.status().get("message", ""), "the defect", 60)
-            assert (world.status()["phase"], world.status()["reason"]) == ("Pending", "Hindered")
+            assert (world.status()["phase"], world.status()["reason"]) == ("Pending", "Blocked")
             if abandoned:
                 world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: test"}}})
             else:
@@ -205,7 +205,7 @@ class TestUnseen:
             world.delete()
             told = "a bug in the operator, ValueError; see its log"
             await world.until(lambda: told in world.status().get("message", ""), "the defect", 60)
-            assert (world.status()["phase"], world.status()["reason"]) == ("Deleting", "Hindered")
+            assert (world.status()["phase"], world.status()["reason"]) == ("Deleting", "Blocked")
             world.cloud.forgiven = True
             world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "test"}}})
             await world.until(lambda: world.box() is None, "abandoned", 120)

@@ -136,7 +136,7 @@ def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
         machine(world)
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "Hindered", "the refusal to be reported", 60)
+        await world.until(lambda: said(world).get("reason") == "Blocked", "the refusal to be reported", 60)
         assert said(world)["message"] == "its objects cannot be changed: a policy says no"
         assert not world.cluster.objects("runs")
         world.namespace("team")
@@ -214,7 +214,7 @@ def test_refused_watch_is_reported_in_the_servers_words():
         world.cluster.refuses = refuses
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "Hindered", "the refusal to be reported", 60)
+        await world.until(lambda: said(world).get("reason") == "Blocked", "the refusal to be reported", 60)
         assert said(world)["message"] == "its objects cannot be watched: a proxy says no"
         world.cluster.refuses = lambda _request: None
         await world.until(lambda: taken_up(world), "the hook to become ready", 120)

@@ -25,7 +25,7 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
     scene = SimpleNamespace(world=SimpleNamespace(run=made.ledger))
     fields = {"uid": made.ledger.uid, "reason": "Ready", "message": "m", "units": (), **how}
     hindrance = fields.pop("hindrance", "")
-    report = SimpleNamespace(**fields, about="", closed=None, unserved=())
+    report = SimpleNamespace(**fields, about="", closed=None, unsupported=())
     assert await bench.status.tell(scene, report, hindrance=hindrance) == 0.0
     return bench.status.standing(made.spec.hook.uid, "well")
 
@@ -34,7 +34,7 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
     ("hindrance", "message", "reason"),
     [
         (LACK, "Machine shop/m: the operator may not patch machines.cluster", Reason.TARGETS_NOT_GRANTED),
-        ("a quota", "Machine shop/m: cannot go on and is being retried: a quota", Reason.HINDERED),
+        ("a quota", "Machine shop/m: cannot go on and is being retried: a quota", Reason.BLOCKED),
     ],
 )
 def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reason):
@@ -60,7 +60,7 @@ def test_event_repeats_only_for_another_reason():
     played(story)
 
 
-@pytest.mark.parametrize(("reason", "kind"), [("ExitCode", "Warning"), ("TakenUp", "Normal")])
+@pytest.mark.parametrize(("reason", "kind"), [("ExitCode", "Warning"), ("HookActive", "Normal")])
 def test_event_kind_follows_the_reason(reason, kind):
     async def story(bench: Alone):
         bench.status.trouble(bench.born(), reason, "m")
@@ -72,7 +72,7 @@ def test_event_kind_follows_the_reason(reason, kind):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"reason": "Doubtful"}, "Machine shop/m: m"),
+        ({"reason": "PartlyApplied"}, "Machine shop/m: m"),
         ({"reason": "Pulling"}, "well"),
         ({"reason": "ResourceFailed"}, "Machine shop/m: m"),
         ({"units": (FAILED,)}, "Machine shop/m: m"),
@@ -91,7 +91,7 @@ def test_run_that_is_over_is_in_trouble_only_if_blocked():
         version = str(int(made.metadata.resource_version) + 1)
         meta = msgspec.structs.replace(made.metadata, resource_version=version)
         ledger = msgspec.structs.replace(made.ledger, phase=Phase.CLEANED)
-        bench.status.trouble(made, Reason.HINDERED, "a quota")
+        bench.status.trouble(made, Reason.BLOCKED, "a quota")
         over = msgspec.structs.replace(made, ledger=ledger, metadata=meta)
         bench.caches.runs.put(over)
         assert bench.status.standing(made.spec.hook.uid, "well") == "well"
@@ -116,12 +116,12 @@ def test_frozen_object_is_reported_and_counted():
 def test_worst_of_several_troubles_is_reported_with_their_count():
     async def story(bench: Alone):
         made = bench.born()
-        bench.status.trouble(made, Reason.HINDERED, "a quota")
+        bench.status.trouble(made, Reason.BLOCKED, "a quota")
         target = msgspec.structs.replace(made.ledger.target, name="a")
         bench.status.note(HOOK, made.spec.hook.uid, "a", target, (Reason.LEDGER_LOST, "restore it"))
         message = bench.status.standing(made.spec.hook.uid, "well")
         assert message == "Machine shop/a: restore it (and 1 more)"
-        assert await bench.status.say(bench.hears(), Reason.TAKEN_UP, message) == 0.0
+        assert await bench.status.say(bench.hears(), Reason.HOOK_ACTIVE, message) == 0.0
         assert (bench.said["message"], bench.said["troubled"]) == (message, 2)
 
     played(story)
@@ -131,6 +131,6 @@ def test_status_of_a_deleted_hook_is_dropped():
     async def story(bench: Alone):
         seen = bench.hears()
         bench.forget_hook()
-        assert await bench.status.say(seen, Reason.TAKEN_UP, "m") == 0.0
+        assert await bench.status.say(seen, Reason.HOOK_ACTIVE, "m") == 0.0
 
     played(story)

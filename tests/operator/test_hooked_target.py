@@ -33,7 +33,7 @@ def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) ->
 @pytest.mark.parametrize(
     ("definition", "gone"), [("", False), ("deleted", True), ("served", False), ("recreated", True)]
 )
-def test_unserved_object_is_gone_once_its_definition_is(definition, gone):
+def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
     async def story(bench: Alone):
         made = bench.born()
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

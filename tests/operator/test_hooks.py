@@ -44,7 +44,7 @@ def test_pre_stop_runs_before_the_object_goes():
         world.start()
         await backed_up(world)
         await world.until(lambda: said(world).get("objects") == 0, "it to be said", 60)
-        assert (said(world)["ready"], said(world)["reason"]) == (True, "TakenUp")
+        assert (said(world)["ready"], said(world)["reason"]) == (True, "HookActive")
         await world.quiet()
 
     hooking(story)

@@ -234,7 +234,7 @@ def test_hostile_plugin_sends_no_request_astray():
 
 
 SAID_ELSEWHERE = {"plural", "offered.uid"}
-"""Fields that make a run one of another kind, or of a control plane: its Sandbox has no status then."""
+"""Fields that make a run one of another kind, or of a server: its Sandbox has no status then."""
 PINNED = [{"name": "plan", "uid": "uid", "digest": "sha256:"}]
 
 

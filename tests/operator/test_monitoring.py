@@ -50,9 +50,9 @@ class TestJournal:
                 {"event": "recorded", "outcome": "failed", "reason": "Exit", **OF},
             ),
             (
-                Void(**OF, reason="Stalled", message="m", at=1),
-                "db/make: attempt 2 never ran: Stalled: m",
-                {"event": "voided", "reason": "Stalled", **OF},
+                Void(**OF, reason="StartInterrupted", message="m", at=1),
+                "db/make: attempt 2 never ran: StartInterrupted: m",
+                {"event": "voided", "reason": "StartInterrupted", **OF},
             ),
             (
                 Doubt(**OF, reason="NodeLost", message="m"),

@@ -63,7 +63,7 @@ async def is_never_claimed(world: World, words: str) -> None:
 
 
 class TestClaims:
-    def test_unserved_kind_is_never_claimed_as_time_passes(self):
+    def test_unsupported_kind_is_never_claimed_as_time_passes(self):
         async def story(world: World) -> None:
             await ticking(world)
             await is_never_claimed(world, "serves no Nothing of no.example.org/v1")
@@ -112,7 +112,7 @@ class TestClaims:
         async def story(world: World) -> None:
             world.sandbox({"resources": [{"name": "db", "plugin": "pg", "params": {"size": "many"}}]})
             await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its failure", 60)
-            assert unit(world, "db/claim")["reason"] == "InputUnfit"
+            assert unit(world, "db/claim")["reason"] == "InputInvalid"
             assert world.ledger()["units"]["db/claim"]["state"] == "void"
             world.delete()
             await ended(world)
@@ -202,7 +202,7 @@ class TestProofs:
 
         play(story, alone(), {})
 
-    def test_unserved_kind_without_definition_proves_nothing(self):
+    def test_unsupported_kind_without_definition_proves_nothing(self):
         async def story(world: World) -> None:
             world.sandbox(wish())
             await world.until(lambda: ready(world), "ready", 60)
@@ -244,7 +244,7 @@ class TestProofs:
             world.delete()
             await world.rest(1200)
             assert world.cluster.objects("sandboxes")
-            assert world.status()["reason"] == "Hindered"
+            assert world.status()["reason"] == "Blocked"
             world.cluster.refuses = lambda _request: None
             await ended(world)
 

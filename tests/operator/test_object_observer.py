@@ -26,7 +26,7 @@ TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
 NOW, CLAIMED, RUN_MS = 500, 100, 1_000
 MANIFEST = {"apiVersion": "db.example.org/v1", "kind": "Claim", "spec": {}}
 QUOTA = Objection(reason="Quota", message="no room", since=NOW)
-UNFIT = NeverRan(reason="InputUnfit", message="m")
+UNFIT = NeverRan(reason="InputInvalid", message="m")
 
 
 class Bench:
@@ -77,7 +77,7 @@ class Bench:
         ({"closing": True, "phase": Phase.CLOSED}, None, Reason.CANCELLED),
         ({"now": CLAIMED + RUN_MS - 1}, QUOTA, "waits"),
         ({"now": CLAIMED + RUN_MS}, QUOTA, "Quota"),
-        ({}, UNFIT, "InputUnfit"),
+        ({}, UNFIT, "InputInvalid"),
     ],
 )
 async def test_claimed_object_that_does_not_exist_yet(how, refused, reason):

@@ -183,7 +183,7 @@ def test_a_foreign_object_of_its_name_is_left_alone():
         world.ask("POST", CLAIMS, {"metadata": {"name": "orders"}, "spec": {"mine": True}})
         world.sandbox(wish())
         await world.until(lambda: said(world, "db/claim", "Claim shop/orders exists and is not this step's"), "it", 60)
-        assert unit(world, "db/claim")["reason"] == "NameTaken"
+        assert unit(world, "db/claim")["reason"] == "NameConflict"
         world.ask("DELETE", f"{CLAIMS}/orders")
         await world.until(lambda: ready(world), "ready", 120)
         assert world.cluster.objects("claims")[0]["metadata"]["name"] == "orders"
@@ -281,7 +281,7 @@ def test_object_deleted_before_it_is_ready_fails_the_step():
         [claim] = world.cluster.objects("claims")
         world.ask("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its failure", 120)
-        assert unit(world, "db/claim")["reason"] == "ObjectGone"
+        assert unit(world, "db/claim")["reason"] == "ObjectDeleted"
         world.delete()
         await ended(world)
 

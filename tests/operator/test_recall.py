@@ -72,7 +72,7 @@ def test_recall_is_reported_until_it_is_done():
     async def story(world: World) -> None:
         await missed(world)
         world.delete()
-        await world.until(lambda: unit(world)["reason"] == "Recalled", "the recall", 30)
+        await world.until(lambda: unit(world)["reason"] == "Fencing", "the recall", 30)
         assert (
             "the runner, in another container of its pod, is asked to confirm that it never began; without an answer"
             in message(world)

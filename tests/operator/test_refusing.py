@@ -150,7 +150,7 @@ class TestSandboxes:
             world.sandbox({"resources": [{"name": "db", "plugin": "pg", "params": {"nosuch": "x"}}]})
             await world.until(lambda: ready(world), "ready")
             await world.rest(3600)
-            doubts = [each for each in world.cluster.objects("events") if each["reason"] == "Doubtful"]
+            doubts = [each for each in world.cluster.objects("events") if each["reason"] == "PartlyApplied"]
             [doubt] = doubts
             assert doubt["type"] == "Warning"
             assert doubt["note"].startswith("spec.resources[0].params.nosuch")
@@ -159,7 +159,7 @@ class TestSandboxes:
 
         play(story)
 
-    def test_unserved_field_is_a_condition_and_in_the_message(self):
+    def test_unsupported_field_is_a_condition_and_in_the_message(self):
         def served(world: World) -> tuple[str, str, str]:
             ready_, found = world.status()["conditions"]
             assert ready_["type"] == "Ready"
@@ -171,7 +171,7 @@ class TestSandboxes:
             await world.until(lambda: ready(world), "ready")
             said = "Not supported here: spec.middleware (requests are not intercepted)."
             assert world.status()["message"] == f"All desired workloads are available. {said}"
-            assert served(world) == ("Served", "False", said)
+            assert served(world) == ("Supported", "False", said)
             born = world.status()["conditions"][1]["lastTransitionTime"]
             await world.rest(60)
             world.change({"spec": {"description": "x"}})

@@ -78,7 +78,7 @@ def test_a_whole_life_with_all_four_hooks():
         said = status(world)
         assert (said["reason"], said["phase"], len(said["routingKey"])) == ("NoMatchedSandboxes", "Ready", 13)
         assert "Not supported here: spec.match and spec.endpoints[0] (no data plane routes" in said["message"]
-        assert condition(world, "Served")["status"] == "False"
+        assert condition(world, "Supported")["status"] == "False"
         assert group(world)["metadata"]["finalizers"] == ["dayfly.dev/lifecycle"]
         assert group(world)["metadata"]["uid"] == uid
         world.ask("DELETE", f"{GROUPS}/pay")
@@ -311,7 +311,7 @@ def test_abandon_annotation_on_living_group_is_refused():
         await world.until(lambda: status(world).get("ready"), "it to be ready", 300)
         patch(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "no longer needed"}}})
         text = "on a RouteGroup that is not being deleted"
-        await world.until(lambda: text in condition(world, "Served")["message"], "the refusal", 60)
+        await world.until(lambda: text in condition(world, "Supported")["message"], "the refusal", 60)
         assert text in status(world)["message"]
         assert status(world)["ready"]
 

@@ -109,7 +109,7 @@ def test_virtual_service_without_room_for_a_key_is_reported(rules, said):
         (errors.Forbidden("POST", 'x is forbidden: User "op" cannot create resource "y"', status=403), "Refused", True),
         (NotGrantedError(Reason.NAMESPACE_NOT_GRANTED, "m"), "NamespaceNotGranted", False),
         (AlteredRouteError("m"), "Refused", False),
-        (ForeignRouteError("m"), "NameTaken", False),
+        (ForeignRouteError("m"), "NameConflict", False),
     ],
 )
 def test_obstacle_is_reported_with_advice_if_any_exists(error, reason, advice):

@@ -129,12 +129,12 @@ class TestWithout:
             key, name = await routed(world)
             assert "route" not in str(world.status()["units"])
             assert NOWHERE in message(world)
-            assert condition(world, "Served")["status"] == "False"
+            assert condition(world, "Supported")["status"] == "False"
             world.gateways.install()
             world.gateways.route()
             await world.until(lambda: world.gateways.leads(key) == name, "the route", 120)
             await world.until(lambda: ready(world) and NOWHERE not in message(world), "ready", 60)
-            assert condition(world, "Served")["status"] == "True"
+            assert condition(world, "Supported")["status"] == "True"
             world.gateways.remove()
             await world.until(lambda: "route" not in str(world.status()["units"]), "it to be forgotten", 120)
             await world.until(lambda: ready(world) and NOWHERE in message(world), "ready", 60)
@@ -148,10 +148,10 @@ class TestWithout:
             key, name = await routed(world)
             word = "route:shop/web (no HTTPRoute or GRPCRoute leads to Deployment shop/web)"
             assert message(world) == f"All desired workloads are available. Not supported here: {word}."
-            assert condition(world, "Served")["status"] == "False"
+            assert condition(world, "Supported")["status"] == "False"
             world.gateways.route()
             await world.until(lambda: world.gateways.leads(key) == name, "the route", 30)
-            await world.until(lambda: condition(world, "Served")["status"] == "True", "it to be said", 60)
+            await world.until(lambda: condition(world, "Supported")["status"] == "True", "it to be said", 60)
             world.delete()
             await gone(world)
 

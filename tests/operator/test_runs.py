@@ -57,7 +57,7 @@ async def test_a_later_list_without_it_is_its_end(runs, cache):
     assert runs.get("box") is None
 
 
-async def test_unserved_runs_raise_instead_of_counting_as_gone(runs, cluster):
+async def test_unsupported_runs_raise_instead_of_counting_as_gone(runs, cluster):
     made = await runs.birth(BODY)
     taken = cluster.forget("runs")
     with pytest.raises(errors.NotServed):

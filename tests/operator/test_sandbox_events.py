@@ -147,7 +147,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
         return event and event.id
 
     note("served", **{SERVED_LABEL: "u"})
-    assert await oldest() is None, "the control plane reports its own sandboxes"
+    assert await oldest() is None, "the server reports its own sandboxes"
     note("theirs", "pay")
     for name in "abcd":
         note(name)

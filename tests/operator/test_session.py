@@ -80,7 +80,7 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
     at_work(story)
 
 
-def test_one_of_a_control_plane_is_remembered_by_neither_side(story):
+def test_one_of_a_server_is_remembered_by_neither_side(story):
     """Both are to live for months. Of what an agent has asked last, and of Events, the operator keeps a little."""
 
     async def tell(world: World, plane: Plane) -> None:

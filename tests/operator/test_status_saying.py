@@ -171,7 +171,7 @@ class TestSandbox:
         assert (generation, ready, said) == (3, False, Reason.PLUGIN_MISSING if refused else reason)
         assert message == (f"{NO}; its forks stay as they are" if refused else READY)
 
-    @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.HINDERED), (True, "AllDesiredWorkloadsReady")])
+    @pytest.mark.parametrize(("ready", "reason"), [(False, Reason.BLOCKED), (True, "AllDesiredWorkloadsReady")])
     async def test_hindrance_is_reported_only_while_not_ready(self, ready, reason):
         bench = Boxes()
         await bench.say(report(ready=ready, reason="AllDesiredWorkloadsReady"), hindrance="a quota")
@@ -187,7 +187,7 @@ class TestSandbox:
         assert await bench.say(report(ready=False, reason="Deleting")) == 0.0
         assert len(bench.client.said) == 1
 
-    async def test_unserved_field_is_reported_only_once_ready(self):
+    async def test_unsupported_field_is_reported_only_once_ready(self):
         bench = Boxes(spec={"middleware": [{"name": "override", "match": []}]})
         await bench.say(report(ready=False, reason="Starting"))
         assert bench.last[3] == READY
@@ -200,14 +200,14 @@ class TestSandbox:
     )
     async def test_served_condition_keeps_its_time_until_it_changes(self, before, lacks, kept):
         since = "2026-01-01T00:00:00Z"
-        told = {"type": "Served", "status": before, "lastTransitionTime": since, "reason": "r", "message": "m"}
+        told = {"type": "Supported", "status": before, "lastTransitionTime": since, "reason": "r", "message": "m"}
         bench = Boxes(
             spec={"middleware": [{"name": "override", "match": []}]} if lacks else {},
             status={"ready": False, "reason": "r", "message": "m", "conditions": [told]},
         )
         await bench.say()
-        [served] = [each for each in bench.client.said[-1]["conditions"] if each["type"] == "Served"]
-        assert (served["status"], served["reason"]) == (("False", "Unserved") if lacks else ("True", "Served"))
+        [served] = [each for each in bench.client.said[-1]["conditions"] if each["type"] == "Supported"]
+        assert (served["status"], served["reason"]) == (("False", "Unsupported") if lacks else ("True", "Supported"))
         assert (bool(served["message"]), served["observedGeneration"]) == (lacks, 3)
         assert (served["lastTransitionTime"] == since) is kept
 
@@ -280,7 +280,7 @@ class TestSandbox:
     async def test_a_doubt_is_an_event(self):
         bench = Boxes()
         bench.status.doubt(bench.box, "nobody takes that")
-        assert bench.events == [("Warning", Reason.DOUBTFUL)]
+        assert bench.events == [("Warning", Reason.PARTLY_APPLIED)]
 
     @pytest.mark.parametrize(
         ("state", "pod"), [("running", True), ("unknown", True), ("succeeded", False), ("waiting", False)]

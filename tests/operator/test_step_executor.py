@@ -99,7 +99,7 @@ class Bench:
     [
         (RefusedPodError("m"), Reason.POD_REFUSED),
         (NotGrantedError(Reason.NAMESPACE_MISSING, "m"), Reason.NAMESPACE_MISSING),
-        (ForeignPodError("m"), Reason.NAME_TAKEN),
+        (ForeignPodError("m"), Reason.NAME_CONFLICT),
         (errors.Refused("POST p", "m", status=422, reason="Invalid"), "Invalid"),
         (errors.Refused("POST p", "m", status=400), Reason.REFUSED),
         (errors.Invalid("POST p", "m", status=422, reason="Invalid", causes=(POLICY,)), "Invalid"),
@@ -118,7 +118,7 @@ async def test_refusal_that_may_pass_is_reported_and_frees_the_slot(fault, reaso
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (CannotRenderError(Reason.INPUT_UNFIT, "m"), Reason.INPUT_UNFIT),
+        (CannotRenderError(Reason.INPUT_INVALID, "m"), Reason.INPUT_INVALID),
         (errors.Refused("POST p", "m", status=422, reason="Invalid", causes=(FIELD,)), Reason.FIELD_INVALID),
         (
             errors.Refused("POST p", 'Pod in version "v1" cannot be handled as a Pod: m', status=400, reason="Invalid"),

@@ -177,7 +177,7 @@ class TestMissing:
         facts = (await bench.look()).facts
         assert bench.server.asked == [names.pod_name("u", MAKE, 1)]
         assert isinstance(facts[MAKE, 1], Unclear)
-        assert facts[MAKE, 1].reason == Reason.POD_GONE
+        assert facts[MAKE, 1].reason == Reason.POD_DELETED
 
     async def test_pod_missing_in_the_cache_is_read_from_the_server(self):
         bench = Bench(make=record())
@@ -305,7 +305,7 @@ class TestAltered:
     async def test_gated_pod_is_judged_once(self, judged):
         bench = Bench()
         bench.judged = judged
-        said = {MAKE: (Reason.POD_ALTERED, judged, NOW)} if judged else {}
+        said = {MAKE: (Reason.POD_MODIFIED, judged, NOW)} if judged else {}
         assert await self.objections(bench, looks=2) == said
         assert bench.examined == [(MAKE, 1)]
 
@@ -314,19 +314,19 @@ class TestAltered:
         [
             RefusedPodError("m"),
             NotGrantedError(Reason.NAMESPACE_MISSING, "m"),
-            CannotRenderError(Reason.INPUT_UNFIT, "m"),
+            CannotRenderError(Reason.INPUT_INVALID, "m"),
         ],
     )
     async def test_pod_that_could_not_be_built_now_is_judged_again(self, fault):
         bench = Bench()
         bench.judged = fault
-        assert await self.objections(bench, looks=2) == {MAKE: (Reason.POD_ALTERED, "m", NOW)}
+        assert await self.objections(bench, looks=2) == {MAKE: (Reason.POD_MODIFIED, "m", NOW)}
         assert len(bench.examined) == 2
 
     async def test_pod_made_by_this_operator_is_not_judged_again(self):
         bench = Bench()
         bench.session.pod("p").judged = "it has a sidecar"
-        assert await self.objections(bench) == {MAKE: (Reason.POD_ALTERED, "it has a sidecar", NOW)}
+        assert await self.objections(bench) == {MAKE: (Reason.POD_MODIFIED, "it has a sidecar", NOW)}
         assert bench.examined == []
 
     @pytest.mark.parametrize("judged", ["it has another input", ""])
@@ -386,8 +386,8 @@ class TestHearing:
     @pytest.mark.parametrize(
         "told",
         [
-            NeverRan(reason="Void"),
-            Ended(result=Result(outcome="failed", reason=Reason.LOST)),
+            NeverRan(reason="NeverRan"),
+            Ended(result=Result(outcome="failed", reason=Reason.RESULT_LOST)),
             Ended(result=Result(outcome="failed", reason=Reason.CANCELLED)),
         ],
     )

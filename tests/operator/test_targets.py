@@ -196,7 +196,7 @@ def test_a_crash_at_any_of_its_changes(harm, played):
         tell(story)
 
 
-@pytest.mark.parametrize(("until", "reason"), [("expires", "Expired"), ("lease", "LeaseLapsed")])
+@pytest.mark.parametrize(("until", "reason"), [("expires", "Expired"), ("lease", "LeaseExpired")])
 @pytest.mark.parametrize("removes", [False, True])
 def test_target_ends_by_its_ttl_or_lapsed_lease(until, reason, removes):
     """By its time to live, or by a lease that nobody renews; it goes with its run if its adapter says so."""

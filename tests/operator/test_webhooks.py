@@ -119,8 +119,12 @@ def test_a_tenants_own_webhook_reads_no_secret():
     [
         ((of_status(404),), "UnexpectedStatus", "the server answered 404"),
         ((ExitCode.ADDRESS_REFUSED,), "AddressRefused", "its address is not one that webhooks may be sent to"),
-        ((of_status(503),), "AnswerLost", "the server answered 503, which leaves open what has become of the request"),
-        ((ExitCode.NOT_JSON,), "AnswerNotJSON", "the answer is not JSON"),
+        (
+            (of_status(503),),
+            "ResponseLost",
+            "the server answered 503, which leaves open what has become of the request",
+        ),
+        ((ExitCode.NOT_JSON,), "ResponseNotJSON", "the answer is not JSON"),
     ],
 )
 def test_how_its_sender_ends_is_said(codes, reason, words):

@@ -29,7 +29,7 @@ NOTHING_TO_ANSWER = ("Hello", "Acknowledge")
 
 
 class Recorded:
-    """A control plane that says what was recorded, each message once those before it are answered."""
+    """A server that says what was recorded, each message once those before it are answered."""
 
     def __init__(self, world: World, *, is_later: bool) -> None:
         self._world = world

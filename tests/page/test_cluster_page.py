@@ -171,14 +171,14 @@ class TestWhatItSays:
     def test_refused_hooks_are_shown_only_with_the_right(self):
         def hook(name, reason, troubled=0):
             condition = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-            status = {"ready": reason == "TakenUp", "reason": reason, "message": f"m-{name}", "troubled": troubled}
+            status = {"ready": reason == "HookActive", "reason": reason, "message": f"m-{name}", "troubled": troubled}
             return {"metadata": {"name": name}, "spec": {}, "status": status | {"conditions": [condition]}}
 
         hooks = "/apis/dayfly.dev/v1alpha1/lifecyclehooks"
         with serving(still()) as served:
             served.sign_in()
             served.ask("POST", hooks, {"metadata": {"name": "silent"}, "spec": {}})
-            for name, *how in (("fine", "TakenUp"), ("odd", "Refused"), ("held", "TakenUp", 2)):
+            for name, *how in (("fine", "HookActive"), ("odd", "Refused"), ("held", "HookActive", 2)):
                 made = hook(name, *how)
                 served.ask("POST", hooks, {"metadata": made["metadata"], "spec": {}})
                 served.ask("PATCH", f"{hooks}/{name}/status", {"status": made["status"]})
@@ -384,7 +384,7 @@ class TestChanges:
             wait_for(lambda: served.get("sandboxes/box/report")["phase"] == "abandoned")
             assert "gone with its machine" in served.get("sandboxes/box/report")["message"]
             why = served.get("sandboxes/box/why")
-            assert (why["reason"], [each["reason"] for each in why["because"]]) == ("Abandoned", ["MayBeLeft"])
+            assert (why["reason"], [each["reason"] for each in why["because"]]) == ("Abandoned", ["LeftoversPossible"])
         asked = stage(LIFE, up)
         with serving(asked.cluster) as served:
             served.sign_in()
@@ -422,7 +422,7 @@ class TestChanges:
         with serving(still(status={"servedFor": "acme/sb1"})) as served:
             served.sign_in()
             wait_for(lambda: "delete" in served.get("sandboxes/box/report")["denied"])
-            assert "a control plane has it, as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
+            assert "a server has it, as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
 
 
 def _as_verbs_say(asked):

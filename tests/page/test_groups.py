@@ -149,7 +149,7 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
             "no",
         ]
         page.wait_for_selector("a[href='http://127.0.0.1:8123/']")
-        page.wait_for_selector(".why li:has-text('Unserved')")
+        page.wait_for_selector(".why li:has-text('Unsupported')")
         # A sandbox that comes, one that goes, and how they stand: nobody loads anything again.
         page.evaluate("window.same = true")
         world.put("sandboxes/late", wishes.empty(labels={"draft": "no"}))

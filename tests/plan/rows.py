@@ -30,7 +30,7 @@ PLAN = plan_of(database(), forks=(fork(),))
 PAIR = plan_of(document(pre_start=(unit("make"), unit("other")), post_stop=(unit("drop"),)))
 GENERATION = PLAN.kept["fork:shop/app"].generation
 UNSEEN = Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)
-GONE = NeverRan(reason="Void", message="fenced before it started")
+GONE = NeverRan(reason="NeverRan", message="fenced before it started")
 LATE = Waiting(since=NOW - 600_000, reason="Starting", message="fetching its image")
 LACKS = Waiting(since=NOW - 9_000, reason="ErrImagePull", message="no such image", recallable=True)
 LACKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recallable=True)

@@ -110,7 +110,7 @@ class Story:
 
     def never(self, name: str) -> "Story":
         return self.fact(
-            name, NeverRan(reason="Void", message="fenced before it started"), "is proven never to have run"
+            name, NeverRan(reason="NeverRan", message="fenced before it started"), "is proven never to have run"
         )
 
     def stalls(self, name: str) -> "Story":

@@ -147,7 +147,7 @@ ROWS = (
     Row(
         "closed, and it says that it never began",
         closed(CLAIMED),
-        "void db/make#1 (Void), finish, release db/make#1",
+        "void db/make#1 (NeverRan), finish, release db/make#1",
         {},
         {(MAKE, 1): GONE},
     ),
@@ -225,9 +225,9 @@ ROWS = (
     Row(
         "it never ran",
         CLAIMED,
-        "void db/make#1 (Void), release db/make#1",
+        "void db/make#1 (NeverRan), release db/make#1",
         {
-            MAKE: "attempt 1 never ran (Void: fenced before it started); tries again in 5 s",
+            MAKE: "attempt 1 never ran (NeverRan: fenced before it started); tries again in 5 s",
             SEED: "needs an output of db/make",
         },
         {(MAKE, 1): GONE},
@@ -235,7 +235,7 @@ ROWS = (
     Row(
         "it never ran three times",
         ledger(PLAN, *(move for n in (1, 2) for move in (claim(MAKE, n), void(MAKE, n))), claim(MAKE, 3)),
-        "void db/make#3 (Void), release db/make#3",
+        "void db/make#3 (NeverRan), release db/make#3",
         {SEED: "is not started because db/make failed; delete the sandbox to clean up"},
         {(MAKE, 3): GONE},
     ),
@@ -260,7 +260,7 @@ ROWS = (
     Row(
         "its deadline has ended it",
         UNKNOWN,
-        "record db/make#1 failed (Lost), release db/make#1",
+        "record db/make#1 failed (ResultLost), release db/make#1",
         {SEED: "is not started because db/make failed; delete the sandbox to clean up"},
         {(MAKE, 1): Unclear(since=0, reason="NodeLost", message="its node is gone", dead_by=NOW)},
     ),

@@ -19,7 +19,7 @@ RUN = Run(uid="u", target=TARGET, plan="", seq=7, phase=Phase.CLEANED)
         (record("db/make", succeeded(), 2), "db/make", 2, "succeeded", ""),
         (record("db/make", failed(message="exit code 3"), 2), "db/make", 2, "ExitCode", "exit code 3"),
         (doubt("db/make", 2), "db/make", 2, "NodeLost", "its node is gone"),
-        (void("db/make", 2), "db/make", 2, "Void", "it never ran"),
+        (void("db/make", 2), "db/make", 2, "NeverRan", "it never ran"),
         (Close(request=STOP), "", 0, "Deleted", "deleted by ada (by ada)"),
         (Close(request=EndRequest(at=0, reason="Expired", message="m")), "", 0, "Expired", "m"),
         (GiveUp(request=ABANDON), "", 0, "Forced", "the cloud account is gone (by ada)"),

@@ -58,7 +58,7 @@ def test_after_attempts_that_never_ran(event, count, then):
     assert standing(step(event), voids(count)) is then
 
 
-@pytest.mark.parametrize("reason", ["PodRefused", "FieldInvalid", "InputUnfit"])
+@pytest.mark.parametrize("reason", ["PodRefused", "FieldInvalid", "InputInvalid"])
 def test_create_that_can_never_start_fails_at_its_first_void(reason):
     record = UnitRecord(attempt=1, state=State.VOID, voids=1, reason=reason)
     assert standing(step(LifecycleEvent.PRE_START), record) is UnitState.FAILED

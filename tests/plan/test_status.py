@@ -212,7 +212,7 @@ class TestClosed:
         assert (found.reason, found.message) == (Reason.WAITING_FOR_EARLIER, "starts once db/b is done")
         assert found.waits_on == ("db/b",)
 
-    @pytest.mark.parametrize("reason", [Reason.KIND_NOT_SERVED, Reason.OBJECT_ENDING, "Quota"])
+    @pytest.mark.parametrize("reason", [Reason.KIND_NOT_SERVED, Reason.OBJECT_TERMINATING, "Quota"])
     def test_attempt_that_cannot_end_gives_the_reason(self, reason):
         run = after(PLAN, made(PLAN, "a"), claim("db/b"), close())
         found = one(told(run, facts={("db/b", 1): Running(since=7, reason=reason, message="m")}), "db/b")
@@ -293,12 +293,12 @@ class TestBeside:
         quiet = UnitReport(id="db/a", name="a", event="preStart", kind="exec", state="waiting")
         assert of_unit(quiet, "", 2) == "db/a: waiting (and 2 more)"
 
-    def test_unserved_field_is_reported_for_an_open_ready_run(self):
+    def test_unsupported_field_is_reported_for_an_open_ready_run(self):
         ready = told(made(PLAN, "a", "b", "c", "d"))
         assert limited(ready, ()) is ready
         found = limited(ready, ("virtual",))
         assert found.message.endswith("available. Not supported here: virtual.")
-        assert found.unserved == ("virtual",)
+        assert found.unsupported == ("virtual",)
         pending = told(born(PLAN))
         assert limited(pending, ("virtual",)).message == pending.message
         closed = told(after(PLAN, made(PLAN, "a"), close()))
@@ -338,9 +338,9 @@ class TestBeside:
             ("unknown", "", True),
             ("retrying", "", True),
             ("waiting", Reason.WAITING_FOR_INPUT, False),
-            ("waiting", Reason.NAME_TAKEN, True),
+            ("waiting", Reason.NAME_CONFLICT, True),
             ("running", Reason.RUNNING, False),
-            ("succeeded", Reason.NAME_TAKEN, False),
+            ("succeeded", Reason.NAME_CONFLICT, False),
         ],
     )
     def test_state_or_reason_in_the_way_counts_as_trouble(self, state, reason, said):
@@ -419,7 +419,7 @@ class TestSealed:
 @pytest.mark.parametrize("wish", [TargetIntent(expires_at=1), TargetIntent(lease_until=1)])
 def test_a_time_that_was_over_long_ago_is_over(wish):
     found = decide(PLAN, world(born(PLAN), wish=wish), NOW)
-    assert found.moves[0].request.reason in (Reason.EXPIRED, Reason.LEASE_LAPSED)
+    assert found.moves[0].request.reason in (Reason.EXPIRED, Reason.LEASE_EXPIRED)
 
 
 def test_observed_end_counts_only_once_recorded():

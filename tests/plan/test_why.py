@@ -62,8 +62,8 @@ def test_abandoned_run_names_author_reason_and_leftovers():
     assert told.next == "check whether these still exist, and remove them by hand"
     found = [(each.subject, each.reason, each.message) for each in told.because]
     assert found == [
-        ("db", "MayBeLeft", f"created by db/make, db/seed (DAYFLY_RESOURCE_ID={resource_id('r', 'db')})"),
-        ("warm", "MayBeLeft", f"created by warm (DAYFLY_RESOURCE_ID={resource_id('r', '')})"),
+        ("db", "LeftoversPossible", f"created by db/make, db/seed (DAYFLY_RESOURCE_ID={resource_id('r', 'db')})"),
+        ("warm", "LeftoversPossible", f"created by warm (DAYFLY_RESOURCE_ID={resource_id('r', '')})"),
     ]
 
 
@@ -84,7 +84,10 @@ def test_abandoned_run_names_units_that_still_run():
     make = unit("db/make", "unknown", resource="db", started_at=4, reason="NodeLost", message="may have run")
     drop = unit("db/drop", "waiting", resource="db", event="postStop")
     told = asked(make, drop, **{**OVER, "phase": Phase.CLOSED})
-    assert [(each.subject, each.reason) for each in told.because] == [("db/make", "NodeLost"), ("db", "MayBeLeft")]
+    assert [(each.subject, each.reason) for each in told.because] == [
+        ("db/make", "NodeLost"),
+        ("db", "LeftoversPossible"),
+    ]
 
 
 def test_abandoned_run_without_its_request_states_the_message():
@@ -225,11 +228,11 @@ def test_unknown_reason_has_no_advice():
     assert leaf(unit("db/make", "waiting", reason="SomethingOfTheHost")).next == ""
 
 
-def test_unserved_field_is_the_reason_once_all_is_ready():
-    told = why(report(reason=Reason.READY, ready=True, unserved=("virtual",)), "box")
-    assert (told.subject, told.reason, told.because) == ("sandbox box", Reason.UNSERVED, ())
+def test_unsupported_field_is_the_reason_once_all_is_ready():
+    told = why(report(reason=Reason.READY, ready=True, unsupported=("virtual",)), "box")
+    assert (told.subject, told.reason, told.because) == ("sandbox box", Reason.UNSUPPORTED, ())
     assert "virtual" in told.message
-    pending = why(report(unit("db/make", "running"), unserved=("virtual",)), "box")
+    pending = why(report(unit("db/make", "running"), unsupported=("virtual",)), "box")
     assert pending.reason == "ResourcesPending"
 
 

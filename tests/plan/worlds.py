@@ -98,7 +98,7 @@ def doubt(name: str, attempt: int = 1) -> Doubt:
 
 
 def void(name: str, attempt: int = 1, at: int = 0) -> Void:
-    return Void(unit=name, attempt=attempt, reason="Void", message="it never ran", at=at)
+    return Void(unit=name, attempt=attempt, reason="NeverRan", message="it never ran", at=at)
 
 
 def close() -> Close:

@@ -251,7 +251,7 @@ async def test_unreadable_run_blocks_no_other_answers(heard: Heard, monkeypatch,
     monkeypatch.setattr(heard.host, "standing", spoiled)
     (answer,) = await heard.told(wire.AskStanding(session=1, number=9, uids=("bad", "u", "unknown")))
     bad, good = answer.runs
-    assert (bad.uid, bad.report.ready, bad.report.reason) == ("bad", False, "Hindered")
+    assert (bad.uid, bad.report.ready, bad.report.reason) == ("bad", False, "Blocked")
     assert "the host's log has the details" in bad.report.message
     assert (good.uid, good.report.uid) == ("u", "u")
     assert "a spoiled row" in caplog.text

@@ -375,7 +375,7 @@ def test_status_reports_change_unknown_to_host(db, host):
 def test_same_reason_of_host_and_server_appears_once(db, host):
     """As of a run whose record is damaged: it cannot be told, nor can it be said how it stands."""
     db.put("sandboxes/sb1", wishes.sandbox())
-    host.say(uid_of(host), ready=False, reason=Reason.HINDERED, message="No space left on device")
+    host.say(uid_of(host), ready=False, reason=Reason.BLOCKED, message="No space left on device")
     host.down = True
     message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
     assert message.startswith("the cluster cannot be told at the moment")

@@ -50,7 +50,7 @@ class Story:
         self.restart()
 
     def restart(self) -> None:
-        """Another process of the control plane, over the same store."""
+        """Another process of the server, over the same store."""
         self.app = create_app(self.store, {"local": self.way}, keys=callers.single(KEY), version="1")
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:

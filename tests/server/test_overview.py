@@ -1,4 +1,4 @@
-"""What needs somebody, what has ended, a sandbox's plan, and an output that is shown for the record."""
+"""What needs attention, what has ended, a sandbox's plan, and an output that is shown for the record."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="
 def test_attention_lists_each_kind_worst_first_with_advice():
     stop = EndRequest(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
-    doubt = unit("db/make", "preStart", "unknown", reason="NoNews", message="nobody knows", since=7, until=NOW + 99)
+    doubt = unit(
+        "db/make", "preStart", "unknown", reason="NotReported", message="nobody knows", since=7, until=NOW + 99
+    )
     found = attention.concerns(
         [
             box("late", report(), NOW - 3_600_000, NOW + 1000),
             box("unsure", report(ready=False, reason="Unknown", message="db/make may have run", units=(doubt,))),
-            box("half", report(unserved=("Routing: nothing routes here",))),
+            box("half", report(unsupported=("Routing: nothing routes here",))),
             box("held", report(ready=False, reason="HooksPending", message="m", units=(REFUSED, ALIKE, BUSY))),
             box("bad", report(ready=False, reason="ResourceFailed", message="exit 1", about="db/make", born_at=9)),
             box(
@@ -99,7 +101,7 @@ def test_attention_lists_each_kind_worst_first_with_advice():
     assert said["abandoned"].message == "cluster is gone (ann)"
     assert said["abandoned"].units == ("db/make",), "whose delete step has not succeeded, and no other"
     assert said["silent"].subject == "cluster far"
-    assert said["ignored"].reason == "Unserved"
+    assert said["ignored"].reason == "Unsupported"
     held = said["held"]
     assert (held.reason, held.message) == ("PodRefused", "warm: it would be privileged (and 1 more)")
     assert (held.units, held.since) == (("warm", "db/make"), 5), "one that waits its turn needs nobody"
@@ -282,7 +284,7 @@ def test_the_server_gathers_it_of_route_groups(db, host):
     found = db.get("attention")
     assert {(each["kind"], each["group"], each["reason"]) for each in found} == {
         ("failed", "pay", "HookFailed"),
-        ("ignored", "pay", "Unserved"),
+        ("ignored", "pay", "Unsupported"),
     }
     asked = EndRequest(at=NOW, reason="Abandoned", message="it is gone", by="ann")
     host.over[uid] = msgspec.structs.replace(host.reports[uid], phase=Phase.ABANDONED, abandon=asked)

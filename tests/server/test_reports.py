@@ -298,7 +298,7 @@ def test_why_of_abandoned_sandbox_names_author_and_leftovers(client, host, sb1):
     words = r"its cleanup was abandoned by ann:1, key [0-9a-f]{8}: its machine burnt"
     assert re.fullmatch(words, told["message"]), told["message"]
     (left,) = told["because"]
-    assert (left["subject"], left["reason"]) == ("mydb", "MayBeLeft")
+    assert (left["subject"], left["reason"]) == ("mydb", "LeftoversPossible")
     assert left["message"] == f"created by mydb/provision (DAYFLY_RESOURCE_ID={resource_id(sb1, 'mydb')})"
 
 

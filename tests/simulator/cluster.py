@@ -171,7 +171,7 @@ class Cluster(Simulation):
     def _absent(self, record: UnitRecord, server: Server) -> Fact:
         since = min(record.claimed_at, server.now)
         message = "its pod is gone"
-        return Unclear(since=since, reason="PodGone", message=message, dead_by=record.claimed_at + DEAD_BY)
+        return Unclear(since=since, reason="PodDeleted", message=message, dead_by=record.claimed_at + DEAD_BY)
 
     def _fact(self, server: Server, pod: Pod, record: UnitRecord) -> Fact:
         if pod.deleting and not pod.bound:

@@ -79,10 +79,10 @@ class Machine(Simulation):
         holder = self._holder(folder)
         if folder.receipt is not None:
             if not folder.receipt.outcome:
-                return NeverRan(reason="Void", message="fenced before it started")
+                return NeverRan(reason="NeverRan", message="fenced before it started")
             return Sealed(result=folder.receipt) if holder else Ended(result=folder.receipt)
         if folder.marker == "void":
-            return NeverRan(reason="Void", message="fenced before it started")
+            return NeverRan(reason="NeverRan", message="fenced before it started")
         if folder.marker == "unfit":
             return NeverRan(reason=Reason.INPUT_NOT_TEXT, message="an input contains a zero byte")
         if folder.marker == "broken":
@@ -90,7 +90,7 @@ class Machine(Simulation):
         if folder.marker == "started" and holder:
             return Running(since=holder.started or folder.since, ready=holder.ready)
         if folder.marker == "started":
-            result = Result(outcome="failed", reason="Lost", started_at=folder.since, ended_at=server.now)
+            result = Result(outcome="failed", reason="ResultLost", started_at=folder.since, ended_at=server.now)
             return Ended(result=result)
         child = any(who in server.children and who.folder is folder and who.stage < GONE for who in self.launchers)
         if holder or child:

@@ -44,7 +44,7 @@ def plugin(
     return {
         "create": [step("make", make, *inputs, output="path", **more), *also],
         "delete": [step("remove", remove, *inputs, *removes)],
-        "census": [step("look", look)] if look else [],
+        "inventory": [step("look", look)] if look else [],
     }
 
 
@@ -169,5 +169,5 @@ CLEAN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         plugin(f'case "$LABEL" in *[!a-z]*) echo "label: only a to z" >&2; exit 2;; esac; {MAKE}', REMOVE, LABEL),
         {"label": "x"},
     ),
-    "no census": (plugin(look=""), {}),
+    "no inventory": (plugin(look=""), {}),
 }

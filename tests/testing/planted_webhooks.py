@@ -80,7 +80,7 @@ def plugin(remove: dict[str, Any], *, again: bool = False, **make: Any) -> dict[
                 "webhook": {"method": "DELETE", "url": "@URL@", **remove},
             }
         ],
-        "census": [{"name": "look", "script": LOOK}],
+        "inventory": [{"name": "look", "script": LOOK}],
     }
 
 

@@ -76,7 +76,7 @@ def test_expected_end_depends_on_the_step_declaration():
 def test_each_life_is_a_plugin_that_can_be_played():
     for life in (first(TWO, {}, "/journal"), *lives(TWO, {"root": "/x"}, "/journal", {"make": 0.5})):
         check_plugin_spec(life.spec, ("spec",))
-        assert not life.spec.census
+        assert not life.spec.inventory
 
 
 def test_webhook_fault_needs_a_proxy():
@@ -222,16 +222,16 @@ def test_report_has_a_line_and_advice_for_each_scenario():
     assert lines[0] == "Left          make is killed"
     assert lines[1].strip() == "after its end there is still a, b, c and 1 more"
     assert "DAYFLY_RESOURCE_ID" in lines[-1]
-    assert summary(told(), census=True) == "2 lives, 1 finding."
-    assert "no census" in summary(told()[:1], census=False)
+    assert summary(told(), inventory=True) == "2 lives, 1 finding."
+    assert "no inventory" in summary(told()[:1], inventory=False)
     passed = LifeResult("the node is lost", 0.0, None, "it needs power")
     assert as_line(passed) == "(not played)  the node is lost: it needs power"
-    assert summary([*told(), passed], census=True) == "2 lives, 1 finding. 1 more could not be played here."
+    assert summary([*told(), passed], inventory=True) == "2 lives, 1 finding. 1 more could not be played here."
 
 
 def test_programs_read_the_same():
     tolds = [*told(), LifeResult("the node is lost", 0.0, None, "it needs power")]
-    data = as_json(tolds, census=True)
+    data = as_json(tolds, inventory=True)
     assert [life["fault"] for life in data["lives"]] == ["", "Left"]
     assert data["notPlayed"] == [{"name": "the node is lost", "why": "it needs power"}]
     root = ET.fromstring(as_junit(tolds, "p@1.0.0"))

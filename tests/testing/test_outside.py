@@ -131,7 +131,7 @@ def until(check: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_census_in_a_cluster_receives_its_variables(tmp_path: Path):
+def test_inventory_in_a_cluster_receives_its_variables(tmp_path: Path):
     script = '#!/bin/sh\necho "$DAYFLY_RESOURCE_ID"\nprintf "a  b"\necho warned >&2\nexit "$CODE"\n'
     told = [("DAYFLY_RESOURCE_ID", "it's id"), ("CODE", "0")]
     said = run(listing(script, told), tmp_path)
@@ -148,6 +148,6 @@ def test_a_log_without_its_last_line_is_no_empty_list(cut: str):
 
 
 @pytest.mark.parametrize("end", ["50%\r100%", "a\x0bb", "a\x0cb", "a\x85b", "a\u2028b"])
-def test_census_output_is_read_to_its_exit_code(end: str):
+def test_inventory_output_is_read_to_its_exit_code(end: str):
     assert listed(f"box one\r\n\n0 {end}\n") == (("box one",), "")
     assert listed(f"box one\n\n4 {end}\n")[1] == f"ends with exit code 4: {end}"

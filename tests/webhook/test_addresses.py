@@ -114,7 +114,7 @@ def test_no_spelling_of_an_address_reaches_a_private_one(tmp_path, no_connection
             sent = send(tmp_path, unit(url), resolver=_names)
         except CannotRenderError:
             continue
-        assert sent.reason in ("AddressRefused", "NotSent", "InputUnfit"), (url, sent.log)
+        assert sent.reason in ("AddressRefused", "NotSent", "InputInvalid"), (url, sent.log)
     assert no_connection == []
     # What only the sender can refuse: plain addresses and names.
     assert all(url.startswith(("https://", "http://127.0.0.1/")) for url in passed), passed

@@ -31,12 +31,12 @@ def judged(fact, *, made=None, record=CLAIMED, now=OVER - 1, name="db/make"):
 
 @pytest.mark.parametrize("kind", [Ended, Sealed])
 @pytest.mark.parametrize(
-    "reason", [Reason.SIGNAL, Reason.EXIT_CODE, Reason.OOM_KILLED, Reason.LOST, Reason.NO_RECORD], ids=str
+    "reason", [Reason.SIGNAL, Reason.EXIT_CODE, Reason.OOM_KILLED, Reason.RESULT_LOST, Reason.NO_RECORD], ids=str
 )
 def test_request_of_a_killed_sender_is_open_until_its_deadline(kind, reason):
     found = judged(kind(result=msgspec.structs.replace(KILLED, reason=reason)))
     assert isinstance(found, Unclear)
-    assert (found.since, found.reason, found.dead_by) == (2_000, Reason.ANSWER_LOST, OVER)
+    assert (found.since, found.reason, found.dead_by) == (2_000, Reason.RESPONSE_LOST, OVER)
     assert found.message == (
         "its sender did not live to hear the answer (killed by signal 9); what it sent may still be carried out"
     )

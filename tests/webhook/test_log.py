@@ -229,7 +229,7 @@ def test_cut_answer_with_a_sensitive_output_is_not_logged(tmp_path):
     with Server(lambda *_: answer(201, {"password": "s3cr3t", "id": "r-1"})[:-3]) as server:
         made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}})
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, "s3cr3t" in sent.log) == ("AnswerCut", False)
+    assert (sent.reason, "s3cr3t" in sent.log) == ("ResponseTruncated", False)
     assert NOT_SHOWN in lines(sent, server)
 
 
@@ -244,7 +244,7 @@ def test_answer_with_ambiguous_sensitive_output_is_not_logged(tmp_path):
     with Server(reply) as server:
         made = unit(server.url, outputs={"p": {"json_path": "$..password", "sensitive": True}}, poll=POLL)
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, "s3cr3t" in sent.log) == ("AnswerUnfit", False)
+    assert (sent.reason, "s3cr3t" in sent.log) == ("ResponseInvalid", False)
     assert NOT_SHOWN in lines(sent, server)
 
 

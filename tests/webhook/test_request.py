@@ -195,7 +195,7 @@ def test_request_line_and_headers_are_exact(tmp_path, method, body, length):
     assert (seen.method, seen.target, seen.headers) == (method, "/", wanted)
 
 
-@pytest.mark.parametrize(("size", "reason"), [(ANSWER_LIMIT, ""), (ANSWER_LIMIT + 1, "AnswerTooLarge")])
+@pytest.mark.parametrize(("size", "reason"), [(ANSWER_LIMIT, ""), (ANSWER_LIMIT + 1, "ResponseTooLarge")])
 def test_an_answer_may_be_so_large(tmp_path, size, reason):
     with Server(lambda *_: answer(200, b"x" * size)) as server:
         assert send(tmp_path, unit(server.url), allowed=[server.name]).reason == reason
@@ -222,7 +222,7 @@ def test_values_that_an_answer_may_have(tmp_path):
         }
         for path in lacks.values():
             made = unit(server.url, outputs={"o": {"json_path": path}})
-            assert send(tmp_path, made, allowed=[server.name]).reason == "AnswerUnfit", path
+            assert send(tmp_path, made, allowed=[server.name]).reason == "ResponseInvalid", path
         several = unit(server.url, outputs={"o": {"json_path": "$.list[*]"}})
         assert "finds 2 values; one is wanted" in send(tmp_path, several, allowed=[server.name]).log
     assert sent.outputs == {

@@ -69,28 +69,28 @@ def _slow_body(_request, stream):
 
 
 FAULTS = {
-    "closed": (lambda *_: None, "AnswerLost"),
-    "no HTTP": (lambda *_: b"SSH-2.0-x\r\n", "AnswerLost"),
-    "an interim answer alone": (lambda *_: b"HTTP/1.1 103 Early Hints\r\n\r\n", "AnswerLost"),
-    "cut": (lambda *_: CREATED[:-5], "AnswerCut"),
+    "closed": (lambda *_: None, "ResponseLost"),
+    "no HTTP": (lambda *_: b"SSH-2.0-x\r\n", "ResponseLost"),
+    "an interim answer alone": (lambda *_: b"HTTP/1.1 103 Early Hints\r\n\r\n", "ResponseLost"),
+    "cut": (lambda *_: CREATED[:-5], "ResponseTruncated"),
     "cut within chunks": (
         lambda *_: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc",
-        "AnswerCut",
+        "ResponseTruncated",
     ),
     "a chunk smaller than none": (
         lambda *_: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n0\r\n\r\n",
-        "AnswerCut",
+        "ResponseTruncated",
     ),
-    "half of a surrogate pair": (lambda *_: answer(200, b'{"id": "\\ud83d"}'), "AnswerUnfit"),
-    "slow": (_slow_body, "AnswerSlow"),
-    "huge": (lambda *_: answer(200, b"x" * ((1 << 20) + 1)), "AnswerTooLarge"),
-    "not JSON": (lambda *_: answer(200, b"<html>"), "AnswerNotJSON"),
-    "nothing found": (lambda *_: answer(200, {"no": 1}), "AnswerUnfit"),
+    "half of a surrogate pair": (lambda *_: answer(200, b'{"id": "\\ud83d"}'), "ResponseInvalid"),
+    "slow": (_slow_body, "ResponseTimeout"),
+    "huge": (lambda *_: answer(200, b"x" * ((1 << 20) + 1)), "ResponseTooLarge"),
+    "not JSON": (lambda *_: answer(200, b"<html>"), "ResponseNotJSON"),
+    "nothing found": (lambda *_: answer(200, {"no": 1}), "ResponseInvalid"),
     "redirect": (lambda *_: answer(302, b"", location="http://127.0.0.1:1/"), "Redirected"),
     "a bad request": (lambda *_: answer(400), "UnexpectedStatus"),
     "no": (lambda *_: answer(422, {"error": "no"}), "UnexpectedStatus"),
-    "too many": (lambda *_: answer(429), "AnswerLost"),
-    "unavailable": (lambda *_: answer(503), "AnswerLost"),
+    "too many": (lambda *_: answer(429), "ResponseLost"),
+    "unavailable": (lambda *_: answer(503), "ResponseLost"),
 }
 
 
@@ -104,7 +104,7 @@ def test_each_fault_has_its_reason_and_nothing_is_sent_twice(tmp_path, fault):
         sent = send(tmp_path, made, allowed=[server.name])
     assert sent.reason == reason, sent.log
     assert len(server.seen) == 1
-    definite = reason in ("UnexpectedStatus", "Redirected", "AnswerTooLarge", "AnswerNotJSON", "AnswerUnfit")
+    definite = reason in ("UnexpectedStatus", "Redirected", "ResponseTooLarge", "ResponseNotJSON", "ResponseInvalid")
     assert ("definite-answer" in sent.outputs) is definite
 
 
@@ -113,7 +113,7 @@ def test_too_deep_answer_is_unfit(tmp_path):
     outputs = {"id": {"json_path": "$..id"}}
     with Server(lambda *_: answer(201, deep)) as server:
         sent = send(tmp_path, unit(server.url, outputs=outputs), allowed=[server.name])
-    assert sent.reason == "AnswerUnfit"
+    assert sent.reason == "ResponseInvalid"
     assert sent.log.endswith("the answer is nested too deep for $..id")
 
 
@@ -174,7 +174,7 @@ def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, headers={"X": {"$input": "x"}}, inputs={"x": value})
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, server.connections) == ("InputUnfit", 0)
+    assert (sent.reason, server.connections) == ("InputInvalid", 0)
 
 
 def _certificate(folder):
@@ -246,7 +246,7 @@ def test_impossible_find_still_waits_until_the_deadline(tmp_path):
     with Server(lambda *_: None) as server:
         made = unit(server.url, find={"path": [{"$input": "gone"}]}, inputs={"gone": None})
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("AnswerLost", 58, 1)
+    assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("ResponseLost", 58, 1)
     assert "it cannot be looked for: a segment of the path is absent; it may still be carried out" in sent.log
 
 
@@ -260,7 +260,7 @@ def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_pat
         ca = certificate.read_text().partition("-----BEGIN PRIVATE")[0]
         made = unit(server.url, tls={"ca": ca}, find={"path": ["x"]})
         sent = send(tmp_path, made, allowed=[server.name])
-    assert (sent.reason, len(server.seen)) == ("AnswerLost", 1)
+    assert (sent.reason, len(server.seen)) == ("ResponseLost", 1)
     assert sum(sent.pauses) > 20
     assert "not asked: the certificate of 127.0.0.1" in sent.log
 
@@ -268,7 +268,7 @@ def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_pat
 def test_lost_request_without_find_waits_until_the_deadline(tmp_path):
     with Server(lambda *_: None) as server:
         sent = send(tmp_path, unit(server.url, run_ms=300_000), allowed=[server.name])
-    assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("AnswerLost", 298, 1)
+    assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("ResponseLost", 298, 1)
 
 
 # --- long jobs --------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
 
     assert sent(seconds - 1).code == 0
     never = sent(run_s + 1)
-    assert never.reason == ("JobUnfinished" if way == "poll" else "AnswerLost")
+    assert never.reason == ("JobUnfinished" if way == "poll" else "ResponseLost")
     assert sum(never.pauses) == pytest.approx(seconds), "until then nobody may clean up"
 
 
@@ -332,9 +332,9 @@ def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
         (answer(202, {"href": "/jobs/1"}), [499], "JobFailed"),
         (answer(202, {"href": "/jobs/1"}), [429], "JobUnfinished"),
         (answer(202, {"href": "/jobs/1"}), [302], "JobUnfinished"),
-        (answer(202, {"href": "https://elsewhere.example/jobs/1"}), ["done"], "AnswerUnfit"),
-        (answer(202, {"href": "//elsewhere.example/"}), ["done"], "AnswerUnfit"),
-        (answer(202, {}), ["done"], "AnswerUnfit"),
+        (answer(202, {"href": "https://elsewhere.example/jobs/1"}), ["done"], "ResponseInvalid"),
+        (answer(202, {"href": "//elsewhere.example/"}), ["done"], "ResponseInvalid"),
+        (answer(202, {}), ["done"], "ResponseInvalid"),
         (answer(202, {"href": "/jobs/1"}), ["running"], "JobUnfinished"),
     ],
 )

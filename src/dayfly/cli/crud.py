@@ -102,7 +102,7 @@ def state(found: Any) -> str:
     """How one stands, in a word or two."""
     status = found["status"]
     if status.get("ready"):
-        return "Ready (Unserved)" if status.get("unserved") else "Ready"
+        return "Ready (Unsupported)" if status.get("unsupported") else "Ready"
     return str(status.get("reason") or "Not Ready")
 
 

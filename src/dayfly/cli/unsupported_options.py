@@ -42,7 +42,7 @@ WORDS: dict[str, dict[str, str]] = {
     **{verb: {CONTEXT: _ACCOUNTS} for verb in ("key create", "key list", "key delete", "audit")},
     **{verb: {CONTEXT: _AGENTS} for verb in ("cluster add", "cluster list", "cluster remove", "cluster thaw")},
     **{f"cluster token {verb}": {CONTEXT: _AGENTS} for verb in ("create", "list", "delete")},
-    "operator": {SERVER: "is told of its server otherwise: --control-plane URL"},
+    "operator": {SERVER: "is connected to its server by --server-url URL"},
     **{verb: {CONTEXT: _NOBODY, SERVER: _NOBODY} for verb in ("manifest", "explain", "schema", "completion")},
     **{f"plugin {verb}": {CONTEXT: _NOBODY, SERVER: _NOBODY} for verb in ("init", "lint")},
     **{verb: {CONTEXT: _DATABASE, SERVER: _DATABASE} for verb in ("server", "server init", "server migrate")},

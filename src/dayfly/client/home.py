@@ -59,7 +59,7 @@ class Home(NamedTuple):
 
     @property
     def store(self) -> Path:
-        """The control plane's database."""
+        """The server's database."""
         return self.path / "control.db"
 
     @property

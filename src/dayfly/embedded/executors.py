@@ -111,7 +111,7 @@ class ProcessStepExecutor(AttemptExecutor):
                     f"uses {shared[0]} as the running {other.unit} does, and this machine cannot keep them apart "
                     "(no mount namespaces): they run one after the other"
                 )
-                found[name] = Objection(reason=Reason.PATH_BUSY, message=message)
+                found[name] = Objection(reason=Reason.PATH_IN_USE, message=message)
         return found
 
     def _busy_unit(self, key: UnitAttempt) -> Unit:

@@ -13,7 +13,7 @@ from dayfly.plan.world import World
 from dayfly.spec.run import Phase
 
 # Why this host does not take a unit yet; each can end without any news of the run itself.
-OBJECTIONS = frozenset({Reason.BASELINE_MISSING, Reason.PATH_BUSY})
+OBJECTIONS = frozenset({Reason.BASELINE_MISSING, Reason.PATH_IN_USE})
 
 
 class Scenes:

@@ -141,7 +141,7 @@ class Registry(Generic[V_contra]):
         executor.admit(name, unit)
 
     def _unsupported(self, unit: Unit) -> str:
-        return messages.unsupported(unit.kind, tuple(sorted(self._by_kind)))
+        return messages.unsupported_kind(unit.kind, tuple(sorted(self._by_kind)))
 
     async def observe(self, view: V_contra, failed: Callable[[str, Exception], None] | None = None) -> None:
         """Find out what is not known yet.

@@ -44,7 +44,7 @@ def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> 
     detail = fields.get("detail", "").removesuffix(".")  # the runner speaks in sentences, we put them into our own
     outcome = fields.get("outcome", "")
     if outcome == "void":
-        return NeverRan(reason=Reason.VOID, message=detail or "it was fenced before it started")
+        return NeverRan(reason=Reason.NEVER_RAN, message=detail or "it was fenced before it started")
     if outcome == "refused":
         return NeverRan(reason=Reason.CANNOT_PREPARE, message=detail)
     if outcome == "not-executable":
@@ -79,7 +79,9 @@ def contents(records: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
 def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
     """Every process of it is gone and no receipt was left."""
     return Ended(
-        result=Result(outcome="failed", reason=Reason.LOST, message=message, started_at=started_at, ended_at=ended_at)
+        result=Result(
+            outcome="failed", reason=Reason.RESULT_LOST, message=message, started_at=started_at, ended_at=ended_at
+        )
     )
 
 
@@ -110,7 +112,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "cancelled":
             return Reason.CANCELLED, f"was asked to end, with {span(unit.timeouts.grace_ms)} of grace"
         case _:
-            return Reason.LOST, detail or f"its receipt says {outcome!r}"
+            return Reason.RESULT_LOST, detail or f"its receipt says {outcome!r}"
 
 
 def _starved(reason: str, message: str, code: int, kills: int, limit: str) -> tuple[str, str]:

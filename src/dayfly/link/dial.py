@@ -115,7 +115,7 @@ class NewSessionError(TroubleError):
 
 
 class Dial:
-    """One for each operator and control plane.
+    """One for each operator and server.
 
     Args:
         way: The connection.
@@ -198,9 +198,7 @@ class Dial:
     def reset_session(self) -> None:
         """End the session, if there is one, so that the server sends everything again."""
         if self.session is not None:
-            log.warning(
-                "this cluster has less than it had, as after a restore: the control plane tells everything again"
-            )
+            log.warning("this cluster has less than it had, as after a restore: the server tells everything again")
             self._void()
 
     # --- a session ----------------------------------------------------------------------------------------------------
@@ -225,7 +223,7 @@ class Dial:
         self._forget()
         self.session, self.is_frozen = found, False
         if not self.trouble:
-            log.info("connected to the control plane as cluster %s of %s", found.cluster, found.org)
+            log.info("connected to the server as cluster %s of %s", found.cluster, found.org)
         self._say_trouble("")
         self._meet(found)
         self._end.attach(self._hear)
@@ -237,9 +235,9 @@ class Dial:
     def _say_trouble(self, why: str) -> None:
         """Log a problem once, however often it recurs, and its end (an empty text) once."""
         if why and why != self.trouble:
-            log.warning("the control plane: %s. What was received goes on; it is tried again", why)
+            log.warning("the server: %s. What was received goes on; it is tried again", why)
         elif self.trouble and not why:
-            log.info("the control plane is reached again")
+            log.info("the server is reached again")
         self.trouble = why
 
     def _void(self) -> None:
@@ -290,7 +288,7 @@ class Dial:
             try:
                 message = wire.read_to_host(each.body.encode())
             except _MEANS_NOTHING as fault:
-                log.warning("message %d of the control plane says nothing: %s", each.number, fault)
+                log.warning("message %d of the server says nothing: %s", each.number, fault)
                 continue
             if isinstance(message, wire.Question):
                 self._end.send(message)
@@ -304,7 +302,7 @@ class Dial:
             return
         text = wire.encode(message).decode()
         if not has_room(text, MOST_BODY):
-            log.warning("%s has %d characters, which no control plane hears", type(message).__name__, len(text))
+            log.warning("%s has %d characters, which no server hears", type(message).__name__, len(text))
             text = wire.encode(_in_short(message)).decode()
         if len(self._unheard) >= MOST_UNHEARD or self._unheard_bytes > MOST_UNHEARD_BYTES:
             log.warning("%d messages were not heard: everything is said anew in another session", len(self._unheard))
@@ -401,7 +399,7 @@ def _in_short(message: wire.AnyToControl) -> wire.AnyToControl:
     if isinstance(message, wire.Stands | wire.Ended):
         return msgspec.structs.replace(message, run=wire.Standing(uid=message.run.uid, seq=message.run.seq))
     if isinstance(message, wire.Answer):
-        said = "its answer is longer than a control plane hears"
+        said = "its answer is longer than a server hears"
         return wire.Reply(session=message.session, number=message.number, verdict=wire.Verdict.REFUSED, message=said)
     return message
 

@@ -212,7 +212,7 @@ class HostEnd:
             log.exception("how %s stands cannot be said", uid)
             said = "how it stands cannot be said; the host's log has the details"
         unread = RunReport(
-            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.HINDERED, message=said, done=0, total=0, units=()
+            uid=uid, phase=Phase.OPEN, ready=False, reason=Reason.BLOCKED, message=said, done=0, total=0, units=()
         )
         return wire.Standing(uid=uid, seq=self._host.version(uid), report=unread)
 

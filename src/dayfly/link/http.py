@@ -53,7 +53,7 @@ class HttpWay:
         """
         parts = urlsplit(url)
         if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
-            raise ValueError(f"{url!r} is no address of a control plane; write https://HOST")
+            raise ValueError(f"{url!r} is no address of a server; write https://HOST")
         if parts.scheme == "http" and not _is_here(parts.hostname):
             raise ValueError("the cluster's token would travel in clear; use https://")
         self._base = f"{url.rstrip('/')}/api/v2/agent/"

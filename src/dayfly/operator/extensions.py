@@ -49,10 +49,10 @@ class Extension(Protocol):
 
 
 class AgentExtension(ControlPlane, Protocol):
-    """Who brings a control plane's sandboxes here; whoever has none leaves those that are there as they are."""
+    """Who brings a server's sandboxes here; whoever has none leaves those that are there as they are."""
 
     async def run(self) -> None:
-        """Talk to the control plane, until cancelled."""
+        """Talk to the server, until cancelled."""
 
     def why_waiting(self, seen: SandboxObject, /) -> SandboxNotReadyError | None:
         """Why one of its Sandboxes does not begin."""

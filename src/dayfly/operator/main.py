@@ -237,7 +237,7 @@ class Operator:
         target, session = self.targets.of(found), self._reconciler.sessions.of(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         if lacking := self._reconciler.lacking(run):
-            report = msgspec.structs.replace(report, unserved=(*report.unserved, *lacking))
+            report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *lacking))
         self._traces.look(found.ledger, report)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
@@ -314,7 +314,7 @@ class ProcessIdentity(NamedTuple):
     """Who this process is and where: for the Lease, for the port on which it answers, and for images of its own.
 
     `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
-    one; `void_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
+    one; `fallback_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
     `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
     `routing` says how requests are led to forks.
     `ephemeral_storage` is the default limit on a step's use of its node's disk, as a Kubernetes quantity. Empty: none.
@@ -325,7 +325,7 @@ class ProcessIdentity(NamedTuple):
     port: int = 8080
     lease_s: int = Terms().duration
     pod: str = ""
-    void_image: str = ""
+    fallback_image: str = ""
     steps: int = STEPS
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
@@ -362,7 +362,7 @@ async def operate(
         states=states,
         agent=agent,
         heralds=heralds,
-        fallback=FallbackImage(client, place.void_image, own),
+        fallback=FallbackImage(client, place.fallback_image, own),
         senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,
         identity=place.identity,

@@ -134,14 +134,14 @@ def _unseen(sight: Sight, kind: str, problem: str) -> Known:
     A running unit has no news. An abandoned run does not wait for it.
     """
     ledger, message = sight.run.ledger, f"cannot be read: {problem}"
-    doubt = Unclear(since=sight.now, reason=Reason.HINDERED, message=message, dead_by=sight.now + UNSEEN_MS)
+    doubt = Unclear(since=sight.now, reason=Reason.BLOCKED, message=message, dead_by=sight.now + UNSEEN_MS)
     mine = [(name, record) for name, record in ledger.units.items() if ledger.kind(name) == kind]
     doubtful = [
         (name, record.attempt)
         for name, record in mine
         if record.state is State.DONE or (sight.abandoned and record.state in ALIVE)
     ]
-    objection = Objection(reason=Reason.HINDERED, message=message, since=sight.now)
+    objection = Objection(reason=Reason.BLOCKED, message=message, since=sight.now)
     every = {step.id: step.unit.kind for step in sight.plan.steps.values()}
     every |= {step.id: step.unit.kind for step in sight.plan.kept.values()}
     return Known(

@@ -77,7 +77,9 @@ def _absorb(draft: DecisionDraft) -> None:
                 draft.effects.append(Launch(unit=name, attempt=record.attempt))
             case Stalled():
                 draft.effects.append(
-                    Fence(unit=name, attempt=record.attempt, reason=Reason.STALLED, message=messages.stalled())
+                    Fence(
+                        unit=name, attempt=record.attempt, reason=Reason.START_INTERRUPTED, message=messages.stalled()
+                    )
                 )
             case Waiting():
                 _start_deadline(draft, name, record, fact)
@@ -91,7 +93,7 @@ def _doubt(draft: DecisionDraft, name: str, record: UnitRecord, fact: Unclear) -
     if draft.now >= fact.dead_by:
         result = Result(
             outcome="failed",
-            reason=Reason.LOST,
+            reason=Reason.RESULT_LOST,
             message=messages.lost(fact.message),
             started_at=record.claimed_at,
             ended_at=draft.now,
@@ -152,7 +154,7 @@ def _settle_wish(draft: DecisionDraft) -> None:
         if request is None and 0 < wish.expires_at <= draft.now:
             request = EndRequest(at=draft.now, reason=Reason.EXPIRED, message=messages.expired())
         if request is None and 0 < wish.lease_until <= draft.now:
-            request = EndRequest(at=draft.now, reason=Reason.LEASE_LAPSED, message=messages.lease_lapsed())
+            request = EndRequest(at=draft.now, reason=Reason.LEASE_EXPIRED, message=messages.lease_lapsed())
         if request is not None:
             draft.move(Close(request=request))
         else:

@@ -149,7 +149,7 @@ class DecisionDraft:
                     Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=messages.void(attempt), since=self.now)
                 )
         else:
-            self.wait(Wait(unit=name, reason=Reason.FOREIGN, message=messages.foreign(attempt)))
+            self.wait(Wait(unit=name, reason=Reason.NAME_CONFLICT, message=messages.foreign(attempt)))
 
     def decision(self) -> Decision:
         return Decision(moves=tuple(self.moves), effects=tuple(self.effects), waits=tuple(self.waits))

@@ -70,7 +70,7 @@ def span(milliseconds: int) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number)
 
 
-def unserved(what: tuple[str, ...]) -> str:
+def unsupported(what: tuple[str, ...]) -> str:
     """Of wishes that nobody carries out."""
     return f"Not supported here: {names(what, most=8)}."
 
@@ -180,7 +180,7 @@ def kind_lost(kind: str, api_version: str, definition: str, *, proves: bool) -> 
     )
 
 
-def unsupported(kind: str, kinds: tuple[str, ...]) -> str:
+def unsupported_kind(kind: str, kinds: tuple[str, ...]) -> str:
     return f"this host runs units of kind {names(kinds, most=len(kinds))}, not {kind}"
 
 

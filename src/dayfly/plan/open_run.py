@@ -73,7 +73,7 @@ def _try(draft: DecisionDraft, step: SealedStep, failed: tuple[str, ...], doubtf
             draft.ahead(step, missing)
     elif doubtful:
         message = messages.stopped_by_doubt(doubtful)
-        draft.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_DOUBT, message=message, on=doubtful))
+        draft.wait(Wait(unit=step.id, reason=Reason.STOPPED_BY_UNKNOWN, message=message, on=doubtful))
     elif ready_again(draft, step):
         draft.claim(step)
 
@@ -130,15 +130,15 @@ def _alive(name: str, record: UnitRecord, fact: object, now: int) -> Wait:
             return Wait(unit=name, reason=Reason.RUNNING, message=messages.running(record.attempt), since=since)
         case Waiting(recalled=since, message=message) if since and now < since + RECALL_MS:
             text = messages.recalled(record.attempt, message, RECALL_MS)
-            return Wait(unit=name, reason=Reason.RECALLED, message=text, since=since, until=since + RECALL_MS)
+            return Wait(unit=name, reason=Reason.FENCING, message=text, since=since, until=since + RECALL_MS)
         case Waiting(since=since, reason=reason, message=message):
             return Wait(unit=name, reason=reason, message=messages.starting(record.attempt, message), since=since)
         case Unread(since=since, message=message):
             text = messages.unread(record.attempt, message)
-            return Wait(unit=name, reason=Reason.OUTPUTS_UNREAD, message=text, since=since)
+            return Wait(unit=name, reason=Reason.OUTPUTS_UNREADABLE, message=text, since=since)
         case _:
             return Wait(
-                unit=name, reason=Reason.NO_NEWS, message=messages.no_news(record.attempt), since=record.claimed_at
+                unit=name, reason=Reason.NOT_REPORTED, message=messages.no_news(record.attempt), since=record.claimed_at
             )
 
 

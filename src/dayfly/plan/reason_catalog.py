@@ -75,8 +75,10 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
         ReasonEntry(Reason.FORKS_PENDING, Tone.PROGRESS, "Its forks are being created, or do not answer yet."),
         ReasonEntry(Reason.DELETING, Tone.PROGRESS, "It is being cleaned up."),
         ReasonEntry(Reason.CLEANED, Tone.PROGRESS, "Every delete step has succeeded; nothing is left."),
-        ReasonEntry(Reason.NOT_TAKEN_UP, Tone.PROGRESS, "No operator has picked it up yet."),
-        ReasonEntry(Reason.SERVED, Tone.PROGRESS, "Every part of its file has effect here (the condition `Served`)."),
+        ReasonEntry(Reason.WAITING_FOR_OPERATOR, Tone.PROGRESS, "No operator has picked it up yet."),
+        ReasonEntry(
+            Reason.SUPPORTED, Tone.PROGRESS, "Every part of its file has effect here (the condition `Supported`)."
+        ),
         ReasonEntry(
             Reason.EXPIRES_SOON,
             Tone.WARNING,
@@ -84,9 +86,9 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "let it go, or keep it: `dayfly sandbox extend {sandbox} --for 2h`",
         ),
         ReasonEntry(
-            Reason.UNSERVED,
+            Reason.UNSUPPORTED,
             Tone.WARNING,
-            "This host does not support a part of its file (see the condition `Served`, and `why`); the rest works.",
+            "This host does not support a part of its file (see the condition `Supported`, and `why`); the rest works.",
             "remove that part, or use the file where it is supported; everything else is ready",
         ),
         ReasonEntry(
@@ -118,14 +120,14 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "wait: it resolves itself by its deadline, and nothing runs twice in the meantime",
         ),
         ReasonEntry(Reason.ABANDONED, Tone.WARNING, "Its cleanup was abandoned; the reason is recorded."),
-        ReasonEntry(Reason.DOUBTFUL, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
+        ReasonEntry(Reason.PARTLY_APPLIED, Tone.WARNING, "Part of what it asks for has no effect; the rest is done."),
         ReasonEntry(
             Reason.PLUGIN_MISSING,
             Tone.WARNING,
             "A plugin that it names does not exist.",
             "apply the plugin; the sandbox then continues by itself",
         ),
-        ReasonEntry(Reason.HINDERED, Tone.WARNING, "The host could not take the next step, and keeps trying."),
+        ReasonEntry(Reason.BLOCKED, Tone.WARNING, "The host could not take the next step, and keeps trying."),
         ReasonEntry(
             Reason.REFUSED, Tone.FAILED, "What it asks for is not possible.", "fix its file and apply it again"
         ),
@@ -173,7 +175,7 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             closing="wait: its processes have their grace period to end, and are then killed. " + _NODE_GONE,
         ),
         ReasonEntry(
-            Reason.NO_NEWS,
+            Reason.NOT_REPORTED,
             Tone.PROGRESS,
             "It was released, and nothing has been heard of it yet.",
             closing="wait: its node reports it by itself. " + _NODE_GONE,
@@ -192,13 +194,13 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
         ),
         ReasonEntry(Reason.ROUTE_PENDING, Tone.PROGRESS, "Its routes are being set up."),
         ReasonEntry(
-            Reason.ROUTE_NOT_TAKEN,
+            Reason.ROUTE_NOT_ACCEPTED,
             Tone.TROUBLE,
             "A Gateway does not accept the route that would send requests with its key to the fork.",
             "check what the Gateway says about the route: kubectl describe httproutes,grpcroutes -l dayfly.dev/route",
         ),
         ReasonEntry(
-            Reason.RECALLED,
+            Reason.FENCING,
             Tone.TROUBLE,
             "It cannot start, and the runner has been asked to prove that it never began.",
             "wait: it continues by itself, with that proof or without it",
@@ -211,32 +213,31 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             closing="wait: it is being deleted",
         ),
         ReasonEntry(
-            Reason.OBJECT_ENDING,
+            Reason.OBJECT_TERMINATING,
             Tone.PROGRESS,
             "Its object is being deleted; the message names the finalizers that are still on it.",
             "have that finalizer's owner remove it; the step then continues by itself",
         ),
         ReasonEntry(
-            Reason.OUTPUTS_UNREAD,
+            Reason.OUTPUTS_UNREADABLE,
             Tone.TROUBLE,
             "It has ended; its outputs cannot be read at the moment.",
             closing="wait: they are read again by and by. " + _NODE_GONE,
         ),
         ReasonEntry(
-            Reason.STALLED,
+            Reason.START_INTERRUPTED,
             Tone.TROUBLE,
             "It was allowed to start, but the process that should have started it ended first.",
             closing="wait: another process takes over by itself",
         ),
-        ReasonEntry(Reason.FOREIGN, Tone.TROUBLE, "Something else has its name; remove that."),
         ReasonEntry(Reason.STOPPED_BY_FAILURE, Tone.TROUBLE, "Another create step has failed, so it is not started."),
-        ReasonEntry(Reason.STOPPED_BY_DOUBT, Tone.TROUBLE, "The outcome of another create step is not known yet."),
+        ReasonEntry(Reason.STOPPED_BY_UNKNOWN, Tone.TROUBLE, "The outcome of another create step is not known yet."),
     ),
     Of.HOLD: (
         ReasonEntry(Reason.BASELINE_MISSING, Tone.TROUBLE, "The workload that it forks does not exist."),
         ReasonEntry(Reason.NOT_ROUTED, Tone.TROUBLE, "Nothing here routes requests to it by their routing key."),
         ReasonEntry(
-            Reason.PATH_BUSY,
+            Reason.PATH_IN_USE,
             Tone.TROUBLE,
             "A running step uses the same path, on a machine that cannot keep them apart.",
         ),
@@ -245,9 +246,9 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
         ReasonEntry(
             Reason.BAD_PATCH, Tone.TROUBLE, "The fork's patch is malformed, or does not fit its baseline.", _FORK
         ),
-        ReasonEntry(Reason.BEYOND_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
+        ReasonEntry(Reason.EXCEEDS_BASELINE, Tone.TROUBLE, "The fork would have more rights than its baseline.", _FORK),
         ReasonEntry(
-            Reason.NO_SUCH_CONTAINER, Tone.TROUBLE, "A change names a container that the baseline does not have."
+            Reason.CONTAINER_NOT_FOUND, Tone.TROUBLE, "A change names a container that the baseline does not have."
         ),
         ReasonEntry(
             Reason.FORK_WITHOUT_SERVICE, Tone.TROUBLE, "The address of a fork is needed, but no Service selects it."
@@ -281,7 +282,9 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "A Secret, ConfigMap or claim that its pod reads does not exist, lacks a key, or does not name its plugin.",
             "have its owner annotate it as the message says; the step then continues by itself",
         ),
-        ReasonEntry(Reason.NAME_TAKEN, Tone.TROUBLE, "An object that is not ours has the name; delete it."),
+        ReasonEntry(
+            Reason.NAME_CONFLICT, Tone.TROUBLE, "Another object, which Dayfly does not own, has the name. Delete it."
+        ),
         ReasonEntry(Reason.POD_REFUSED, Tone.TROUBLE, "Its pod would have something that no plugin's pod may have."),
         ReasonEntry(
             Reason.FIELD_INVALID,
@@ -290,10 +293,10 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "correct that field in the plugin or the sandbox",
         ),
         ReasonEntry(
-            Reason.POD_ALTERED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."
+            Reason.POD_MODIFIED, Tone.TROUBLE, "Something in the cluster changed its pod before it was released."
         ),
         ReasonEntry(
-            Reason.CLOCKS_APART,
+            Reason.CLOCK_SKEW,
             Tone.TROUBLE,
             "By the operator's clock its pod is too old to start the moment it is created: that clock and the API "
             "server's differ, and what tells the API server's time on the way does not.",
@@ -304,7 +307,7 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             Reason.INPUT_NOT_TEXT, Tone.TROUBLE, "An input has a zero byte, which no variable can hold.", _NO_SPACE
         ),
         ReasonEntry(
-            Reason.ORDER_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."
+            Reason.SCRIPT_TOO_LARGE, Tone.TROUBLE, "Script and plain inputs are too large for a pod's annotations."
         ),
         ReasonEntry(Reason.NOT_PROGRESSING, Tone.TROUBLE, "The fork's Deployment makes no progress."),
         ReasonEntry(
@@ -369,27 +372,29 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "The plugin has `state: true`, and its create steps stored no Terraform state.",
         ),
         ReasonEntry(
-            Reason.STATE_LEFT,
+            Reason.STATE_NOT_EMPTY,
             Tone.TROUBLE,
             "The delete steps succeeded, and the Terraform state still lists resources.",
             "{look}; let a delete step run `terraform destroy` with the backend that the create step used",
         ),
         ReasonEntry(
-            Reason.STATE_UNREAD,
+            Reason.STATE_NOT_READ,
             Tone.TROUBLE,
             "The delete steps succeeded, and none of them read the Terraform state.",
             "{look}; the module of a delete step must have the backend `http`, as the create step's",
         ),
         ReasonEntry(Reason.OBJECT_FAILED, Tone.TROUBLE, "Its object says that it has failed (`failed`)."),
-        ReasonEntry(Reason.OBJECT_GONE, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
-        ReasonEntry(Reason.LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
+        ReasonEntry(Reason.OBJECT_DELETED, Tone.TROUBLE, "Somebody deleted its object before it was ready."),
+        ReasonEntry(Reason.RESULT_LOST, Tone.TROUBLE, "It has certainly ended, but how it ended was never reported."),
         ReasonEntry(Reason.NO_RECORD, Tone.TROUBLE, "Its node has no record of its container."),
         ReasonEntry(Reason.NODE_LOST, Tone.TROUBLE, "Its node is lost."),
         ReasonEntry(
-            Reason.NODE_SILENT, Tone.TROUBLE, "Its deadline passed long ago, but its node has not reported its end."
+            Reason.NODE_NOT_REPORTING,
+            Tone.TROUBLE,
+            "Its deadline passed long ago, but its node has not reported its end.",
         ),
-        ReasonEntry(Reason.POD_GONE, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
-        ReasonEntry(Reason.POD_OVER, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
+        ReasonEntry(Reason.POD_DELETED, Tone.TROUBLE, "Its pod was removed, and with it the proof of how it ended."),
+        ReasonEntry(Reason.POD_ENDED, Tone.TROUBLE, "Its pod has ended, and how its container ended is not known."),
         ReasonEntry(Reason.MACHINE_RESTARTED, Tone.TROUBLE, "The machine was restarted while it ran."),
         ReasonEntry(Reason.FOLDER_LOST, Tone.TROUBLE, "Its folder was removed while it may have been running."),
         ReasonEntry(
@@ -409,7 +414,7 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "use a public https:// address, or have the administrator allow that server: `--allow-webhook HOST:PORT`",
         ),
         ReasonEntry(
-            Reason.ANSWER_LOST,
+            Reason.RESPONSE_LOST,
             Tone.TROUBLE,
             "It was sent, but its outcome is not known. It is cleaned up, or sent again with the same key if that is "
             "allowed.",
@@ -418,14 +423,16 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             Reason.UNEXPECTED_STATUS, Tone.TROUBLE, "The server answered with a status that does not mean success."
         ),
         ReasonEntry(Reason.REDIRECTED, Tone.TROUBLE, "The server sent a redirect, and redirects are not followed."),
-        ReasonEntry(Reason.ANSWER_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
-        ReasonEntry(Reason.ANSWER_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, but a value is to be read from it."),
-        ReasonEntry(Reason.ANSWER_CUT, Tone.TROUBLE, "Its answer ended too early."),
-        ReasonEntry(Reason.ANSWER_SLOW, Tone.TROUBLE, "Its answer began, but did not finish in time."),
-        ReasonEntry(Reason.ANSWER_UNFIT, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
+        ReasonEntry(Reason.RESPONSE_TOO_LARGE, Tone.TROUBLE, "Its answer is larger than 1 MiB."),
+        ReasonEntry(
+            Reason.RESPONSE_NOT_JSON, Tone.TROUBLE, "Its answer is not JSON, but a value is to be read from it."
+        ),
+        ReasonEntry(Reason.RESPONSE_TRUNCATED, Tone.TROUBLE, "Its answer ended too early."),
+        ReasonEntry(Reason.RESPONSE_TIMEOUT, Tone.TROUBLE, "Its answer began, but did not finish in time."),
+        ReasonEntry(Reason.RESPONSE_INVALID, Tone.TROUBLE, "Its answer lacks what an output or `poll` takes from it."),
         ReasonEntry(Reason.JOB_FAILED, Tone.TROUBLE, "The long job that it began has failed."),
         ReasonEntry(Reason.JOB_UNFINISHED, Tone.TROUBLE, "The job did not finish within `timeouts.run`."),
-        ReasonEntry(Reason.INPUT_UNFIT, Tone.TROUBLE, "An input cannot be used at its place in the request."),
+        ReasonEntry(Reason.INPUT_INVALID, Tone.TROUBLE, "An input cannot be used at its place in the request."),
     ),
     Of.VOID: (
         ReasonEntry(
@@ -433,7 +440,7 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
         ),
         ReasonEntry(Reason.CANNOT_START, Tone.TROUBLE, "It could not be started; the message says why. Tried again."),
         ReasonEntry(Reason.CANNOT_PREPARE, Tone.TROUBLE, "The runner could not prepare what the step needs."),
-        ReasonEntry(Reason.VOID, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
+        ReasonEntry(Reason.NEVER_RAN, Tone.TROUBLE, "It was kept from starting; tried again where that is safe."),
     ),
     Of.END: (
         ReasonEntry(
@@ -441,18 +448,18 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
         ),
         ReasonEntry(Reason.HOOK_REMOVED, Tone.PROGRESS, "Its hook was removed: what the hook's steps made is undone."),
         ReasonEntry(Reason.EXPIRED, Tone.PROGRESS, "Its time to live is over; apply it again with a longer `ttl`."),
-        ReasonEntry(Reason.LEASE_LAPSED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
+        ReasonEntry(Reason.LEASE_EXPIRED, Tone.PROGRESS, "Whoever used it (`dayfly with`) is gone."),
     ),
     Of.OBJECT: (
         ReasonEntry(Reason.ACCEPTED, Tone.PROGRESS, "Sandboxes can use the plugin."),
         ReasonEntry(Reason.RESOURCE_READY, Tone.PROGRESS, "All create steps of the resource have succeeded."),
         ReasonEntry(
-            Reason.MAY_BE_LEFT,
+            Reason.LEFTOVERS_POSSIBLE,
             Tone.WARNING,
             "Its create steps ran and its cleanup was abandoned, so what they created may still exist.",
             "check whether these still exist, and remove them by hand",
         ),
-        ReasonEntry(Reason.TAKEN_UP, Tone.PROGRESS, "The hook's steps run for each object that it selects."),
+        ReasonEntry(Reason.HOOK_ACTIVE, Tone.PROGRESS, "The hook's steps run for each object that it selects."),
         ReasonEntry(
             Reason.TARGETS_NOT_GRANTED,
             Tone.WARNING,
@@ -460,7 +467,7 @@ _ROWS: Final[dict[Of, tuple[ReasonEntry, ...]]] = {
             "ask the cluster's administrator to run the command at the end of the message; it then continues",
         ),
         ReasonEntry(
-            Reason.CLUSTER_SILENT,
+            Reason.CLUSTER_NOT_REPORTING,
             Tone.TROUBLE,
             "The server has not heard from the cluster's agent, which carries on with what it has received.",
             "check that the operator is running there and can reach this server",
@@ -491,8 +498,8 @@ NO_IMAGE: Final = frozenset(SECTIONS[Of.IMAGE]) - {Reason.CREATING_CONTAINER, Re
 
 HELD: Final = (
     NO_IMAGE
-    | (frozenset(SECTIONS[Of.HOLD]) - {Reason.PATH_BUSY})
-    | {Reason.FOREIGN, Reason.ROUTE_NOT_TAKEN, Reason.PLUGIN_MISSING, Reason.DOUBTFUL, Reason.HINDERED}
+    | (frozenset(SECTIONS[Of.HOLD]) - {Reason.PATH_IN_USE})
+    | {Reason.ROUTE_NOT_ACCEPTED, Reason.PLUGIN_MISSING, Reason.PARTLY_APPLIED, Reason.BLOCKED}
 )
 """Of what waits: it was refused, or lacks what only somebody can give it. Time alone changes nothing."""
 
@@ -507,7 +514,7 @@ def tone(reason: str) -> Tone:
 
 def keeps_from_ending(reason: str) -> bool:
     """Return whether what runs cannot end for that reason: only a person, or another controller, changes that."""
-    return bool(reason) and (reason in HELD or reason == Reason.OBJECT_ENDING or reason not in CATALOGUE)
+    return bool(reason) and (reason in HELD or reason == Reason.OBJECT_TERMINATING or reason not in CATALOGUE)
 
 
 def advice(reason: str, *, closing: bool = False) -> str:

@@ -50,7 +50,7 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunRepor
         closed=run.closed,
         abandon=run.abandon,
         born_at=run.born_at,
-        unserved=world.wish.ignored if open_ else (),
+        unsupported=world.wish.ignored if open_ else (),
     )
 
 
@@ -72,12 +72,12 @@ def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
     return found
 
 
-def limited(report: RunReport, unserved: tuple[str, ...]) -> RunReport:
+def limited(report: RunReport, unsupported: tuple[str, ...]) -> RunReport:
     """The report of a run whose wish is not carried out as a whole: a Ready that said nothing of it would be false."""
-    if not unserved or report.phase is not Phase.OPEN:
+    if not unsupported or report.phase is not Phase.OPEN:
         return report
-    message = f"{report.message} {messages.unserved(unserved)}" if report.ready else report.message
-    return msgspec.structs.replace(report, message=message, unserved=(*report.unserved, *unserved))
+    message = f"{report.message} {messages.unsupported(unsupported)}" if report.ready else report.message
+    return msgspec.structs.replace(report, message=message, unsupported=(*report.unsupported, *unsupported))
 
 
 def respoken(report: RunReport, now: int) -> RunReport:

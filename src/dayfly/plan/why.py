@@ -42,10 +42,10 @@ def why(
         return _abandoned(report, _Search(report, sandbox, mute), left, ids=ids)
     if report.phase is Phase.CLEANED or report.reason == Reason.CLEANED:
         return _ended(report, sandbox)
-    if report.ready and report.unserved:
-        message = messages.unserved(report.unserved)
-        to_do = reason_catalog.advice(Reason.UNSERVED)
-        return Obstacle(subject=subject(sandbox), reason=Reason.UNSERVED, message=message, next=to_do)
+    if report.ready and report.unsupported:
+        message = messages.unsupported(report.unsupported)
+        to_do = reason_catalog.advice(Reason.UNSUPPORTED)
+        return Obstacle(subject=subject(sandbox), reason=Reason.UNSUPPORTED, message=message, next=to_do)
     if report.ready:
         return None
     search = _Search(report, sandbox, mute)
@@ -72,7 +72,7 @@ def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
         reason=Reason.ABANDONED,
         message="its cleanup was abandoned, and its cluster has dropped the records that name what may be left",
         since=ended_at,
-        next=reason_catalog.advice(Reason.MAY_BE_LEFT),
+        next=reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE),
     )
 
 
@@ -99,7 +99,7 @@ def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None,
     remains = tuple(
         Obstacle(
             subject=name,
-            reason=Reason.MAY_BE_LEFT,
+            reason=Reason.LEFTOVERS_POSSIBLE,
             message=f"created by {', '.join(made)}"
             + (f" (DAYFLY_RESOURCE_ID={resource_id(report.uid, made[0].rpartition('/')[0])})" if ids else ""),
         )
@@ -110,7 +110,7 @@ def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None,
         reason=Reason.ABANDONED,
         message=said,
         since=asked.at,
-        next="" if left is not None and not left else reason_catalog.advice(Reason.MAY_BE_LEFT),
+        next="" if left is not None and not left else reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE),
         because=(*map(search.blocker, running), *remains),
     )
 

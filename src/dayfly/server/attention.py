@@ -1,4 +1,4 @@
-"""What needs somebody, out of what is known: cleanups that are stuck, outcomes nobody knows, and what is left over.
+"""What needs attention, out of what is known: cleanups that are stuck, outcomes nobody knows, and what is left over.
 
 A pure function over rows: `overview` gathers them. The worst comes first, and of equals what has lasted longest.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dayfly.spec.run_data import HistoryEntry
 
 ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
-"""The kinds of what needs somebody, the worst first."""
+"""The kinds of what needs attention, the worst first."""
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -81,10 +81,10 @@ def concerns(
             Concern(
                 kind="silent",
                 subject=f"cluster {each.name}",
-                reason=Reason.CLUSTER_SILENT,
+                reason=Reason.CLUSTER_NOT_REPORTING,
                 message=message,
                 since=each.since,
-                next=reason_catalog.advice(Reason.CLUSTER_SILENT),
+                next=reason_catalog.advice(Reason.CLUSTER_NOT_REPORTING),
             )
         )
     return ordered(found, now)
@@ -97,7 +97,7 @@ def ordered(found: Iterable[Concern], now: int) -> list[Concern]:
 
 def tone(report: RunReport) -> Tone:
     """How it stands. A reason that is Kubernetes' own is one of something that is in the way."""
-    if report.unserved and report.ready:
+    if report.unsupported and report.ready:
         return Tone.WARNING
     known = CATALOGUE.get(Reason(report.reason)) if report.reason in set(Reason) else None
     return known.tone if known else Tone.TROUBLE
@@ -133,13 +133,13 @@ def _of(box: AttentionSubject, now: int) -> Iterator[Concern]:
                 until=unit.until,
                 units=(unit.id,),
             )
-    if report.unserved and report.phase is Phase.OPEN:
-        message = messages.unserved(report.unserved)
-        to_do = reason_catalog.advice(Reason.UNSERVED)
+    if report.unsupported and report.phase is Phase.OPEN:
+        message = messages.unsupported(report.unsupported)
+        to_do = reason_catalog.advice(Reason.UNSUPPORTED)
         yield Concern(
             **about,
             kind="ignored",
-            reason=Reason.UNSERVED,
+            reason=Reason.UNSUPPORTED,
             message=message,
             since=report.born_at,
             next=to_do,
@@ -196,7 +196,7 @@ def given_up(name: str, report: RunReport, history: Iterable[HistoryEntry] = (),
         reason=Reason.ABANDONED,
         message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
         since=asked.at,
-        next=reason_catalog.advice(Reason.MAY_BE_LEFT) if left else "",
+        next=reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE) if left else "",
         units=left,
         uid=uid,
     )
@@ -214,7 +214,7 @@ def forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concer
         reason=Reason.ABANDONED,
         message=f"its cleanup was given up, and {who} that could tell what may be left",
         since=since,
-        next=reason_catalog.advice(Reason.MAY_BE_LEFT),
+        next=reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE),
         uid=uid,
     )
 

@@ -49,7 +49,7 @@ class Status(ApiObject, frozen=True, kw_only=True):
     reason: str
     message: str
     conditions: tuple[Condition, ...] = ()
-    unserved: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     scheduled_delete_time: dt.datetime | None = None
 
 
@@ -161,7 +161,7 @@ class Report(ApiObject, frozen=True, kw_only=True):
     closed: Request | None = None
     abandon: Request | None = None
     born_at: int = 0
-    unserved: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     denied: dict[str, str] = {}
 
     @property

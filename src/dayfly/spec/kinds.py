@@ -88,13 +88,13 @@ class Hooked(WireStruct, frozen=True, kw_only=True):
 
 
 class Offered(WireStruct, frozen=True, kw_only=True):
-    """A sandbox or route group of a control plane that a run carries out: by its UID there, and what was ordered of it.
+    """A sandbox or route group of a server that a run carries out: by its UID there, and what was ordered of it.
 
     `kind` is empty where an operator wrote it that knew sandboxes alone. Times are unix milliseconds, 0 for never.
     `generation` is that of the wish that was taken up last.
     """
 
-    uid: Annotated[str, doc("Its UID at the control plane.", 36)]
+    uid: Annotated[str, doc("Its UID at the server.", 36)]
     org: Annotated[str, doc("The organisation that has it.", 253)] = ""
     name: Annotated[str, doc("Its name there.", 30)] = ""
     kind: Annotated[str, doc("What it is there, Sandbox or RouteGroup; empty for a sandbox.", 63)] = ""
@@ -118,7 +118,7 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     ] = None
     unmatched_since: Annotated[int, doc("Since when no sandbox matches a route group, " + MILLISECONDS)] = 0
     offered: Annotated[
-        Offered | None, doc("Whose sandbox it is, if a control plane has it; absent for one that was applied here.")
+        Offered | None, doc("Whose sandbox it is, if a server has it; absent for one that was applied here.")
     ] = None
 
 
@@ -189,7 +189,7 @@ class SandboxStatus(WireStruct, frozen=True, kw_only=True):
     others: Annotated[int, doc("How many more units the same applies to.", minimum=0)] = 0
     progress: _Progress = ""
     routing_key: Annotated[str, doc("Key by which requests find the sandbox.")] = ""
-    served_for: Annotated[str, doc("Whose it is at the control plane that has it, as ORGANISATION/NAME.", 300)] = ""
+    served_for: Annotated[str, doc("Whose it is at the server that has it, as ORGANISATION/NAME.", 300)] = ""
     run: _RunName = ""
     expires_at: Annotated[str, doc("When it will be deleted, " + RFC3339)] = ""
     conditions: _Conditions = ()

@@ -210,7 +210,7 @@ class Step(WireStruct, frozen=True, kw_only=True):
 class PluginSpec(WireStruct, frozen=True, kw_only=True):
     """`create` runs before the sandbox's workloads start, `delete` after they have stopped.
 
-    With `state` its scripts find a Terraform state of the resource's own, which outlives them. `census` scripts say
+    With `state` its scripts find a Terraform state of the resource's own, which outlives them. `inventory` scripts say
     what is there of a resource; `plugin test` alone runs them.
     """
 
@@ -225,7 +225,7 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     delete: Annotated[
         tuple[Step, ...], list_of("Steps that remove it; tried until they succeed.", MOST_STEPS, "name")
     ] = ()
-    census: Annotated[
+    inventory: Annotated[
         tuple[Step, ...],
         list_of(
             "Scripts that print a line for each thing there is of a resource; only dayfly plugin test runs them.",
@@ -304,10 +304,10 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
                 with faults:
                     _check_plugin_source(wanted, (*here, "inputs", position))
     with faults:
-        check_step_names((steps, (*keys, workflow)) for workflow, steps in [*workflows, ("census", spec.census)])
-    for index, step in enumerate(spec.census):
+        check_step_names((steps, (*keys, workflow)) for workflow, steps in [*workflows, ("inventory", spec.inventory)])
+    for index, step in enumerate(spec.inventory):
         with faults:
-            _check_census(step, (*keys, "census", index))
+            _check_inventory(step, (*keys, "inventory", index))
     with faults:
         param_rules.check(
             (wanted, (*keys, workflow, index, "inputs", position))
@@ -321,8 +321,8 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
     faults.settle()
 
 
-def _check_census(step: Step, keys: Path) -> None:
-    """A census is a script that only looks, by what a sandbox gives and by the resource's own identity."""
+def _check_inventory(step: Step, keys: Path) -> None:
+    """An inventory is a script that only looks, by what a sandbox gives and by the resource's own identity."""
     check_step(step, keys, repeats=False)
     if step.script is None or step.outputs or step.retry or step.timeouts:
         raise SpecError(
@@ -332,7 +332,7 @@ def _check_census(step: Step, keys: Path) -> None:
         here = (*keys, "inputs", position)
         _check_plugin_source(wanted, here)
         if wanted.value_from_step is not None or wanted.path:
-            raise SpecError("a census reads params, in variables: write valueFromSandbox: true, and no path", here)
+            raise SpecError("an inventory reads params, in variables: write valueFromSandbox: true, and no path", here)
 
 
 def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:

@@ -82,4 +82,4 @@ class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     abandon: EndRequest | None = None
     born_at: int = 0
     # What is wished for and nobody does anything about, each with its reason.
-    unserved: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()

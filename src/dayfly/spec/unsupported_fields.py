@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dayfly.spec.errors import quote
 
-SERVED = "Served"
+SUPPORTED = "Supported"
 """The type of the condition that tells of it in a cluster."""
 
 PREVIEWED = frozenset({"http", "https", "grpc"})
@@ -40,7 +40,7 @@ def fields_without_effect(spec: Mapping[str, Any], local: ToLocal) -> Iterator[t
             yield field, why
 
 
-def unserved(
+def unsupported(
     spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: ToLocal = ToLocal.CLUSTER
 ) -> tuple[str, ...]:
     """The ways to what is wished for in vain, each with its reason.
@@ -68,7 +68,7 @@ class GroupReach(NamedTuple):
     addresses: str | None = ""
 
 
-def group_unserved(spec: Mapping[str, Any], leads: GroupReach = GroupReach()) -> tuple[str, ...]:  # noqa: B008 - frozen
+def group_unsupported(spec: Mapping[str, Any], leads: GroupReach = GroupReach()) -> tuple[str, ...]:  # noqa: B008 - frozen
     """The same of a route group."""
     if leads.anywhere:
         nowhere = (f"spec.match (in {each} no data plane routes requests by their key)" for each in leads.nowhere)

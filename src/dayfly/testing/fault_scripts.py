@@ -127,7 +127,7 @@ def _filled(word: str) -> str:
 
 
 def listing(script: str, told: Iterable[tuple[str, str]]) -> str:
-    """A census, run as a step of another sandbox: behind what it prints there is a line of how it ended.
+    """An inventory, run as a step of another sandbox: behind what it prints there is a line of how it ended.
 
     Args:
         script: As its author wrote it.
@@ -138,7 +138,7 @@ def listing(script: str, told: Iterable[tuple[str, str]]) -> str:
 
 
 def listed(log: str) -> tuple[tuple[str, ...], str]:
-    """What a census has listed, by its log, and why that is not all; empty if it is."""
+    """What an inventory has listed, by its log, and why that is not all; empty if it is."""
     # At line ends alone: what draws its progress returns to the beginning of a line.
     *lines, last = log.removesuffix("\n").replace("\r\n", "\n").split("\n")
     code, _, said = last.partition(" ")

@@ -18,7 +18,7 @@ class Fault(StrEnum):
     LEFT = "Left"
     OTHERS = "OthersRemoved"
     TWICE = "Twice"
-    BLIND = "CensusBlind"
+    BLIND = "InventoryBlind"
 
 
 ADVICE = {
@@ -77,7 +77,7 @@ def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, 
     if twice:
         return Fault.TWICE, f"{', '.join(twice)} began more than once"
     if life.ends is DeleteAt.READY and played.there == ():
-        return Fault.BLIND, "the census lists nothing while the resource is there"
+        return Fault.BLIND, "the inventory lists nothing while the resource is there"
     return None, ""
 
 

@@ -76,10 +76,10 @@ class Played(NamedTuple):
         reached: How it stood before the deletion: ready or failed; empty if it came to neither in time.
         message: What was said of it then, and if it did not go, instead of that.
         gone: Whether its cleanup came to an end in time.
-        there: What the census listed while it was ready; None if nobody could look.
+        there: What the inventory listed while it was ready; None if nobody could look.
         left: What it listed after its end; None likewise.
         others: What of its twin's was missing after its end.
-        blind: Why the census could not look.
+        blind: Why the inventory could not look.
         begun: How often each step began.
         log: The last lines of the step that failed.
         missed: Why what should have happened in it did not.
@@ -257,5 +257,5 @@ def _unreported(output: Output) -> Output:
 
 def _each(spec: PluginSpec, change: Callable[[Step], Step]) -> PluginSpec:
     return msgspec.structs.replace(
-        spec, create=tuple(map(change, spec.create)), delete=tuple(map(change, spec.delete)), census=()
+        spec, create=tuple(map(change, spec.create)), delete=tuple(map(change, spec.delete)), inventory=()
     )

@@ -37,7 +37,7 @@ def as_line(told: LifeResult) -> str:
     return "\n".join([said, *(f"{'':<14}{line}" for line in more)])
 
 
-def summary(tolds: Sequence[LifeResult], *, census: bool) -> str:
+def summary(tolds: Sequence[LifeResult], *, inventory: bool) -> str:
     """The last line, and what was not looked at."""
     wrong = sum(told.finding is not None for told in tolds)
     count = sum(not told.not_played for told in tolds)
@@ -45,18 +45,18 @@ def summary(tolds: Sequence[LifeResult], *, census: bool) -> str:
     said = f"{lives}, {wrong or 'no'} finding{'' if wrong == 1 else 's'}."
     if count < len(tolds):
         said += f" {len(tolds) - count} more could not be played here."
-    if not census:
-        said += " Whether anything was left nobody could see: the plugin has no census (docs/testing-plugins.md)."
+    if not inventory:
+        said += " Whether anything was left nobody could see: the plugin has no inventory (docs/testing-plugins.md)."
     return said
 
 
-def as_json(tolds: Sequence[LifeResult], *, census: bool) -> dict[str, Any]:
-    """`{census, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
+def as_json(tolds: Sequence[LifeResult], *, inventory: bool) -> dict[str, Any]:
+    """`{inventory, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
 
     The last four of a life are empty where all is well.
     """
     return {
-        "census": census,
+        "inventory": inventory,
         "lives": [_plain(told) for told in tolds if not told.not_played],
         "notPlayed": [{"name": told.name, "why": told.not_played} for told in tolds if told.not_played],
     }

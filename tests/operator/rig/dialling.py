@@ -1,4 +1,4 @@
-"""A control plane that a cluster dials, and that answers what the test says."""
+"""A server that a cluster dials, and that answers what the test says."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
 
 
 class Bench:
-    """A dial over a control plane that answers what the test says; what is not said waits for ever."""
+    """A dial over a server that answers what the test says; what is not said waits for ever."""
 
     def __init__(self) -> None:
         self.server = home()

@@ -47,7 +47,7 @@ def said(world: World, name: str = HOOK) -> Object:
 
 
 def taken_up(world: World, name: str = HOOK) -> bool:
-    return said(world, name).get("reason") == "TakenUp"
+    return said(world, name).get("reason") == "HookActive"
 
 
 def machine(world: World, name: str = "m", *, spec: Object | None = None, **meta: Object) -> str:

@@ -141,7 +141,7 @@ PLUGIN = {
     "runner": {**_RUNNER, "podTemplateOverlay": json.dumps(_OVERLAY)},
     "create": _named(_steps(_PARAM, ends=False), "a"),
     "delete": _renamed_ends({"delete": _named(_steps(_PARAM, ends=True), "a")}, "delete")["delete"],
-    "census": [{"name": "count", "script": "#!/bin/sh\n", "inputs": [{**_input(**_PARAM), "as": {"env": "SIZE"}}]}],
+    "inventory": [{"name": "count", "script": "#!/bin/sh\n", "inputs": [{**_input(**_PARAM), "as": {"env": "SIZE"}}]}],
 }
 _OF = {"kind": "Deployment", "namespace": "shop", "name": "web"}
 _FROM_FORK = {"fork": {"forkOf": _OF, "expression": "{{.Service.Host}}"}}

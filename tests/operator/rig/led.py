@@ -1,4 +1,4 @@
-"""Clusters of a control plane in which requests are led to forks by their keys."""
+"""Clusters of a server in which requests are led to forks by their keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def previewed(**targets: str) -> dict:
 
 
 async def urls(plane: Plane, what: str = "sandboxes/shop") -> dict[str, str]:
-    """Addresses as the control plane tells them."""
+    """Addresses as the server tells them."""
     return {each["name"]: each["url"] for each in (await plane.must("GET", what))["endpoints"]}
 
 

@@ -86,7 +86,7 @@ class Meshes:
         selector = found["spec"]["selector"] if found else {}
         return selector.get(FORK_LABEL) or selector.get("app", "")
 
-    # --- as a control plane -----------------------------------------------------------------------------------------
+    # --- as a server -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until it is cancelled."""

@@ -1,4 +1,4 @@
-"""A control plane beside the cluster, in the same virtual time: the real API over a real store, dialled without sockets."""
+"""A server beside the cluster, in the same virtual time: the real API over a real store, dialled without sockets."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Plane:
         self.hook: Callable[[int, str], Fate | None] = lambda _number, _what: None
         self.off = False
         self.still: set[str] = set()
-        """Processes that stand still, as far as the control plane sees them."""
+        """Processes that stand still, as far as the server sees them."""
         self._life: contextlib.AsyncExitStack | None = None
         self._late: list[asyncio.Task[Any]] = []
 
@@ -314,7 +314,7 @@ def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> Wor
 
 
 def joined(made: World, plane: Plane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
-    """Have all its operators dial that control plane."""
+    """Have all its operators dial that server."""
     bound = bound or {ORG: "acme-sandboxes"}
 
     def agent(process: Process) -> Any:

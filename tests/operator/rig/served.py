@@ -1,4 +1,4 @@
-"""Stories over a cluster and a control plane."""
+"""Stories over a cluster and a server."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def left(world: World) -> list[str]:
 
 
 def box(world: World):
-    """The one Sandbox of a control plane."""
+    """The one Sandbox of a server."""
     [found] = [each for each in world.cluster.objects("sandboxes") if "dayfly.dev/served" in each["metadata"]["labels"]]
     return found
 
 
 async def lost_there(plane: Plane, name: str) -> bool:
-    """Whether the control plane has it no more."""
+    """Whether the server has it no more."""
     return (await plane.ask("GET", f"sandboxes/{name}"))[0] == 404
 
 

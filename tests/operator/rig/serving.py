@@ -1,4 +1,4 @@
-"""A cluster as a control plane's host, with nobody around it: what it is offered and what its caches hear is the test's."""
+"""A cluster as a server's host, with nobody around it: what it is offered and what its caches hear is the test's."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from dayfly.plan.why import why as chain
 from dayfly.spec.lifecycle import workload_of
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run import EndRequest, Phase
-from dayfly.spec.unsupported_fields import SERVED, group_unserved, unserved
+from dayfly.spec.unsupported_fields import SUPPORTED, group_unsupported, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +40,7 @@ def report(sandbox: Any, now: int) -> RunReport:
     """How a Sandbox stands by its status, at `now`; one of which nothing was said yet is pending."""
     meta, status = sandbox["metadata"], sandbox.get("status") or {}
     units = tuple(_unit(each, now) for each in status.get("units") or ())
-    reason = status.get("reason") or Reason.NOT_TAKEN_UP
+    reason = status.get("reason") or Reason.WAITING_FOR_OPERATOR
     done, _, total = (status.get("progress") or "0/0").partition("/")
     closed = None
     if status.get("phase") == "Deleting":
@@ -63,7 +63,9 @@ def report(sandbox: Any, now: int) -> RunReport:
         abandon=_given_up(meta, status, closing=closed is not None),
         born_at=milliseconds(meta["creationTimestamp"]),
         # What only the operator knows is in the condition that says so, in its own words.
-        unserved=(_in_vain(sandbox["spec"], status) or ("what its condition Served names",)) if _lacks(status) else (),
+        unsupported=(_in_vain(sandbox["spec"], status) or ("what its condition Supported names",))
+        if _lacks(status)
+        else (),
     )
 
 
@@ -80,7 +82,9 @@ def why(sandbox: Any, now: int, flags: str, name: str = "", mute: Collection[str
         advice = f"see whether the operator runs: {kubectl} get pods"
         if not status and TARGET_FINALIZER in (meta.get("finalizers") or ()):
             advice = f"see whether it runs, and what it logs: {kubectl} logs deployment/dayfly-operator"
-        return Obstacle(subject=subject(name), reason=Reason.NOT_TAKEN_UP, message=message, since=since, next=advice)
+        return Obstacle(
+            subject=subject(name), reason=Reason.WAITING_FOR_OPERATOR, message=message, since=since, next=advice
+        )
     if not found.units and not found.ready and found.abandon is None:
         since = _transition(status) or found.born_at
         whole = Obstacle(subject=subject(name), reason=found.reason, message=found.message)
@@ -97,7 +101,7 @@ def why_published(found: Any, now: int, flags: str, name: str) -> Obstacle | Non
     if (troubled := status.get("troubled")) and ready:
         cluster = flags.partition(" -n ")[0]
         advice = f"see the Events of that object; {troubled} in all: kubectl{cluster} describe {name}"
-        return Obstacle(subject=name, reason=Reason.HINDERED, message=status.get("message", ""), next=advice)
+        return Obstacle(subject=name, reason=Reason.BLOCKED, message=status.get("message", ""), next=advice)
     return why({**found, "status": status and {**status, "ready": ready}}, now, flags, name)
 
 
@@ -150,7 +154,7 @@ def _transition(status: Any) -> int:
 
 def _lacks(status: Any) -> bool:
     """Whether the operator says that a part of the wish is not carried out."""
-    said = [each["status"] for each in status.get("conditions") or () if each["type"] == SERVED]
+    said = [each["status"] for each in status.get("conditions") or () if each["type"] == SUPPORTED]
     return said == ["False"]
 
 
@@ -170,9 +174,9 @@ def _given_up(meta: Any, status: Any, *, closing: bool) -> EndRequest | None:
 
 def _in_vain(spec: Any, status: Any) -> tuple[str, ...]:
     if "match" not in spec:
-        return unserved(spec, by_name=False)
-    said = [each.get("message", "") for each in status.get("conditions") or () if each["type"] == SERVED]
-    return tuple(each for each in group_unserved(spec) if each in "".join(said))
+        return unsupported(spec, by_name=False)
+    said = [each.get("message", "") for each in status.get("conditions") or () if each["type"] == SUPPORTED]
+    return tuple(each for each in group_unsupported(spec) if each in "".join(said))
 
 
 def typeable(text: str, flags: str) -> str:

@@ -47,8 +47,8 @@ def _wire(one: RunView) -> dict[str, Any]:
     report, spoken = one.report, one.status or {}
     status = {key: spoken[key] for key in _STATUS if key in spoken}
     endpoints = status.pop("endpoints", [])
-    if unserved := report.get("unserved"):
-        status["unserved"] = unserved
+    if unsupported := report.get("unsupported"):
+        status["unsupported"] = unsupported
     status |= {key: report[key] for key in ("ready", "reason", "message")}
     return {
         "name": one.name,

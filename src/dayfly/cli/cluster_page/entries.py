@@ -1,4 +1,4 @@
-"""One Sandbox object as the page knows it: a line of the list, its report, whether it needs somebody. Pure."""
+"""One Sandbox object as the page knows it: a line of the list, its report, whether it needs attention. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEEN = SANDBOXES.read_as(PageSandbox)
 
 
 class PageEntry(NamedTuple):
-    """What is kept of one. `concerns`: whether it needs somebody whatever the time is; times are unix milliseconds."""
+    """What is kept of one. `concerns`: whether it needs attention whatever the time is; times are unix milliseconds."""
 
     line: bytes
     version: int
@@ -78,8 +78,8 @@ def form(found: Any, name: str, report: RunReport, listed: tuple[str, ...] = ())
     """As the API has a sandbox; with `listed` only so much of its wish."""
     meta, spoken = found["metadata"], found["status"]
     status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
-    if report.unserved:
-        status["unserved"] = report.unserved
+    if report.unsupported:
+        status["unsupported"] = report.unsupported
     if end := spoken.get("expiresAt"):
         status["scheduledDeleteTime"] = end
     spec = found["spec"]
@@ -117,7 +117,7 @@ def told(found: Any, name: str, version: int, report: RunReport, denied: dict[st
 
 
 def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] = ()) -> list[Concern]:
-    """What of it needs somebody; commands in it mean this cluster. `mute` as `attention.AttentionSubject` has it."""
+    """What of it needs attention; commands in it mean this cluster. `mute` as `attention.AttentionSubject` has it."""
     meta, bare = found["metadata"], found["metadata"]["name"]
     begins = cluster_report.milliseconds(meta["creationTimestamp"])
     box = AttentionSubject(bare, cluster_report.report(found, now), begins, _expires(found), mute)

@@ -1,4 +1,4 @@
-"""The addresses of more than one sandbox: what needs somebody, what has ended, which plugins there are; and changes."""
+"""The addresses of more than one sandbox: what needs attention, what has ended, which plugins there are; and changes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ClusterOverview:
         return StreamingResponse(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def attention(self, _request: Request) -> Any:
-        """What needs somebody, the worst first. Only those are looked at of which that is known to be possible."""
+        """What needs attention, the worst first. Only those are looked at of which that is known to be possible."""
         watched, at = self._side.watched, now()
         found = await lifecycle_hooks.concerns(self._side.client)
         boxes: dict[str, Any] = {}

@@ -186,9 +186,9 @@ class Boxes:
 
 
 def _others(found: Any) -> dict[str, str]:
-    """What cannot be done to a sandbox that a control plane has, and why."""
+    """What cannot be done to a sandbox that a server has, and why."""
     whose = found["status"].get("servedFor")
-    return dict.fromkeys(_ALL, f"a control plane has it, as {whose}: change it there") if whose else {}
+    return dict.fromkeys(_ALL, f"a server has it, as {whose}: change it there") if whose else {}
 
 
 def _name(request: Request) -> str:

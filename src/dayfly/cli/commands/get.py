@@ -85,8 +85,8 @@ def _reason(report: Report) -> str:
     """Why it stands as it does. Of one that is ready and yet not all that was wished for, that is more to be known."""
     from dayfly.plan.reasons import Reason
 
-    unserved = report.get("ready") and report.get("unserved")
-    return Reason.UNSERVED if unserved else report["reason"]
+    unsupported = report.get("ready") and report.get("unsupported")
+    return Reason.UNSUPPORTED if unsupported else report["reason"]
 
 
 def _sandboxes(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:

@@ -55,12 +55,12 @@ _SYSTEM = "dayfly-system"
     "operator needs; the API server limits its clients itself.",
 )
 @click.option(
-    "--void-image",
+    "--fallback-image",
     metavar="IMAGE",
     default="",
-    envvar="DAYFLY_VOID_IMAGE",
+    envvar="DAYFLY_FALLBACK_IMAGE",
     help="An image that every node has or can pull without a secret: in it the runner proves that a step whose own "
-    "image is missing never began. Default: $DAYFLY_VOID_IMAGE, or the operator's own.",
+    "image is missing never began. Default: $DAYFLY_FALLBACK_IMAGE, or the operator's own.",
 )
 @click.option(
     "--steps",
@@ -97,12 +97,12 @@ _SYSTEM = "dayfly-system"
     "$DAYFLY_STATE_PORT, or 0: they are not.",
 )
 @click.option(
-    "--control-plane",
+    "--server-url",
     metavar="URL",
     default="",
-    envvar="DAYFLY_CONTROL_PLANE",
-    help="A control plane whose sandboxes run in this cluster; the operator dials it, and nothing dials in. Or set "
-    "$DAYFLY_CONTROL_PLANE.",
+    envvar="DAYFLY_SERVER_URL",
+    help="A server whose sandboxes run in this cluster; the operator dials it, and nothing dials in. Or set "
+    "$DAYFLY_SERVER_URL.",
 )
 @click.option(
     "--token-file",
@@ -111,11 +111,11 @@ _SYSTEM = "dayfly-system"
     help="A file with the cluster's token there. Or set $DAYFLY_TOKEN_FILE.",
 )
 @click.option(
-    "--control-plane-ca",
+    "--server-ca",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    envvar="DAYFLY_CONTROL_PLANE_CA",
-    help="Certificates to trust there, rather than this machine's. Or set $DAYFLY_CONTROL_PLANE_CA.",
+    envvar="DAYFLY_SERVER_CA",
+    help="Certificates to trust there, rather than this machine's. Or set $DAYFLY_SERVER_CA.",
 )
 @click.option(
     "--agent-namespace",
@@ -123,7 +123,7 @@ _SYSTEM = "dayfly-system"
     metavar="ORG=NAMESPACE",
     multiple=True,
     envvar="DAYFLY_AGENT_NAMESPACE",
-    help="Where the sandboxes of an organisation of the control plane live. Or set $DAYFLY_AGENT_NAMESPACE.",
+    help="Where the sandboxes of an organisation of the server live. Or set $DAYFLY_AGENT_NAMESPACE.",
 )
 @click.option(
     "--routing-header",
@@ -176,15 +176,15 @@ def command(
     lease: bool,
     lease_seconds: int,
     rate: float | None,
-    void_image: str,
+    fallback_image: str,
     steps: int,
     ephemeral_storage: str,
     webhook_image: str,
     webhooks: tuple[str, ...],
     state_port: int,
-    control_plane: str,
+    server_url: str,
     token_file: Path | None,
-    control_plane_ca: Path | None,
+    server_ca: Path | None,
     agent_namespaces: tuple[str, ...],
     routing_headers: tuple[str, ...],
     routing_query: str,
@@ -213,7 +213,7 @@ def command(
         port,
         lease_seconds if lease else 0,
         pod,
-        void_image,
+        fallback_image,
         steps,
         webhook_image,
         allowed,
@@ -221,7 +221,7 @@ def command(
         routing=_routing(_forms(routing_headers, routing_query), istio, _edge(preview_gateway, preview_domain)),
         ephemeral_storage=_storage_limit(ephemeral_storage),
     )
-    dialled = _Dialled.of(control_plane, token_file, control_plane_ca, agent_namespaces) if control_plane else None
+    dialled = _Dialled.of(server_url, token_file, server_ca, agent_namespaces) if server_url else None
     asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
 
 
@@ -294,7 +294,7 @@ def _forms(headers: tuple[str, ...], query: str) -> Forms:
 
 
 class _Dialled(NamedTuple):
-    """A control plane, as the options name it."""
+    """A server, as the options name it."""
 
     url: str
     token: str
@@ -304,7 +304,7 @@ class _Dialled(NamedTuple):
     @classmethod
     def of(cls, url: str, token_file: Path | None, authority: Path | None, namespaces: tuple[str, ...]) -> _Dialled:
         if token_file is None:
-            raise DayflyError(Exit.USAGE, "--control-plane needs the cluster's token", "give --token-file FILE")
+            raise DayflyError(Exit.USAGE, "--server-url needs the cluster's token", "give --token-file FILE")
         try:
             token = token_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -316,10 +316,10 @@ class _Dialled(NamedTuple):
         pairs = [each.partition("=") for each in namespaces]
         if not pairs or not all(org and namespace for org, _, namespace in pairs):
             wanted = "say where an organisation's sandboxes live: --agent-namespace ORG=NAMESPACE"
-            raise DayflyError(Exit.USAGE, "--control-plane needs a namespace for them", wanted)
+            raise DayflyError(Exit.USAGE, "--server-url needs a namespace for them", wanted)
         if any(org == "cluster" for org, _, _ in pairs):
             # Grants call whoever publishes in this cluster itself so.
-            wanted = "name the organisation otherwise at the control plane"
+            wanted = "name the organisation otherwise at the server"
             raise DayflyError(Exit.USAGE, "no organisation may be called cluster here", wanted)
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
@@ -331,7 +331,7 @@ class _Dialled(NamedTuple):
         try:
             way = HttpWay(self.url, self.token, self.authority)
         except (ValueError, OSError) as error:
-            raise DayflyError(Exit.USAGE, f"--control-plane: {error}", "see dayfly operator --help") from None
+            raise DayflyError(Exit.USAGE, f"--server-url: {error}", "see dayfly operator --help") from None
         return lambda cluster, admit: Agent(cluster, way, self.bound, home, admit), way
 
 

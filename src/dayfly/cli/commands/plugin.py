@@ -181,7 +181,7 @@ def test(
 
     Each step is killed at its start, in its middle and at its end. The sandbox is deleted while a step is running.
     Outputs are lost. Delete steps run twice. Two sandboxes exist at once. Params are missing, very long or full of
-    quotes. The plugin's census says what is left. --timeout is for each wait. The exit code is 1 if anything was found.
+    quotes. The plugin's inventory reports what is left. --timeout limits each wait. The exit code is 1 after a finding.
 
     Without --context, everything runs on this machine, with a server of its own.
     """

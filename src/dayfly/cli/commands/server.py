@@ -1,4 +1,4 @@
-"""`dayfly server`: the control plane alone, for many people and clusters. This file only puts it together."""
+"""`dayfly server`: the server alone, for many people and clusters. This file only puts it together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dayfly up`: control plane and host of one home in one process. This file only puts them together."""
+"""`dayfly up`: server and host of one home in one process. This file only puts them together."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class MadeSandbox(msgspec.Struct):
     """A sandbox that we made.
 
     Attributes:
-        life: What it is for; None for a look of the census.
+        life: What it is for; None for a look of the inventory.
         run: The name of its run, in `pods` the pod of each unit and in `attempts` its newest, as its status says.
         began: Since when the step of its life runs, by our own clock.
         met: Whether somebody has come to that step, or to what it has made.

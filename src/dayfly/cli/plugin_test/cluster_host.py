@@ -1,7 +1,7 @@
-"""`plugin test` on a cluster: sandboxes of a namespace, with nobody's rights but those of whoever tests.
+"""`plugin test` in a cluster: sandboxes of one namespace, with the rights of the person who tests.
 
-Steps are met from outside: their sandbox is deleted, or their pod, at a moment that its status tells of. A census runs
-as a step of a sandbox beside, since what it looks at may be reached from there alone.
+A fault comes from outside: the sandbox or a pod is deleted when the status reports a certain moment. An inventory step
+runs in a second sandbox, because only the cluster may reach the resource.
 """
 
 from __future__ import annotations
@@ -222,10 +222,10 @@ class _ClusterBench:
 
     # What is there.
 
-    def census(self, life: Life, box: MadeSandbox) -> tuple[str, ...] | None:
-        if not self._plugin.spec.census:
+    def inventory(self, life: Life, box: MadeSandbox) -> tuple[str, ...] | None:
+        if not self._plugin.spec.inventory:
             return None
-        wish = self._wishes.of_census(life, box.name, box.uid, box.key, self._span())
+        wish = self._wishes.of_inventory(life, box.name, box.uid, box.key, self._span())
         look = self.made.make(wish, None)
         try:
             return self._listed(look)
@@ -241,19 +241,19 @@ class _ClusterBench:
             report = self.made.look(look)
             if report is None or report.reason in _HOPELESS or time.monotonic() > deadline:
                 why = report.message if report else "somebody has deleted its sandbox"
-                raise BlindError(f"the census cannot be run: {why}")
+                raise BlindError(f"the inventory cannot be run: {why}")
             if report.ready:
                 break
             self._cluster.pause(_LOOK_S)
         found: list[str] = []
         self._cluster.turn_to_another()
         logs = {each["unit"]: each["attempt"] for each in self._cluster.attempts(look.name, follow=False)}
-        for step in self._plugin.spec.census:
+        for step in self._plugin.spec.inventory:
             unit = f"{self._wishes.resource}/{step.name}"
             log = self._cluster.read(look.name, unit, logs[unit], 0).data if unit in logs else b""
             lines, why = listed(log.decode(errors="replace"))
             if why:
-                raise BlindError(f"the census {step.name} {why}")
+                raise BlindError(f"the inventory {step.name} {why}")
             found += lines
         return tuple(found)
 

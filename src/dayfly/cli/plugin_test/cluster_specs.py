@@ -1,4 +1,4 @@
-"""What `plugin test` wishes for on a cluster: a sandbox for each life, and one for each look of the census."""
+"""What `plugin test` wishes for on a cluster: a sandbox for each life, and one for each look of the inventory."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Wishes:
         """A sandbox with the plugin as it is in a life."""
         return self._wish(life.spec, life.params, minutes)
 
-    def of_census(self, life: Life, name: str, uid: str, key: str, minutes: int) -> PluginSpecs:
-        """A sandbox beside a life's, whose steps are the census, and are told of that one."""
+    def of_inventory(self, life: Life, name: str, uid: str, key: str, minutes: int) -> PluginSpecs:
+        """A sandbox beside a life's, whose steps are the inventory, and are told of that one."""
         told = {
             **step_environment(name, key, "", self.resource),
             "DAYFLY_RESOURCE_ID": resource_id(uid, self.resource),
@@ -65,7 +65,7 @@ class Wishes:
         told = {name: value for name, value in told.items() if value}
         rules = self._plugin.spec.params()
         given = {name: rule.default for name, rule in rules.items() if rule.default is not None} | {**life.params}
-        steps = tuple(_looking(step, given, told) for step in self._plugin.spec.census)
+        steps = tuple(_looking(step, given, told) for step in self._plugin.spec.inventory)
         spec = PluginSpec(runner=self._plugin.spec.runner, create=steps)
         taken = {wanted.name for step in steps for wanted in step.inputs}
         return self._wish(spec, {name: value for name, value in given.items() if name in taken}, minutes)
@@ -107,7 +107,7 @@ class Wishes:
 
 
 def _looking(step: Step, given: Mapping[str, str], told: Mapping[str, str]) -> Step:
-    """A step of the census, as a create step that prints the same."""
+    """A step of the inventory, as a create step that prints the same."""
     inputs = tuple(
         msgspec.structs.replace(wanted, required=False, default=None) for wanted in step.inputs if wanted.name in given
     )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin, Step
 
 _STOP_S = 60
-_CENSUS_S = 60
+_INVENTORY_S = 60
 _LONGEST_LEASE_S = 86_400
 _TAIL_LINES = 5
 _LOOK_S = 0.05
@@ -130,7 +130,7 @@ class _LocalBench:
         resource = {"name": self._resource, "spec": plugin["spec"], "params": params}
         name = f"test-{self._number}"
         # It is made, looked at and deleted by then, even beside a twin.
-        lease = {"seconds": min(int(6 * self._seconds) + 10 * _CENSUS_S, _LONGEST_LEASE_S)}
+        lease = {"seconds": min(int(6 * self._seconds) + 10 * _INVENTORY_S, _LONGEST_LEASE_S)}
         wish = {"name": name, "spec": {"cluster": CLUSTER, "forks": [], "resources": [resource]}, "lease": lease}
         if taken := {each: value for each, value in given.items() if each in kept}:
             wish["secrets"] = {self._resource: taken}
@@ -231,13 +231,13 @@ class _LocalBench:
     def _lines(self) -> list[str]:
         return self._journal.read_text(errors="replace").splitlines()
 
-    def census(self, life: Life, box: Any) -> tuple[str, ...] | None:
+    def inventory(self, life: Life, box: Any) -> tuple[str, ...] | None:
         """What there is of a sandbox's resource; None if the plugin cannot tell."""
-        if not self._plugin.spec.census:
+        if not self._plugin.spec.inventory:
             return None
         found: list[str] = []
         try:
-            for step in self._plugin.spec.census:
+            for step in self._plugin.spec.inventory:
                 found += self._listed(step, life, box)
         except BlindError as fault:
             self._blind = str(fault)
@@ -252,17 +252,17 @@ class _LocalBench:
             **step_environment(box["name"], box["routingKey"], "", self._resource),
             "DAYFLY_RESOURCE_ID": resource_id(self._uid(box), self._resource),
         }
-        with tempfile.TemporaryDirectory(prefix="dayfly-census-") as place:
-            script = Path(place) / "census"
+        with tempfile.TemporaryDirectory(prefix="dayfly-inventory-") as place:
+            script = Path(place) / "inventory"
             script.write_text(step.script or "")
             script.chmod(0o700)
             try:
-                ended = run_group(script, {**os.environ, **built_in, **inputs}, _CENSUS_S)
+                ended = run_group(script, {**os.environ, **built_in, **inputs}, _INVENTORY_S)
             except (OSError, subprocess.TimeoutExpired) as fault:
-                raise BlindError(f"the census {step.name} cannot be run: {fault}") from None
+                raise BlindError(f"the inventory {step.name} cannot be run: {fault}") from None
         if ended.returncode:
             said = ended.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-            raise BlindError(f"the census {step.name} ends with exit code {ended.returncode}: {said[0]}")
+            raise BlindError(f"the inventory {step.name} ends with exit code {ended.returncode}: {said[0]}")
         return [line for line in ended.stdout.splitlines() if line.strip()]
 
     def _uid(self, box: Any) -> str:

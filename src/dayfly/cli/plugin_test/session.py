@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BlindError(Exception):
-    """A census could not look."""
+    """An inventory could not look."""
 
 
 class Bench(Protocol):
@@ -38,7 +38,7 @@ class Bench(Protocol):
     def end(self, life: Life, box: Any) -> tuple[str, tuple[str, ...]] | None:
         """Delete a sandbox and wait; None once it is gone, else what holds it and a log's end. It is given up then."""
 
-    def census(self, life: Life, box: Any) -> tuple[str, ...] | None:
+    def inventory(self, life: Life, box: Any) -> tuple[str, ...] | None:
         """What there is of a sandbox's resource; None if the plugin cannot tell."""
 
     def close(self, life: Life, played: Played) -> Played:
@@ -110,12 +110,12 @@ def _sum_up(tolds: Sequence[LifeResult], plugin: Plugin, output: str | None, *, 
     """Print the results of the lives that were played; nothing if none was."""
     if aborted and not tolds:
         return
-    census = bool(plugin.spec.census)
+    inventory = bool(plugin.spec.inventory)
     if output == "json":
-        show.emit(as_json(tolds, census=census), output)
+        show.emit(as_json(tolds, inventory=inventory), output)
     elif output == "junit":
         show.block(as_junit(tolds, plugin.wire_name).rstrip("\n"))
-    show.talk(f"{'Aborted after ' if aborted else ''}{summary(tolds, census=census)}")
+    show.talk(f"{'Aborted after ' if aborted else ''}{summary(tolds, inventory=inventory)}")
 
 
 def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) -> LifeResult:
@@ -141,18 +141,18 @@ def live(place: Bench, life: Life) -> Played:
     played = place.until(life, box)
     if twin is not None and place.until(life, twin).reached != "ready":
         played = played._replace(reached="failed", message="the second of the two does not become ready")
-    before = place.census(life, twin) if twin else None
-    there = place.census(life, box) if played.reached == "ready" else None
+    before = place.inventory(life, twin) if twin else None
+    there = place.inventory(life, box) if played.reached == "ready" else None
     end = place.end(life, box)
-    left = place.census(life, box) if end is None else None
+    left = place.inventory(life, box) if end is None else None
     others: tuple[str, ...] = ()
     if twin is not None:
-        after = place.census(life, twin)
+        after = place.inventory(life, twin)
         others = tuple(sorted({*(before or ())} - {*(after or ())}))
         if (late := place.end(life, twin)) is not None:
             end = end or late
         elif left is not None:
-            left = (*left, *(place.census(life, twin) or ()))
+            left = (*left, *(place.inventory(life, twin) or ()))
     if end is not None:
         message, log = end
         played = played._replace(gone=False, message=message, log=log)

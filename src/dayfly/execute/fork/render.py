@@ -172,7 +172,7 @@ def _container(pod: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     if found is None:
         known = ", ".join(container["name"] for container in containers)
         raise CannotRenderError(
-            Reason.NO_SUCH_CONTAINER, f"{where}: the baseline has no container {name}; it has {known}"
+            Reason.CONTAINER_NOT_FOUND, f"{where}: the baseline has no container {name}; it has {known}"
         )
     return found
 

@@ -61,7 +61,7 @@ def check(manifest: _Object, baseline: _Object, *, own: Collection[str], values:
     namespace, name = baseline["metadata"]["namespace"], baseline["metadata"]["name"]
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     raise CannotRenderError(
-        Reason.BEYOND_BASELINE,
+        Reason.EXCEEDS_BASELINE,
         f"the fork is refused because its pods would have more than those of Deployment {namespace}/{name}: "
         f"{'; '.join(f'{path} {what}' for path, what in problems[:_SHOWN])}{more}. Leave that out, or change the "
         f"baseline; an administrator can also label namespace {namespace} {FREE_LABEL}=free",

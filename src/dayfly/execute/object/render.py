@@ -88,7 +88,7 @@ def render(
             continue
         if placed.input in sensitive and not (made["kind"] == "Secret" and parts(pointer)[0] == "stringData"):
             problem = f"input {placed.input} is sensitive: it may stand in the stringData of a Secret, not at {pointer}"
-            raise CannotRenderError(Reason.INPUT_UNFIT, problem)
+            raise CannotRenderError(Reason.INPUT_INVALID, problem)
         place(made, parts(pointer), _read(value, placed))
     path, problem = refusal(made)
     if problem and path in (("apiVersion",), ("kind",), ("type",)):
@@ -138,7 +138,7 @@ def release(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
 
 def _read(value: bytes, placed: Placed) -> Any:
     """The value as it is to stand in the object."""
-    fault = CannotRenderError(Reason.INPUT_UNFIT, f"input {placed.input} is no {placed.as_}")
+    fault = CannotRenderError(Reason.INPUT_INVALID, f"input {placed.input} is no {placed.as_}")
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -97,7 +97,7 @@ def gone(record: UnitRecord, unit: Unit) -> Unclear:
     """The ledger let a pod go and there is none of that UID: somebody took it away together with the proof."""
     return Unclear(
         since=record.claimed_at,
-        reason=Reason.POD_GONE,
+        reason=Reason.POD_DELETED,
         message="its pod is gone, and with it the proof of how it ended",
         dead_by=dead_by(record, unit),
     )
@@ -263,7 +263,7 @@ def _excluded(seen: Pod, main: ContainerStatus | None, record: UnitRecord, unit:
     if records is None or not _is_alone(unit) or (main is not None and _has_begun(main)):
         return None
     fact = receipt.understand(records, nonce=nonce, unit=unit)
-    if not isinstance(fact, NeverRan) or fact.reason != Reason.VOID:
+    if not isinstance(fact, NeverRan) or fact.reason != Reason.NEVER_RAN:
         return None
     due = max(record.claimed_at, milliseconds(seen.status.start_time)) + unit.timeouts.pull_ms
     if recalled(seen) < due:
@@ -293,7 +293,7 @@ def _message(message: str) -> list[tuple[str, bytes]] | None:
 
 def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord, pull_ms: int) -> Result:
     """The container ended without the runner's word: killed from outside. Its outputs are not known."""
-    reason = terminated.reason if terminated.reason not in ("", "Error", "Completed") else Reason.LOST
+    reason = terminated.reason if terminated.reason not in ("", "Error", "Completed") else Reason.RESULT_LOST
     killed = f"signal {terminated.signal}" if terminated.signal else f"exit code {terminated.exit_code}"
     message = f"its container ended with {killed}, without a receipt"
     if reason == Reason.OOM_KILLED:
@@ -360,7 +360,7 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
         message = "its pod has ended, and how its container ended is not known"
         return PodReading(
             fact=Unclear(
-                since=record.claimed_at, reason=Reason.POD_OVER, message=message, dead_by=dead_by(record, unit)
+                since=record.claimed_at, reason=Reason.POD_ENDED, message=message, dead_by=dead_by(record, unit)
             )
         )
     message = seen.status.message or "its pod ended before it started"
@@ -375,7 +375,7 @@ def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) ->
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
         message = "its deadline ended it long ago, but its node has not reported that"
-        return Unclear(since=end, reason=Reason.NODE_SILENT, message=message, dead_by=end)
+        return Unclear(since=end, reason=Reason.NODE_NOT_REPORTING, message=message, dead_by=end)
     return Running(since=since)
 
 

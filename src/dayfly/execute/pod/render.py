@@ -88,7 +88,7 @@ def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
     order, files = _order(unit, attempt)
     if len(order) > ORDER_LIMIT:
         raise CannotRenderError(
-            Reason.ORDER_TOO_LARGE,
+            Reason.SCRIPT_TOO_LARGE,
             f"script and constant inputs make {len(order)} bytes, a pod carries at most {ORDER_LIMIT}: "
             "move large constants into the image",
         )

@@ -159,7 +159,7 @@ class Folder:
                 return receipt(data, nonce=nonce, unit=unit)
             marker = self._marker()
             if marker[0] == "void":
-                return NeverRan(reason=Reason.VOID, message="it was fenced before it started")
+                return NeverRan(reason=Reason.NEVER_RAN, message="it was fenced before it started")
             if marker[0] != "started":
                 return self._unmarked(record, unit, now)
             if self.locked():

@@ -88,13 +88,13 @@ def _deleted(
     if left := head.newest.resources if head.newest is not None else 0:
         show = f"dayfly state show {run.target.name} {step.resource}"
         what = f"{left} {'resource' if left == 1 else 'resources'}"
-        return Reason.STATE_LEFT, f"its state still has {what} that no delete step destroyed; see `{show}`"
+        return Reason.STATE_NOT_EMPTY, f"its state still has {what} that no delete step destroyed; see `{show}`"
     if not {each.id for each in peers}.intersection(head.readers):
         message = (
             "no delete step read the state, so none can have deleted what was created; the module needs an empty "
             f'`backend "http" {{}}` block; {_BY_HAND}'
         )
-        return Reason.STATE_UNREAD, message
+        return Reason.STATE_NOT_READ, message
     return None
 
 

@@ -25,15 +25,15 @@ _MEANING = {
     ExitCode.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
     **{end: (Reason.NOT_SENT, f"nothing was sent: {why}") for end, why in _UNSENT.items()},
     ExitCode.ADDRESS_REFUSED: (Reason.ADDRESS_REFUSED, "its address is not one that webhooks may be sent to"),
-    ExitCode.ANSWER_LOST: (Reason.ANSWER_LOST, "it was sent, and no answer came"),
-    ExitCode.TOO_LARGE: (Reason.ANSWER_TOO_LARGE, "the answer is larger than 1 MiB"),
-    ExitCode.NOT_JSON: (Reason.ANSWER_NOT_JSON, "the answer is not JSON"),
-    ExitCode.CUT: (Reason.ANSWER_CUT, "the answer was cut off"),
-    ExitCode.SLOW: (Reason.ANSWER_SLOW, "the answer did not come to its end in time"),
-    ExitCode.UNFIT: (Reason.ANSWER_UNFIT, "the answer lacks what an output or `poll` takes from it"),
+    ExitCode.ANSWER_LOST: (Reason.RESPONSE_LOST, "it was sent, and no answer came"),
+    ExitCode.TOO_LARGE: (Reason.RESPONSE_TOO_LARGE, "the answer is larger than 1 MiB"),
+    ExitCode.NOT_JSON: (Reason.RESPONSE_NOT_JSON, "the answer is not JSON"),
+    ExitCode.CUT: (Reason.RESPONSE_TRUNCATED, "the answer was cut off"),
+    ExitCode.SLOW: (Reason.RESPONSE_TIMEOUT, "the answer did not come to its end in time"),
+    ExitCode.UNFIT: (Reason.RESPONSE_INVALID, "the answer lacks what an output or `poll` takes from it"),
     ExitCode.JOB_FAILED: (Reason.JOB_FAILED, "the job that it began has failed"),
     ExitCode.JOB_UNFINISHED: (Reason.JOB_UNFINISHED, "the job that it began did not end in time"),
-    ExitCode.INPUT_UNFIT: (Reason.INPUT_UNFIT, "an input cannot stand where the request has it"),
+    ExitCode.INPUT_UNFIT: (Reason.INPUT_INVALID, "an input cannot stand where the request has it"),
     ExitCode.CANCELLED: (Reason.CANCELLED, "was asked to end before anything was sent"),
     ExitCode.ODD_STATUS: (Reason.UNEXPECTED_STATUS, "the server answered with an unusual status"),
 }
@@ -48,16 +48,16 @@ def meaning(code: int, unit: Unit) -> tuple[str, str]:
         return Reason.EXIT_CODE, f"exit code {code}"
     written = unit.webhook.request if unit.webhook else {}
     if is_open(status, (written.get("expect") or {}).get("failed") or ()):
-        return Reason.ANSWER_LOST, f"the server answered {status}, which leaves open what has become of the request"
+        return Reason.RESPONSE_LOST, f"the server answered {status}, which leaves open what has become of the request"
     if 300 <= status < 400:
         return Reason.REDIRECTED, f"the server answered {status}; redirects are not followed"
     return Reason.UNEXPECTED_STATUS, f"the server answered {status}"
 
 
 # The reasons of a sender that proves that nothing of its request has left.
-UNSENT = frozenset({Reason.NOT_SENT, Reason.ADDRESS_REFUSED, Reason.INPUT_UNFIT, Reason.CANCELLED})
+UNSENT = frozenset({Reason.NOT_SENT, Reason.ADDRESS_REFUSED, Reason.INPUT_INVALID, Reason.CANCELLED})
 # The ends of a sender that did not live to say what has become of its request.
-_UNTOLD = frozenset({Reason.EXIT_CODE, Reason.SIGNAL, Reason.OOM_KILLED, Reason.LOST, Reason.NO_RECORD})
+_UNTOLD = frozenset({Reason.EXIT_CODE, Reason.SIGNAL, Reason.OOM_KILLED, Reason.RESULT_LOST, Reason.NO_RECORD})
 
 
 def in_doubt(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
@@ -81,4 +81,4 @@ def _doubt(plan: Plan, run: Run, key: AttemptKey, result: Result, now: int) -> U
     if result.outcome == "succeeded" or result.reason not in _UNTOLD or now >= over:
         return None
     message = f"its sender did not live to hear the answer ({result.message}); what it sent may still be carried out"
-    return Unclear(since=result.ended_at, reason=Reason.ANSWER_LOST, message=message, dead_by=over)
+    return Unclear(since=result.ended_at, reason=Reason.RESPONSE_LOST, message=message, dead_by=over)

@@ -1,4 +1,4 @@
-"""What of an offer is refused, whatever the executors here could do: a control plane is a tenant of its namespace."""
+"""What of an offer is refused, whatever the executors here could do: a server is a tenant of its namespace."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_kept(forks: Iterable[Unit], *, group: bool, foreign: LocalKeys) -> Non
     Args:
         forks: The kept units of a run.
         group: Whether that is a route group's, which has no forks of its own.
-        foreign: Whose keys are not the control plane's.
+        foreign: Whose keys are not the server's.
 
     Raises:
         RefusedError: the first thing that is refused.

@@ -1,4 +1,4 @@
-"""The agent as the operator's process has it: the conversation, and what it means for the control plane's Sandboxes."""
+"""The agent as the operator's process has it: the conversation, and what it means for the server's Sandboxes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
 
-UNASKED = (
-    "its control plane is asked whether it is still wanted before anything of it starts, and cannot be asked now: {why}"
-)
+UNASKED = "its server is asked whether it is still wanted before anything of it starts, and cannot be asked now: {why}"
 
 
 class Agent:
-    """Of one control plane.
+    """Of one server.
 
     Args:
         cluster: Ours.
@@ -63,7 +61,7 @@ class Agent:
         self._births = Births(self.dial.living)
 
     async def run(self) -> None:
-        """Talk to the control plane, until cancelled."""
+        """Talk to the server, until cancelled."""
         while not self._uid:
             try:
                 # Or it would be told that nothing leads requests here, and would take all routes away.
@@ -86,7 +84,7 @@ class Agent:
     # --- as Sandboxes as targets see it -------------------------------------------------------------------------------
 
     async def permits(self, run: RunObject) -> bool | None:
-        """Whether the control plane says that the run's Sandbox is to live; None: it cannot be asked now.
+        """Whether the server says that the run's Sandbox is to live; None: it cannot be asked now.
 
         An operator that stood still with an offer in its hands may have made this run long after another one has
         carried the same sandbox to its end. Nothing of it has begun; now it is held by our finalizer, so whoever works
@@ -120,7 +118,7 @@ class Agent:
     def figures(self) -> dict[str, Callable[[], float]]:
         """For whoever watches over the operator."""
         return {
-            "control_plane_connected": lambda: self.dial.is_connected,
-            "control_plane_refusals": lambda: self.dial.refusals,
-            "control_plane_frozen": lambda: self.dial.is_frozen,
+            "server_connected": lambda: self.dial.is_connected,
+            "server_refusals": lambda: self.dial.refusals,
+            "server_frozen": lambda: self.dial.is_frozen,
         }

@@ -1,4 +1,4 @@
-"""What a cluster's refusals and silences mean to a control plane: nothing has been done for certain, ask again."""
+"""What a cluster's refusals and silences mean to a server: nothing has been done for certain, ask again."""
 
 import functools
 from collections.abc import Callable, Coroutine

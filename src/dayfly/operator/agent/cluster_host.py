@@ -1,4 +1,4 @@
-"""This cluster as a host of a control plane: what is offered and ordered becomes objects, and the turns do the rest."""
+"""This cluster as a host of a server: what is offered and ordered becomes objects, and the turns do the rest."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ClusterHost:
         self._keys: dict[str, Key] = {}
         # What is over, with its last word as it was read if the caches do not show that yet.
         self._over: dict[str, RunReport | None] = {}
-        # Called where the cluster has less than the control plane was told.
+        # Called where the cluster has less than the server was told.
         self.lost: Callable[[], None] = lambda: None
         self._release = ReleaseQueue(cluster)
         self.end = HostEnd(self)
@@ -75,7 +75,7 @@ class ClusterHost:
             kinds.listen(self.end.pulse)
 
     def meet(self, session: Session) -> None:
-        """The control plane knows us by these names."""
+        """The server knows us by these names."""
         self.org, self.cluster_name, self.session = session.org, session.cluster, session.session
         self._spoken.begin(session.session)
 
@@ -263,8 +263,8 @@ class ClusterHost:
             return
         urls = self._cluster.urls.get(names.run_name(target.name, target.uid), {})
         # On the wire a report is whole, as every host's is: its Sandbox here says what is lacking by itself.
-        bare = msgspec.structs.replace(report, unserved=())
-        if self._spoken.note(uid, limited(bare, report.unserved), urls):
+        bare = msgspec.structs.replace(report, unsupported=())
+        if self._spoken.note(uid, limited(bare, report.unsupported), urls):
             self.end.changed(uid)
 
     def _heard(self, change: Change[SandboxObject]) -> None:
@@ -328,7 +328,7 @@ class ClusterHost:
         key = self._key(uid)
         seen = await self._client.find(SANDBOXES, key.name, key.namespace)
         if seen is not None and is_served(seen.metadata) != uid:
-            raise DocumentsRefusedError(f"Sandbox {key} is there already, and is not the control plane's; delete it")
+            raise DocumentsRefusedError(f"Sandbox {key} is there already, and is not the server's; delete it")
         return seen
 
     async def _fresh(self, seen: SandboxObject) -> RunObject | None:
@@ -343,7 +343,7 @@ class ClusterHost:
         return await objects.make(self._client, wanted)
 
     async def _seal(self, seen: SandboxObject, offer: wire.Offer) -> RunObject:
-        """Whatever the control plane calls it, or has: here the target of its run is that very object."""
+        """Whatever the server calls it, or has: here the target of its run is that very object."""
         meta = seen.metadata
         target = Target(
             api_version=SANDBOXES.api_version,

@@ -1,6 +1,6 @@
-"""What was seen last of a control plane, in a Secret: the session, and the number and digest of its last message.
+"""What was seen last of a server, in a Secret: the session, and the number and digest of its last message.
 
-It is written before what it speaks of is carried out. So a control plane that was restored is noticed also by an
+It is written before what it speaks of is carried out. So a server that was restored is noticed also by an
 operator that has begun since; and what was seen and not carried out is owed anew, since a session begins then.
 """
 

@@ -1,4 +1,4 @@
-"""The routing keys of what was applied in this cluster: no control plane leads the requests that carry them."""
+"""The routing keys of what was applied in this cluster: no server leads the requests that carry them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a control plane has here, as Sandbox objects of this cluster: named from their UID there, and marked as its own.
+"""What a server has here, as Sandbox objects of this cluster: named from their UID there, and marked as its own.
 
 Its route groups are such objects, too: of what was never offered a UID is all that is known, and one name is enough.
 
-Such an object goes only once the control plane has noted its end: until then our finalizer `dayfly.dev/served` keeps
+Such an object goes only once the server has noted its end: until then our finalizer `dayfly.dev/served` keeps
 it, so that under its name, and with it under its UID, nothing is begun anew. It holds no wish: what is to be done came
 with the offer and is sealed. So nobody can change anything by editing it, and deleting it is a stop.
 """

@@ -6,7 +6,7 @@ since says so by itself. But they are believed only once the watch has brought a
 is not what is there if the cluster was put back to an older backup.
 
 What a cluster once had and has no more it does not say by itself. So whoever sees that its caches went back begins
-another session: whatever was confirmed in the one before is void, and the control plane tells everything again.
+another session: whatever was confirmed in the one before is void, and the server tells everything again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_lost(old: SandboxObject, *, run: bool) -> bool:
 
 
 def went_back(change: Change[RunObject]) -> bool:
-    """Whether a run of a control plane is gone though it was not closed, or knows less than it knew."""
+    """Whether a run of a server is gone though it was not closed, or knows less than it knew."""
     old = change.old.spec.offered if change.old is not None else None
     if old is None or change.old is None:
         return False

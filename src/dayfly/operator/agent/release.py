@@ -1,4 +1,4 @@
-"""Letting go of what has ended, once the control plane has noted it: several at once, and each of them once.
+"""Letting go of what has ended, once the server has noted it: several at once, and each of them once.
 
 Each server notes an end, and each that begins hears of it anew. After a day away that is hundreds of ends several times
 over: whoever let go of them again each time, and asked the API server whether they are there, would keep it busy with
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class ReleaseQueue:
-    """Of one control plane's Sandboxes."""
+    """Of one server's Sandboxes."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._going: set[str] = set()
 
     async def noted(self, uids: list[str], ended: Callable[[str], Awaitable[SandboxObject | None]]) -> None:
-        """The control plane has noted the ends of these; `ended` finds one of them, if it has indeed ended.
+        """The server has noted the ends of these; `ended` finds one of them, if it has indeed ended.
 
         Raises:
             errors.ApiError: some are still there, for the API server cannot be asked.

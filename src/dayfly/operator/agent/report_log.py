@@ -1,4 +1,4 @@
-"""What the control plane is told of each of its sandboxes, and under which number."""
+"""What the server is told of each of its sandboxes, and under which number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a control plane may ask of a run: its outputs, its history and its logs. What is sensitive stays here."""
+"""What a server may ask of a run: its outputs, its history and its logs. What is sensitive stays here."""
 
 from __future__ import annotations
 

@@ -32,16 +32,16 @@ HOOKED_PREFIX = f"lifecycle.{GROUP}/"
 # On what belongs to a hook's run: the hook's UID.
 HOOK_LABEL = f"{GROUP}/hook"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
-# On a Sandbox that a control plane has: its UID there. Beside it, in annotations, who has it, and its name there.
+# On a Sandbox that a server has: its UID there. Beside it, in annotations, who has it, and its name there.
 SERVED_LABEL = f"{GROUP}/served"
 SERVED_FOR_ANNOTATION = f"served.{GROUP}/for"
 SERVED_NAME_ANNOTATION = f"served.{GROUP}/name"
 SERVED_KEY_ANNOTATION = f"served.{GROUP}/routing-key"
-# How its run ended, for as long as its control plane has not noted that.
+# How its run ended, for as long as its server has not noted that.
 SERVED_END_ANNOTATION = f"served.{GROUP}/end"
 # Until then it stays, so that nothing is begun anew under its UID.
 SERVED_FINALIZER = f"{GROUP}/served"
-# Lets one that is over go without that, where there is no control plane any more that could note it.
+# Lets one that is over go without that, where there is no server any more that could note it.
 FORGET_ANNOTATION = f"{GROUP}/forget"
 # Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
@@ -237,7 +237,7 @@ HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, 
 
 
 def is_served(meta: ObjectMeta) -> str:
-    """The UID of a Sandbox at its control plane; empty for one of this cluster's own."""
+    """The UID of a Sandbox at its server; empty for one of this cluster's own."""
     return (meta.labels or {}).get(SERVED_LABEL, "")
 
 

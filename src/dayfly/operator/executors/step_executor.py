@@ -208,7 +208,7 @@ def _said(error: Exception, now: int) -> NeverRan | Objection:
         if error.is_permanent:
             return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
         return Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
-    reason = Reason.POD_REFUSED if isinstance(error, RefusedPodError) else Reason.NAME_TAKEN
+    reason = Reason.POD_REFUSED if isinstance(error, RefusedPodError) else Reason.NAME_CONFLICT
     return Objection(reason=reason, message=str(error), since=now)
 
 
@@ -218,4 +218,4 @@ def _apart(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | No
     if input_pins.in_time(step, created, now):
         return None
     message = messages.clocks_apart(read.stamp(created), read.stamp(now))
-    return Objection(reason=Reason.CLOCKS_APART, message=message, since=now)
+    return Objection(reason=Reason.CLOCK_SKEW, message=message, since=now)

@@ -135,7 +135,7 @@ class StepObserver:
             return None
         unit = _unit(sight.plan, name)
         told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
-        if not isinstance(told, Ended) or told.result.reason == Reason.LOST:
+        if not isinstance(told, Ended) or told.result.reason == Reason.RESULT_LOST:
             return None
         if told.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
             return None  # not asked for by us: the kubelet's status has the reason, such as an eviction
@@ -239,9 +239,9 @@ class StepObserver:
                         del facts[name, attempt]
                         continue
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
-                    found[name] = Objection(reason=Reason.POD_ALTERED, message=str(error), since=now)
+                    found[name] = Objection(reason=Reason.POD_MODIFIED, message=str(error), since=now)
             if memory.judged:
-                found[name] = Objection(reason=Reason.POD_ALTERED, message=memory.judged, since=now)
+                found[name] = Objection(reason=Reason.POD_MODIFIED, message=memory.judged, since=now)
         return found
 
 

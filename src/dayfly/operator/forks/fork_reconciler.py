@@ -327,4 +327,4 @@ def _objection(error: Exception, now: int) -> Objection:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         reason = Reason.FIELD_INVALID if error.is_permanent else error.reason or Reason.REFUSED
         return Objection(reason=reason, message=message, since=now)
-    return Objection(reason=Reason.NAME_TAKEN, message=str(error), since=now)
+    return Objection(reason=Reason.NAME_CONFLICT, message=str(error), since=now)

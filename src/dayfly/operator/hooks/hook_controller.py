@@ -113,7 +113,7 @@ class HookController:
         self._taken_up.add(seen.metadata.uid)
         for item in watched.adapter.cache:
             self.heard(seen, watched.adapter.resource, item.metadata)
-        await self._say(seen, Reason.TAKEN_UP, self._status.standing(seen.metadata.uid, _ready(self._status, seen)))
+        await self._say(seen, Reason.HOOK_ACTIVE, self._status.standing(seen.metadata.uid, _ready(self._status, seen)))
 
     async def _say(self, seen: HookObject, reason: str, message: str) -> None:
         if after := await self._status.say(seen, reason, message):
@@ -137,10 +137,10 @@ class HookController:
         # A watch that broke is begun again by itself; a refusal stays until somebody does something.
         if trouble is not None and (isinstance(trouble, errors.Refused) or not watched.whole):
             lack = target_grants.sentence(trouble.message)
-            reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.HINDERED
+            reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.BLOCKED
             raise HookNotReadyError(reason, lack or f"its objects cannot be watched: {trouble.message}")
         if not watched.whole:
-            raise HookNotReadyError(Reason.NOT_TAKEN_UP, f"objects of kind {resource.kind} are being listed")
+            raise HookNotReadyError(Reason.WAITING_FOR_OPERATOR, f"objects of kind {resource.kind} are being listed")
         await self._ask_leave(seen, watched)
         return watched
 
@@ -163,7 +163,7 @@ class HookController:
             else:
                 return
         if refused is not None:
-            raise HookNotReadyError(Reason.HINDERED, f"its objects cannot be changed: {refused.message}")
+            raise HookNotReadyError(Reason.BLOCKED, f"its objects cannot be changed: {refused.message}")
 
     def _samples(self, seen: HookObject, watched: WatchedKind) -> Iterator[PartialObjectMetadata]:
         """Of each namespace the first that the hook does not go with yet."""
@@ -201,7 +201,7 @@ class HookController:
         try:
             await add_finalizer(self._client, HOOKS, seen.metadata, HOOK_FINALIZER)
         except (errors.NotFound, errors.Conflict):
-            raise HookNotReadyError(Reason.NOT_TAKEN_UP, "it has just been changed") from None
+            raise HookNotReadyError(Reason.WAITING_FOR_OPERATOR, "it has just been changed") from None
 
     def heard(self, seen: HookObject, resource: Resource[Any], meta: AnnotatedMeta) -> None:
         """Something has become of an object of the kind that the hook selects."""

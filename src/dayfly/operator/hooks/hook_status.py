@@ -119,12 +119,12 @@ class HookStatus:
             return 0.0
         if hindrance:
             lack = target_grants.sentence(hindrance)
-            reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.HINDERED
+            reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.BLOCKED
             self.trouble(run, reason, lack or messages.hindered(hindrance))
         elif tone(report.reason) >= Tone.WARNING or phases.troubled(report.units):
             self.trouble(run, report.reason, message_of(report))
-        elif report.unserved:
-            self.trouble(run, Reason.UNSERVED, messages.unserved(report.unserved))
+        elif report.unsupported:
+            self.trouble(run, Reason.UNSUPPORTED, messages.unsupported(report.unsupported))
         else:
             self.settle(run.spec.hook.uid, run.metadata.name)
         return 0.0
@@ -175,7 +175,7 @@ class HookStatus:
         Raises:
             errors.ApiError: it is not said yet.
         """
-        meta, now, ready = seen.metadata, self._cluster.now(), reason == Reason.TAKEN_UP
+        meta, now, ready = seen.metadata, self._cluster.now(), reason == Reason.HOOK_ACTIVE
         counts = self.count(meta.uid)
 
         def status(since: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ObjectObserver:
             return _unready(turn, step, record, where)
         if taken:
             message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
-            return NeverRan(reason=Reason.FOREIGN, message=message)
+            return NeverRan(reason=Reason.NAME_CONFLICT, message=message)
         # A peer may be making it as long as the ledger is open: what is not there then proves nothing.
         if turn.run.ledger.phase is not Phase.OPEN:
             return NeverRan(reason=Reason.CANCELLED, message=f"was asked to end before {where.named} was made")
@@ -201,7 +201,7 @@ class ObjectObserver:
                 return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
             return grants.objection(error, namespace, turn.now)
         message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
-        return Objection(reason=Reason.NAME_TAKEN, message=message, since=turn.now)
+        return Objection(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
 
 
 def _waiting(record: UnitRecord, said: Objection) -> Running:
@@ -215,7 +215,7 @@ def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
         return None
     many = "finalizers" if len(left) > 1 else "finalizer"
     message = f"waits until {read.named(found)} is gone: it still has the {many} {messages.names(tuple(left))}"
-    return Running(since=record.claimed_at, reason=Reason.OBJECT_ENDING, message=message)
+    return Running(since=record.claimed_at, reason=Reason.OBJECT_TERMINATING, message=message)
 
 
 def _unready(turn: Turn, step: SealedStep, record: UnitRecord, where: ObjectRef) -> Ended:
@@ -226,7 +226,7 @@ def _unready(turn: Turn, step: SealedStep, record: UnitRecord, where: ObjectRef)
     if turn.now >= record.claimed_at + limit:
         message = f"{where.named} was not ready within {messages.span(limit)} and was deleted"
         return _over(turn, record, Reason.RUN_DEADLINE, message)
-    return _over(turn, record, Reason.OBJECT_GONE, f"somebody deleted {where.named} before it was ready")
+    return _over(turn, record, Reason.OBJECT_DELETED, f"somebody deleted {where.named} before it was ready")
 
 
 def _over(turn: Turn, record: UnitRecord, reason: str, message: str) -> Ended:

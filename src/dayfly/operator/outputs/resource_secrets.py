@@ -90,6 +90,6 @@ async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -
     found = await client.find(SECRETS, name, namespace)
     if found is not None and not owned(found.metadata, run):
         raise CannotRenderError(
-            Reason.NAME_TAKEN, f"Secret {namespace}/{name} exists and does not belong to Dayfly; delete it"
+            Reason.NAME_CONFLICT, f"Secret {namespace}/{name} exists and does not belong to Dayfly; delete it"
         )
     return found is not None

@@ -24,7 +24,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import BaselineConflict, GroupState
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport, UnitReport
-from dayfly.spec.unsupported_fields import SERVED, GroupReach, group_unserved
+from dayfly.spec.unsupported_fields import SUPPORTED, GroupReach, group_unsupported
 
 # So many are listed; all of them are counted.
 LISTED = 256
@@ -107,7 +107,7 @@ class GroupStatus:
         stands = plan.standing(spoken, members.values(), waiting)
         if hindrance and not report.ready:
             message = messages.hindered(hindrance)
-            stands = stands._replace(ready=False, reason=Reason.HINDERED, message=message)
+            stands = stands._replace(ready=False, reason=Reason.BLOCKED, message=message)
         elif (fault := self._membership.refused.get(target.uid)) and report.closed is None:
             message = f"{fault}; its sandboxes stay as they are"
             stands = stands._replace(ready=False, reason=Reason.REFUSED, message=message)
@@ -128,7 +128,7 @@ class GroupStatus:
     async def waiting(self, seen: RouteGroupObject, why: SandboxNotReadyError) -> None:
         """Report why nothing is done for a group. A ready group stays ready while the operator is hindered."""
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
-        if why.reason == Reason.HINDERED and is_ready:
+        if why.reason == Reason.BLOCKED and is_ready:
             return
         await self._say(seen, GroupState(False, why.reason, str(why), (), ()), None)
 
@@ -155,13 +155,13 @@ class GroupStatus:
         self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
         leads, report = GroupReach(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
-        lacking = (*group_unserved(seen.spec, leads), *(report.unserved if report else ()))
+        lacking = (*group_unsupported(seen.spec, leads), *(report.unsupported if report else ()))
         meta = seen.metadata
         return _GroupMessage(
             stands=stands,
             about=about,
             lacking=lacking,
-            message=f"{stands.message} {messages.unserved(lacking)}" if stands.ready else stands.message,
+            message=f"{stands.message} {messages.unsupported(lacking)}" if stands.ready else stands.message,
             urls=self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {},
             expiry=Expiry.of(about[0].world if about else None, seen.spec, now),
         )
@@ -184,6 +184,6 @@ def _others(seen: RouteGroupObject, stands: GroupState, lacking: tuple[str, ...]
     found = stands.conflicts
     rows = (
         (plan.CONFLICT, bool(found), plan.conflict_reason(found), plan.conflict_message(found)),
-        (SERVED, False, Reason.UNSERVED, messages.unserved(lacking)),
+        (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking)),
     )
     return [condition(seen, row, now) for row in rows]

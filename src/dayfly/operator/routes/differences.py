@@ -98,5 +98,5 @@ def objection(error: Exception, now: int) -> Objection:
         if isinstance(error, errors.Forbidden) and error.not_granted:
             message += "; an administrator can bind the ClusterRole dayfly-forks to the operator in that namespace"
         return Objection(reason=error.reason or Reason.REFUSED, message=message, since=now)
-    reason = Reason.REFUSED if isinstance(error, _ALTERED) else Reason.NAME_TAKEN
+    reason = Reason.REFUSED if isinstance(error, _ALTERED) else Reason.NAME_CONFLICT
     return Objection(reason=reason, message=str(error), since=now)

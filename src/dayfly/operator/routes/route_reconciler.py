@@ -114,7 +114,7 @@ class RouteReconciler:
             or self._settling(run, ours, memory)
             or self._weaver.lack(run, picture.strands, memory)
         ):
-            reason = Reason.ROUTE_NOT_TAKEN if lack.refused else Reason.ROUTE_PENDING
+            reason = Reason.ROUTE_NOT_ACCEPTED if lack.refused else Reason.ROUTE_PENDING
             sight.facts[key] = Waiting(since=since, reason=reason, message=lack.message)
 
     def _settling(self, run: RunObject, ours: Ours, memory: RouteMemory) -> Lack | None:

@@ -107,7 +107,7 @@ class SandboxController:
             return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
-            return None  # a control plane's: it comes with its documents
+            return None  # a server's: it comes with its documents
         await self._cluster.looked()
         routed = self._routed(seen)
         is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid, routed)

@@ -1,7 +1,7 @@
 """CloudEvents of the Sandboxes of this cluster, for a receiver that its administrator names.
 
 Nothing is written down: whoever begins to lead tells what is so, under ids by which a receiver drops what it has heard.
-So each event is told at least once, as long as what it tells of lasts. Of a control plane's sandboxes that one tells.
+So each event is told at least once, as long as what it tells of lasts. Of a server's sandboxes that one tells.
 """
 
 import asyncio

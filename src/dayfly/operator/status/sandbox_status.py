@@ -35,7 +35,7 @@ from dayfly.plan.reason_catalog import Tone, tone
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport
-from dayfly.spec.unsupported_fields import SERVED, unserved
+from dayfly.spec.unsupported_fields import SUPPORTED, unsupported
 
 
 class SandboxNotReadyError(Exception):
@@ -50,7 +50,7 @@ def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return what to report of an error that has ended `failures` attempts before this one; None if it may pass."""
     if failures + 1 < refusals.patience(error):
         return None
-    return SandboxNotReadyError(Reason.HINDERED, messages.hindered(refusals.hindrance(error)))
+    return SandboxNotReadyError(Reason.BLOCKED, messages.hindered(refusals.hindrance(error)))
 
 
 async def reconcile_and_report(
@@ -138,7 +138,7 @@ class SandboxStatusWriter:
                 said = _SandboxMessage(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
             message = messages.hindered(hindrance)
-            said = _SandboxMessage(False, Reason.HINDERED, message, said.generation)
+            said = _SandboxMessage(False, Reason.BLOCKED, message, said.generation)
         spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
         self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
         return await self._say(seen, said, (scene, report))
@@ -151,13 +151,13 @@ class SandboxStatusWriter:
     async def waiting(self, seen: SandboxObject, why: SandboxNotReadyError) -> None:
         """Report why nothing is done for a Sandbox. A ready one stays ready while the operator is hindered."""
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
-        if why.reason == Reason.HINDERED and is_ready:
+        if why.reason == Reason.BLOCKED and is_ready:
             return
         await self._say(seen, _SandboxMessage(False, why.reason, str(why), seen.metadata.generation), None)
 
     def doubt(self, seen: SandboxObject, sentence: str) -> None:
         """Warn of what a Sandbox asks for in vain; it is done all the same."""
-        self._writer.record(seen, Reason.DOUBTFUL, sentence, action="Compile")
+        self._writer.record(seen, Reason.PARTLY_APPLIED, sentence, action="Compile")
 
     def _heard(self, change: Change[SandboxObject]) -> None:
         seen = change.seen
@@ -170,9 +170,9 @@ class SandboxStatusWriter:
     async def _say(self, seen: SandboxObject, said: _SandboxMessage, about: tuple[Scene, RunReport] | None) -> float:
         ready, reason, message, generation, unit, others = said
         report = about[1] if about else None
-        lacking = (*unserved(seen.spec, by_name=False), *(report.unserved if report else ()))
+        lacking = (*unsupported(seen.spec, by_name=False), *(report.unsupported if report else ()))
         if lacking and ready:
-            message = f"{message} {messages.unserved(lacking)}"
+            message = f"{message} {messages.unsupported(lacking)}"
         units = report.units if report else ()
         run = names.run_name(seen.metadata.name, seen.metadata.uid)
         urls = self._cluster.urls.get(run, {}) if report else {}
@@ -183,9 +183,9 @@ class SandboxStatusWriter:
         phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
         expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
-        served = (SERVED, False, Reason.UNSERVED, messages.unserved(lacking))
+        served = (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking))
         if not lacking:
-            served = (SERVED, True, Reason.SERVED, "")
+            served = (SUPPORTED, True, Reason.SUPPORTED, "")
         rest = (), message, progress, standing, bool(lacking), expiry.soon, urls
 
         def status(since: str) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _found(seen: SandboxObject) -> StatusThrottle:
         return StatusThrottle()
     news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
     standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
-    lacks = any(each.type == SERVED and each.status == "False" for each in spoken.conditions)
+    lacks = any(each.type == SUPPORTED and each.status == "False" for each in spoken.conditions)
     urls = {each.name: each.url for each in spoken.endpoints}
     rest = (), spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken), urls
     return StatusThrottle.found(spoken, news, rest)

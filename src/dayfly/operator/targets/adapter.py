@@ -33,7 +33,7 @@ class KindLostError(UndecidableError):
 class HinderedError(UndecidableError):
     """A run cannot begin: the server says no, or says nothing, and is asked again."""
 
-    reason = Reason.HINDERED
+    reason = Reason.BLOCKED
 
 
 class CachedTarget(NamedTuple):

@@ -1,4 +1,4 @@
-"""How far a route group has come in a cluster, whichever object stands for it: a RouteGroup, or a control plane's."""
+"""How far a route group has come in a cluster, whichever object stands for it: a RouteGroup, or a server's."""
 
 from dayfly.execute import route_group
 from dayfly.execute.turn import Scene

@@ -33,7 +33,7 @@ from dayfly.spec.sandbox import ttl_seconds
 
 
 class ControlPlane(Protocol):
-    """A control plane, as far as its Sandboxes here concern it."""
+    """A server, as far as its Sandboxes here concern it."""
 
     async def permits(self, run: RunObject, /) -> bool | None:
         """Whether it says that the run's Sandbox is to live; None: it cannot be asked now."""
@@ -48,7 +48,7 @@ class SandboxTarget(Plain):
     copies = removes = True
 
     def __init__(self, cluster: ClusterWatches, speaker: StatusReporter, server: ControlPlane | None = None) -> None:
-        """`server` is the control plane whose Sandboxes some of them are; without one none of these begins."""
+        """`server` is the server whose Sandboxes some of them are; without one none of these begins."""
         super().__init__(SANDBOXES)
         self.cache = cluster.sandboxes
         self._cluster = cluster
@@ -101,7 +101,7 @@ class SandboxTarget(Plain):
         return await group_state(self._cluster, run) if _is_group(run) else None
 
     async def stays(self, run: RunObject) -> bool:
-        """Its Sandbox stays instead, with how it ended, until its control plane has noted that."""
+        """Its Sandbox stays instead, with how it ended, until its server has noted that."""
         if run.spec.offered is not None:
             last = msgspec.structs.replace(run.ledger, units={}, plan="")
             notes = {SERVED_END_ANNOTATION: encode(last).decode()}
@@ -124,7 +124,7 @@ class SandboxTarget(Plain):
 
 
 def _is_group(run: RunObject) -> bool:
-    """Whether it is a route group of a control plane, which starts as route groups do and has no forks."""
+    """Whether it is a route group of a server, which starts as route groups do and has no forks."""
     return run.spec.offered is not None and run.spec.offered.kind == GROUP
 
 

@@ -1,4 +1,4 @@
-"""What the page asks for beside what all clients do: what needs somebody, what has ended, a sandbox's plan, an output.
+"""What the page asks for beside what all clients do: what needs attention, what has ended, a sandbox's plan, an output.
 
 Each is an address like any other, for whoever has the role.
 """
@@ -91,7 +91,7 @@ class OverviewApi:
         return found
 
     async def attention(self, request: Request) -> Any:
-        """What needs somebody, the worst first."""
+        """What needs attention, the worst first."""
         who, now = callers.caller(request), time.time_ns() // 1_000_000
         org, scope = who.org, who.scope
         living, over, quiet = await self._store.of(org).read(

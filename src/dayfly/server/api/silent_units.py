@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Ask = Callable[[], Awaitable[Iterable[LogInfo]]]
     """All logs of a run there are."""
 
-# Whoever asks what needs somebody does not wait longer for it. Which logs are empty is known the next time.
+# Whoever asks what needs attention does not wait longer for it. Which logs are empty is known the next time.
 PATIENCE_S = 1.0
 # So many runs are asked about for one answer; the others with the next.
 AT_ONCE = 50

@@ -123,7 +123,7 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "DELETE": RouteOperation(MEMBER, "Remove a baseline that no fork derives from."),
     },
     _ORG + "/sandboxes": {"GET": RouteOperation(VIEWER, "All sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})},
-    _ORG + "/attention": {"GET": RouteOperation(VIEWER, "What needs somebody, the worst first.", [attention.Concern])},
+    _ORG + "/attention": {"GET": RouteOperation(VIEWER, "What needs attention, the worst first.", [attention.Concern])},
     _ORG + "/ended-sandboxes": {
         "GET": RouteOperation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
     },

@@ -15,7 +15,7 @@ from dayfly.server.runs.run_states import RunState, run_form
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import preview_id
 from dayfly.spec.routing.endpoints import split_target
-from dayfly.spec.unsupported_fields import group_unserved
+from dayfly.spec.unsupported_fields import group_unsupported
 
 # Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
 ASKED = 16
@@ -67,9 +67,9 @@ def listed(wire: dict[str, Any]) -> dict[str, Any]:
 
 def spoken(record: RunRecord[RouteGroupSpec], told: RunState, stands: GroupState, leads: GroupReach | None) -> Any:
     """The report of its run in the words of the group, and what nobody carries out for it."""
-    in_vain = group_unserved(documents.export(record.document)["spec"], leads) if leads else ()
-    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unserved": ()}
-    return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unserved, *in_vain))
+    in_vain = group_unsupported(documents.export(record.document)["spec"], leads) if leads else ()
+    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unsupported": ()}
+    return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unsupported, *in_vain))
 
 
 def _conditions(stands: GroupState) -> list[dict[str, str]]:

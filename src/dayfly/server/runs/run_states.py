@@ -105,8 +105,8 @@ def run_form(
     """
     report, conditions = state.report, list(status.get("conditions", ()))
     found = {"ready": report.ready, "reason": report.reason, "message": report.message, **status}
-    if report.unserved:
-        found["unserved"] = report.unserved
+    if report.unsupported:
+        found["unsupported"] = report.unsupported
     if end and record.spec.ttl is not None:
         found["scheduledDeleteTime"] = rfc3339(end)
         conditions += lifetimes.conditions(end - record.spec.ttl.seconds * 1000, end)

@@ -19,7 +19,7 @@ from dayfly.server.runs.run_strategy import Strategy, Wanted
 from dayfly.spec import documents
 from dayfly.spec.errors import Faults
 from dayfly.spec.sandbox import Sandbox, SandboxSpec
-from dayfly.spec.unsupported_fields import unserved
+from dayfly.spec.unsupported_fields import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,6 +119,6 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         # A host that has not described itself yet may route requests.
         routes = place.routes or (link is not None and not link.has_met)
         spec = documents.export(record.document)["spec"]
-        in_vain = unserved(spec, by_name=place.declares, routes=routes, local=place.to_local)
+        in_vain = unsupported(spec, by_name=place.declares, routes=routes, local=place.to_local)
         found = endpoints.describe(record.spec, last.endpoints if last else (), routes=routes)
         return RunState(limited(report, in_vain), found, last.seq if last else None)

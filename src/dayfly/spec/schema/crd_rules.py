@@ -330,7 +330,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
     plugin.PluginSpec: {
         "create": _steps(_FROM_PLUGIN),
         "delete": _steps(_FROM_PLUGIN, repeats=True),
-        "census": _steps(_FROM_PLUGIN),
+        "inventory": _steps(_FROM_PLUGIN),
     },
     sandbox.Hooks: {
         "pre_start": _steps(_FROM_HOOK_APART),

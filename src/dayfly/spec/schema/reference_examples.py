@@ -12,7 +12,7 @@ create:
 - {name: make, script: "@{embed: ./make.sh}", outputs: [{name: url, valueFromPath: /tmp/url}]}
 delete:
 - {name: remove, script: "@{embed: ./remove.sh}"}
-census:
+inventory:
 - {name: look, script: "@{embed: ./look.sh}"}
 """,
     "Runner": """\

@@ -18,7 +18,7 @@ from cluster.conftest import TEAM
 from cluster.installed import ACCOUNT, ROOT, SYSTEM, Installed
 
 
-class ControlPlane:
+class ServerInCluster:
     """One organisation's API at a server, as whoever has that key."""
 
     def __init__(self, url: str, org: str, key: str, trusted: Path) -> None:
@@ -60,9 +60,9 @@ def dialling(operator: Installed, url: str, bound: str, token: str, trusted: Pat
     kubectl = operator.own.kubectl
     patch = yaml.safe_load((ROOT / "deploy" / "agent-patch.yaml").read_text())
     [container] = patch["spec"]["template"]["spec"]["containers"]
-    values = {"DAYFLY_CONTROL_PLANE": url, "DAYFLY_AGENT_NAMESPACE": bound}
+    values = {"DAYFLY_SERVER_URL": url, "DAYFLY_AGENT_NAMESPACE": bound}
     container["env"] = [{**each, "value": values.get(each["name"], each["value"])} for each in container["env"]]
-    container["env"].append({"name": "DAYFLY_CONTROL_PLANE_CA", "value": "/var/run/dayfly/ca"})
+    container["env"].append({"name": "DAYFLY_SERVER_CA", "value": "/var/run/dayfly/ca"})
     [volume] = patch["spec"]["template"]["spec"]["volumes"]
     volume["secret"]["items"].append({"key": "ca", "path": "ca"})
     file = trusted.with_name("token")
