@@ -1,4 +1,4 @@
-"""The addresses of more than one sandbox: what needs attention, what has ended, which plugins there are; and changes."""
+"""Addresses about several sandboxes: those that need attention, ended ones, plugins, and changes."""
 
 from __future__ import annotations
 
