@@ -185,10 +185,11 @@ class Operator:
             self._front.ended()
 
     async def _take_turn(self, run: str) -> None:
-        began, result, decision = time.perf_counter(), "error", None
+        began, result, decision, is_complete = time.perf_counter(), "error", None, False
         try:
             decision = await self._reconciler.turn(run)
             await self._reconciler.keep(run)
+            self._reconciler.retries(run).sweep()
             scene, then = self._reconciler.last(run), None
             done = decision.effects if decision is not None else ()
             if scene is not None and decision is not None and decision.moves:
@@ -198,9 +199,10 @@ class Operator:
             await self._tell(run, scene, then)
             if decision is None and self._agent is not None:
                 await self._say_waiting(run, self._agent)
-            if decision is not None and decision.rests_after(done):
+            refused = bool(self._reconciler.retries(run))
+            if decision is not None and not refused and decision.rests_after(done):
                 self._reconciler.rest(run)
-            result = "done"
+            result = "error" if refused else "done"
         except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
@@ -218,7 +220,8 @@ class Operator:
             result = "defect"
         else:
             self.cluster.queue.forget(run)
-        self._reconciler.places.settle(run, decision if result == "done" else None)
+            is_complete = True
+        self._reconciler.places.settle(run, decision if is_complete else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
@@ -254,7 +257,7 @@ class Operator:
             self.cluster.queue.add(run, after=after)
 
     async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
-        if after := await target.tell(scene, report):
+        if after := await target.tell(scene, report, hindrance=self._reconciler.retries(run).hindrance):
             self.cluster.queue.add(run, after=after)
 
     async def _say_waiting(self, run: str, agent: AgentExtension) -> None:

@@ -1,0 +1,110 @@
+"""The API server refuses deletions: each object is tried again with a backoff, and the rest of the run goes on."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+
+import pytest
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, ready, wish
+from rig.takings import LIVES, asked
+from rig.world import World, live
+
+from dayfly.kube.transport import Request
+from dayfly.lib.queue import Backoff
+from kube.fake import Refusal
+
+BACKOFF = Backoff()
+CHANGES = 200
+# Tries of one object in so many seconds: after waits of at least 0.1 s, doubled each time.
+TRIES = 12
+NO = "the webhook says no"
+
+
+class Webhook:
+    """Refuses to delete objects of one kind, and records when each of them was tried."""
+
+    def __init__(self, world: World, plural: str, code: int = 403) -> None:
+        self.tries: dict[str, list[float]] = collections.defaultdict(list)
+        self._world, self._plural, self._code = world, plural, code
+        world.cluster.refuses = self._refuse
+
+    def _refuse(self, request: Request) -> Refusal | None:
+        what = asked(self._world, request)
+        if what is None or (what.does, what.plural) != ("delete", self._plural):
+            return None
+        self.tries[request.path].append(self._world.cluster.time())
+        return Refusal(self._code, NO)
+
+    def permit(self) -> None:
+        self._world.cluster.refuses = lambda _request: None
+
+    def check_backoff(self) -> None:
+        """Each wait is at least half of the backoff's, which doubles with each refusal."""
+        assert self.tries
+        for path, times in self.tries.items():
+            for number, (before, after) in enumerate(itertools.pairwise(times)):
+                least = min(BACKOFF.first * 2.0**number, BACKOFF.most) / 2
+                assert after - before >= least * 0.99, f"try {number + 2} of {path} after {after - before:.2f} s"
+
+
+async def change_often(world: World) -> None:
+    """Give the run a turn each second."""
+    for number in range(CHANGES):
+        world.change({"metadata": {"labels": {"number": str(number)}}})
+        await world.rest(1)
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_refused_pod_deletion_is_not_sent_with_each_turn(code):
+    async def story(world: World) -> None:
+        webhook = Webhook(world, "pods", code)
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        await change_often(world)
+        webhook.check_backoff()
+        assert len(webhook.tries) == 2, "each step has a pod"
+        assert max(map(len, webhook.tries.values())) <= TRIES
+        assert ready(world)
+        webhook.permit()
+        world.delete()
+        await gone(world)
+
+    at_work(story, Scene(CHAIN, CHAIN_UNITS, chain))
+
+
+def test_permitted_pod_deletion_follows_within_the_longest_backoff():
+    async def story(world: World) -> None:
+        webhook = Webhook(world, "pods")
+        world.sandbox(wish())
+        await world.until(lambda: ready(world), "ready", 60)
+        await world.rest(3600)
+        webhook.check_backoff()
+        assert ready(world)
+        assert len(world.pods()) == 2
+        webhook.permit()
+        await world.until(lambda: not world.pods(), "the pods to go", BACKOFF.most)
+        world.delete()
+        await gone(world)
+
+    at_work(story, Scene(CHAIN, CHAIN_UNITS, chain))
+
+
+def test_refused_pod_deletion_delays_no_delete_step():
+    """What its last steps wait for comes by polling; a run whose turns fail would poll every few minutes."""
+    life = LIVES["mixed"]
+
+    async def story(world: World) -> None:
+        world.start()
+        Webhook(world, "pods")
+        life.begin(world)
+        await world.until(lambda: life.stands(world), "ready", 60)
+        await world.rest(60)
+        life.end(world)
+        await world.until(lambda: world.cloud.succeeded("db/settle", ledger(world)), "the last delete step", 30)
+        await world.until(lambda: life.over(world), "it to be over", 300)
+
+    def ledger(world: World) -> str:
+        return next((item["ledger"]["uid"] for item in world.cluster.objects("runs")), "")
+
+    live(life.world, story)
