@@ -98,7 +98,7 @@ class RunMemory:
         self.work = Work()
         self.refusals = Refusals()
         self.retries = Retries()
-        self.forks = ForkMemory(self.refusals)
+        self.forks = ForkMemory(self.refusals, self.retries)
         self.pods: dict[str, PodMemory] = {}
         """By UID, those that are neither released nor gone."""
         self.objects: dict[AttemptKey, ObjectMemory] = {}
