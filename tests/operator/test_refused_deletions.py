@@ -6,7 +6,7 @@ import collections
 import itertools
 
 import pytest
-from rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, ready, wish
+from rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, message, ready, wish
 from rig.takings import LIVES, asked
 from rig.world import World, live
 
@@ -106,5 +106,35 @@ def test_refused_pod_deletion_delays_no_delete_step():
 
     def ledger(world: World) -> str:
         return next((item["ledger"]["uid"] for item in world.cluster.objects("runs")), "")
+
+    live(life.world, story)
+
+
+@pytest.mark.parametrize("plural", ["deployments", "services", "httproutes"])
+@pytest.mark.parametrize("ends", [False, True], ids=["unwanted", "deleted"])
+def test_refused_deletion_of_a_fork_is_not_sent_with_each_turn(plural, ends):
+    life = LIVES["routed"]
+
+    async def story(world: World) -> None:
+        world.start()
+        life.begin(world)
+        await world.until(lambda: life.stands(world), "ready", 120)
+        webhook = Webhook(world, plural)
+        if ends:
+            world.delete()
+        else:
+            world.change({"spec": {"forks": [], "defaultRouteGroup": None}})
+        await change_often(world)
+        if not ends:
+            webhook.check_backoff()
+        # Of a run that ends, both what it wishes for and what it leaves behind are looked through.
+        assert 0 < max(map(len, webhook.tries.values())) <= TRIES * (1 + ends)
+        assert ready(world) or NO in message(world)
+        webhook.permit()
+        if not ends:
+            left = ("deployments", "services")
+            await world.until(lambda: not any(map(world.forks.all, left)), "the fork to go", BACKOFF.most)
+            world.delete()
+        await world.until(lambda: life.over(world), "it to be over", 2 * BACKOFF.most)
 
     live(life.world, story)

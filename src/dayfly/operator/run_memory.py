@@ -104,7 +104,7 @@ class RunMemory:
         self.objects: dict[AttemptKey, ObjectMemory] = {}
         self.resources: dict[str, ResourceMemory] = {}
         self.logs = LogMemory()
-        self.routes = RouteMemory()
+        self.routes = RouteMemory(self.retries)
 
     def pod(self, uid: str) -> PodMemory:
         """What is remembered of the pod of that UID."""
