@@ -38,9 +38,13 @@ class Backoff:
     first: float = 0.2
     most: float = 300.0
 
+    def longest(self, failures: int) -> float:
+        """Return the seconds until the next try without jitter, after `failures` failures before the latest one."""
+        return min(self.most, self.first * 2.0 ** min(failures, 60))
+
     def wait(self, failures: int, dice: random.Random) -> float:
         """Return the seconds until the next try, after `failures` failures before the latest one."""
-        return min(self.most, self.first * 2.0 ** min(failures, 60)) * dice.uniform(0.5, 1.0)
+        return self.longest(failures) * dice.uniform(0.5, 1.0)
 
 
 class _UrgencyQueue(Generic[K]):
