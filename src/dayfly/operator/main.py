@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +35,7 @@ from dayfly.operator.pods.step_slots import STEPS
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import hindrance, patience
+from dayfly.operator.retries import Retries, attempt
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatusWriter
@@ -244,8 +246,9 @@ class Operator:
         self._traces.look(found.ledger, report)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
-                self.cluster.queue.add(run, after=after)
+            if target.copies:
+                resources = partial(self._resource_status.run, scene, found, report, session.resources)
+                await self._write(run, session.retries, "Resources", resources)
         except Exception as error:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
             if self.cluster.queue.failures(run) + 1 < patience(error):
@@ -253,8 +256,18 @@ class Operator:
             # Else it is said with what hinders it, and not now without and then with it, turn after turn.
             raise
         await self._speak(run, target, scene, report)
-        if target.copies and (after := await self._reconciler.logs.run(scene, found, report, session.logs)):
-            self.cluster.queue.add(run, after=after)
+        if target.copies:
+            logs = partial(self._reconciler.logs.run, scene, found, report, session.logs)
+            await self._write(run, session.retries, "StepLogs", logs)
+
+    async def _write(self, run: str, retries: Retries, what: str, write: Callable[[], Awaitable[float]]) -> None:
+        """Write what is shown of a run. If that is refused, the run itself goes on, and it is written later."""
+
+        async def written() -> None:
+            if after := await write():
+                self.cluster.queue.add(run, after=after)
+
+        await attempt(self.cluster, run, retries, (what, "", 0), written)
 
     async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
         if after := await target.tell(scene, report, hindrance=self._reconciler.retries(run).hindrance):

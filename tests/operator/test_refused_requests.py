@@ -1,4 +1,4 @@
-"""The API server refuses deletions: each object is tried again with a backoff, and the rest of the run goes on."""
+"""The API server refuses requests: each is tried again with a backoff of its own, and the rest of the run goes on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rig.world import World, live
 
 from dayfly.kube.transport import Request
 from dayfly.lib.queue import Backoff
+from dayfly.operator.refusals import AGAIN_S
 from kube.fake import Refusal
 
 BACKOFF = Backoff()
@@ -22,16 +23,16 @@ NO = "the webhook says no"
 
 
 class Webhook:
-    """Refuses to delete objects of one kind, and records when each of them was tried."""
+    """Refuses one change of objects of one kind, and records when each of them was tried."""
 
-    def __init__(self, world: World, plural: str, code: int = 403) -> None:
+    def __init__(self, world: World, plural: str, code: int = 403, does: str = "delete") -> None:
         self.tries: dict[str, list[float]] = collections.defaultdict(list)
-        self._world, self._plural, self._code = world, plural, code
+        self._world, self._what, self._code = world, (does, plural), code
         world.cluster.refuses = self._refuse
 
     def _refuse(self, request: Request) -> Refusal | None:
         what = asked(self._world, request)
-        if what is None or (what.does, what.plural) != ("delete", self._plural):
+        if what is None or (what.does, what.plural) != self._what:
             return None
         self.tries[request.path].append(self._world.cluster.time())
         return Refusal(self._code, NO)
@@ -46,6 +47,10 @@ class Webhook:
             for number, (before, after) in enumerate(itertools.pairwise(times)):
                 least = min(BACKOFF.first * 2.0**number, BACKOFF.most) / 2
                 assert after - before >= least * 0.99, f"try {number + 2} of {path} after {after - before:.2f} s"
+
+
+def ledger(world: World) -> str:
+    return next((item["ledger"]["uid"] for item in world.cluster.objects("runs")), "")
 
 
 async def change_often(world: World) -> None:
@@ -104,9 +109,6 @@ def test_refused_pod_deletion_delays_no_delete_step():
         await world.until(lambda: world.cloud.succeeded("db/settle", ledger(world)), "the last delete step", 30)
         await world.until(lambda: life.over(world), "it to be over", 300)
 
-    def ledger(world: World) -> str:
-        return next((item["ledger"]["uid"] for item in world.cluster.objects("runs")), "")
-
     live(life.world, story)
 
 
@@ -136,5 +138,74 @@ def test_refused_deletion_of_a_fork_is_not_sent_with_each_turn(plural, ends):
             await world.until(lambda: not any(map(world.forks.all, left)), "the fork to go", BACKOFF.most)
             world.delete()
         await world.until(lambda: life.over(world), "it to be over", 2 * BACKOFF.most)
+
+    live(life.world, story)
+
+
+@pytest.mark.parametrize(
+    ("plural", "does", "code"),
+    [
+        ("resources", "create", 403),
+        ("resources", "create", 500),
+        ("resources", "patch", 403),
+        ("steplogs", "create", 500),
+    ],
+)
+def test_refused_report_is_not_sent_with_each_turn_and_delays_nothing(plural, does, code):
+    life = LIVES["mixed"]
+
+    async def story(world: World) -> None:
+        world.start()
+        webhook = Webhook(world, plural, code, does)
+        life.begin(world)
+        await world.until(lambda: world.cloud.starts("db/prove"), "the last create step", 30)
+        await change_often(world)
+        webhook.check_backoff()
+        assert max(map(len, webhook.tries.values())) <= TRIES
+        life.end(world)
+        await world.until(lambda: life.over(world), "it to be over", 60)
+
+    live(life.world, story)
+
+
+@pytest.mark.parametrize("does", ["create", "patch", "delete"])
+def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
+    """A webhook for the object's kind does not answer. Nothing was to be stored, so nothing is in doubt."""
+    life = LIVES["mixed"]
+
+    async def story(world: World) -> None:
+        world.start()
+        webhook = Webhook(world, "claims", 500, does)
+        life.begin(world)
+        await world.until(lambda: world.cloud.succeeded("db/make", ledger(world)), "the first step", 30)
+        await world.until(lambda: NO in message(world), "the refusal", 30)
+        before = sum(map(len, webhook.tries.values()))
+        await change_often(world)
+        tries = sum(map(len, webhook.tries.values())) - before
+        assert tries <= CHANGES / AGAIN_S + 1
+        webhook.permit()
+        await world.until(lambda: life.stands(world), "ready", 60)
+        life.end(world)
+        await world.until(lambda: life.over(world), "it to be over", 60)
+
+    live(life.world, story)
+
+
+def test_refused_end_of_a_run_is_not_sent_with_each_turn():
+    """All its steps are done; our finalizer may not be taken off an object that it made."""
+    life = LIVES["mixed"]
+
+    async def story(world: World) -> None:
+        world.start()
+        life.begin(world)
+        await world.until(lambda: life.stands(world), "ready", 60)
+        life.end(world)
+        await world.until(lambda: world.cloud.starts("db/unregister"), "the second delete step", 30)
+        webhook = Webhook(world, "claims", 403, "patch")
+        await change_often(world)
+        webhook.check_backoff()
+        assert NO in message(world)
+        webhook.permit()
+        await world.until(lambda: life.over(world), "it to be over", BACKOFF.most)
 
     live(life.world, story)
