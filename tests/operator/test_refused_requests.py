@@ -209,3 +209,22 @@ def test_refused_end_of_a_run_is_not_sent_with_each_turn():
         await world.until(lambda: life.over(world), "it to be over", BACKOFF.most)
 
     live(life.world, story)
+
+
+def test_refused_status_is_not_sent_with_each_turn_and_delays_nothing():
+    life = LIVES["mixed"]
+
+    async def story(world: World) -> None:
+        world.start()
+        life.begin(world)
+        await world.until(lambda: world.cloud.starts("db/make"), "the first step", 30)
+        webhook = Webhook(world, "sandboxes", 500, "patch")
+        await world.until(lambda: world.cloud.succeeded("db/prove", ledger(world)), "the last create step", 30)
+        await change_often(world)
+        webhook.check_backoff()
+        webhook.permit()
+        await world.until(lambda: life.stands(world), "its status", BACKOFF.most)
+        life.end(world)
+        await world.until(lambda: life.over(world), "it to be over", 60)
+
+    live(life.world, story)

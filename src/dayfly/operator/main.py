@@ -35,7 +35,7 @@ from dayfly.operator.pods.step_slots import STEPS
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import hindrance, patience
-from dayfly.operator.retries import Retries, attempt
+from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatusWriter
@@ -51,6 +51,9 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
+
+# What is written of a run for people, after each turn.
+_RESOURCES, _STATUS, _LOGS = ("Resources", "", 0), ("Status", "", 0), ("StepLogs", "", 0)
 
 
 class Operator:
@@ -248,7 +251,7 @@ class Operator:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if target.copies:
                 resources = partial(self._resource_status.run, scene, found, report, session.resources)
-                await self._write(run, session.retries, "Resources", resources)
+                await self._write(run, session.retries, _RESOURCES, resources)
         except Exception as error:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
             if self.cluster.queue.failures(run) + 1 < patience(error):
@@ -258,20 +261,26 @@ class Operator:
         await self._speak(run, target, scene, report)
         if target.copies:
             logs = partial(self._reconciler.logs.run, scene, found, report, session.logs)
-            await self._write(run, session.retries, "StepLogs", logs)
+            if await self._write(run, session.retries, _LOGS, logs):
+                self.cluster.queue.add(run)  # the status was written before, with this refusal
 
-    async def _write(self, run: str, retries: Retries, what: str, write: Callable[[], Awaitable[float]]) -> None:
-        """Write what is shown of a run. If that is refused, the run itself goes on, and it is written later."""
+    async def _write(self, run: str, retries: Retries, what: RequestKey, write: Callable[[], Awaitable[float]]) -> bool:
+        """Write what is shown of a run. If that is refused, the run itself goes on, and it is written later.
+
+        Return whether it succeeded after refusals.
+        """
 
         async def written() -> None:
             if after := await write():
                 self.cluster.queue.add(run, after=after)
 
-        await attempt(self.cluster, run, retries, (what, "", 0), written)
+        failures = retries.failures(what)
+        return await attempt(self.cluster, run, retries, what, written) and failures > 0
 
-    async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
-        if after := await target.tell(scene, report, hindrance=self._reconciler.retries(run).hindrance):
-            self.cluster.queue.add(run, after=after)
+    async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = "") -> None:
+        retries = self._reconciler.retries(run)
+        said = hindrance or retries.hindrance(_STATUS)
+        await self._write(run, retries, _STATUS, partial(target.tell, scene, report, hindrance=said))
 
     async def _say_waiting(self, run: str, agent: AgentExtension) -> None:
         found = self.cluster.ledger.get(run)
@@ -298,7 +307,7 @@ class Operator:
             await self.targets.tell_hindered(found, said)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
-        await self.targets.of(found).tell(scene, report, hindrance=said)
+        await self._speak(run, self.targets.of(found), scene, report, said)
 
     async def _say_frozen(self, run: str, error: UndecidableError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:

@@ -80,10 +80,13 @@ class Retries:
             self._refused = {key: found for key, found in self._refused.items() if key in self._asked}
         self._asked.clear()
 
-    @property
-    def hindrance(self) -> str:
-        """What to report: the first request that was refused too often to pass soon. Empty if there is none."""
-        return next((each.message for each in self._refused.values() if each.failures >= each.patience), "")
+    def hindrance(self, besides: RequestKey | None = None) -> str:
+        """What to report: the first request that was refused too often to pass soon. Empty if there is none.
+
+        `besides` is the request that reports it: once it succeeds, it has nothing to report of itself.
+        """
+        found = ((key, each) for key, each in self._refused.items() if each.failures >= each.patience)
+        return next((each.message for key, each in found if key != besides), "")
 
 
 def deletion(item: HasMeta) -> RequestKey:
