@@ -212,7 +212,7 @@ def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now:
     if isinstance(error, errors.OutcomeUnknown):
         if is_down(error):
             raise error
-        return Objection(reason=Reason.HINDERED, message=error.message, since=now)
+        return Objection(reason=Reason.BLOCKED, message=error.message, since=now)
     if error.is_permanent:
         return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
     return grants.objection(error, namespace, now)
