@@ -89,7 +89,7 @@ class Replica:
 async def store(tmp_path):
     found = Store.open(tmp_path / "control.db")
     added = [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")]
-    await found.of(ORG).write(lambda rows: rows.insert(clusters, added))
+    await found.for_org(ORG).write(lambda rows: rows.insert(clusters, added))
     yield found
     found.close()
 
@@ -100,7 +100,7 @@ async def replica(store):
 
 
 async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list[int]:
-    return await store.of(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
+    return await store.for_org(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,10 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
 
     async def poll(after, digest, now):
         work = lambda rows: mailbox.collect(rows, "east", 1, after, digest, now)  # noqa: E731
-        found = await store.of(ORG).write(work)
-        return found, (await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east"), (ORG, "x")])))[0]
+        found = await store.for_org(ORG).write(work)
+        return found, (
+            await store.for_org(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east"), (ORG, "x")]))
+        )[0]
 
     assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS - 1))[1].seen_at == 1_000
     assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS))[1].seen_at == 11_000
@@ -202,11 +204,11 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
-    assert not await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east")), "nobody has seen what it has"
+    assert not await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east")), "nobody has seen what it has"
     opening = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423
-    assert await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+    assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
     again = await replica.open(previous=1, number=1, digest="of another database")
     assert again["session"] == 2
 
@@ -276,7 +278,7 @@ async def test_new_session_with_pending_messages_is_not_frozen(replica, store, t
     if thawed:
         stranger = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
         assert (await replica.ask("east", "POST", "session", stranger))[0] == 423
-        assert await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+        assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
         begun = await replica.open(previous=1, number=1, digest="of another database")
     else:
         begun = await replica.open(previous=1)
@@ -298,7 +300,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
         return (await replica.ask("east", "POST", "messages", said))[1]["heard"]
 
     assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
-    found = await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))
+    found = await store.for_org(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))
     assert [body for _, body in found] == ["a", "b", "c"]
     assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
     many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
@@ -318,7 +320,7 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
         for uid, ttl in (("g-brief", GroupTtl(**hour)), ("g-lives", None)):
             save(rows, stored.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
 
-    await store.of(ORG).write(wished)
+    await store.for_org(ORG).write(wished)
     await replica.open()
     uids = ["g-brief", "g-lives", "u-brief", "u-lives", "u-unknown"]
     _, found, _ = await replica.ask("east", "POST", "births", {"session": 1, "uids": uids})
@@ -377,7 +379,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
         rows.execute(rows.delete(clusters).where(clusters.c.name == "east"))
         rows.insert(clusters, {"name": "east", "created_at": 2, "agent": True})
 
-    await store.of(ORG).write(anew)
+    await store.for_org(ORG).write(anew)
     replica.now = 2_000
     await replica.open()
     await replica.agents.begin()
@@ -401,7 +403,7 @@ async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
         said = {"session": 1, "first": first, "messages": messages}
         status, answer, _ = await replica.ask("east", "POST", "messages", said)
         assert (status, answer) == (200, {"heard": first - 1 + len(messages)})
-        return [body for _, body in await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
+        return [body for _, body in await store.for_org(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
 
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
     assert await say(7, "ä" * mailbox.HEARD_BYTES) == ["f", "ä" * mailbox.HEARD_BYTES]
@@ -441,7 +443,7 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
     """The operator would fetch the answer with them again and again, and hear nothing any more."""
     monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MOST_ANSWER", 8_000)
     await replica.open()
-    (standing,) = await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east")]))
+    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east")]))
     host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 

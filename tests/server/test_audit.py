@@ -110,7 +110,7 @@ async def test_postgresql_lets_the_servers_own_user_alter_no_entry(postgres):
         app = create_app(store, {}, keys=callers.single(KEY), version="1")
         await call(app, KEY, "PUT", f"{ORG}/clusters/far")
         for change in (audit_table.update().values(name="x"), audit_table.delete()):
-            assert await store.of("local").write(lambda rows, change=change: rows.execute(change).rowcount) == 0
+            assert await store.for_org("local").write(lambda rows, change=change: rows.execute(change).rowcount) == 0
         assert len((await call(app, KEY, "GET", f"{ORG}/audit"))[1]["entries"]) == 1
     finally:
         store.close()

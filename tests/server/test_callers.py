@@ -13,7 +13,7 @@ import dayfly.server
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db import tables
-from dayfly.server.db.rows import EVERYWHERE, Rows
+from dayfly.server.db.rows import ALL_ORGS, Rows
 from dayfly.server.db.store import Store
 from dayfly.server.http import route_table
 from server import wishes
@@ -49,7 +49,7 @@ def test_rows_hide_other_organisations():
         ours.insert(tables.clusters, row)
         theirs.insert(tables.clusters, [row, {**row, "name": "d", "org": "ours"}])
         of = lambda rows: sorted(rows.execute(rows.select(tables.clusters.c.name)).scalars())  # noqa: E731
-        assert (of(ours), of(theirs), of(Rows(connection, EVERYWHERE))) == (["c"], ["c", "d"], ["c", "c", "d"])
+        assert (of(ours), of(theirs), of(Rows(connection, ALL_ORGS))) == (["c"], ["c", "d"], ["c", "c", "d"])
         assert ours.execute(ours.update(tables.clusters).values(created_at=2)).rowcount == 1
         assert ours.execute(ours.delete(tables.clusters)).rowcount == 1
         assert of(theirs) == ["c", "d"]

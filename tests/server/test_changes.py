@@ -156,28 +156,28 @@ def told(stream):
 
 
 async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypatch):
-    shelf = store.of("local")
+    org_store = store.for_org("local")
 
     def anew(rows, before, after):
         tombstones.archive(rows, record(before), 2)
         run_records.save(rows, record(after))
 
-    await shelf.write(lambda rows: run_records.save(rows, record("1")))
+    await org_store.write(lambda rows: run_records.save(rows, record("1")))
     await stream.look()
     assert told(stream) == [("changed", "1")]
-    await shelf.write(lambda rows: anew(rows, "1", "2"))
+    await org_store.write(lambda rows: anew(rows, "1", "2"))
     await stream.look()
     assert told(stream) == [("changed", "2")]
     # Of the next one it is not known when it is looked for who is gone; it is when that is told.
-    await shelf.write(lambda rows: anew(rows, "2", "3"))
+    await org_store.write(lambda rows: anew(rows, "2", "3"))
     monkeypatch.setattr(run_records, "read_changes", lambda _rows, before: (set(), set(), set(before)))
     await stream.look()
     assert told(stream) == []
     monkeypatch.undo()
-    await shelf.write(lambda rows: run_records.save(rows, record("another", "sb2")))
+    await org_store.write(lambda rows: run_records.save(rows, record("another", "sb2")))
     await stream.look()
     assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
-    await shelf.write(lambda rows: tombstones.archive(rows, record("3"), 3))
+    await org_store.write(lambda rows: tombstones.archive(rows, record("3"), 3))
     await stream.look()
     assert told(stream) == [("deleted", None)]
 

@@ -106,7 +106,7 @@ class World:
 
     async def is_idle(self):
         """Whether all events are sent, except to a receiver that does not answer."""
-        return set(await self.store.everywhere().read(event_rows.waiting)) <= self.hanging
+        return set(await self.store.all_orgs().read(event_rows.waiting)) <= self.hanging
 
     async def leave(self):
         """Have the server end as it does when it is stopped."""

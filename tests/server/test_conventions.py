@@ -13,7 +13,7 @@ import urllib.parse
 
 import pytest
 
-from dayfly.server.db.store import StoreError, StoreSilentError
+from dayfly.server.db.store import OutcomeUnknownError, StoreError
 from dayfly.server.http.errors import explain
 from dayfly.spec.host_errors import HostSilentError, HostUnavailableError
 from server import wishes
@@ -355,7 +355,7 @@ def test_retry_of_no_unit_is_not_a_retry_of_all(filled, unit):
     assert (answer.status, answer.error.partition(":")[0]) == (400, "unit")
 
 
-@pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, StoreSilentError])
+@pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, OutcomeUnknownError])
 def test_store_or_cluster_that_is_away_is_logged_as_warning(caplog, fault):
     assert explain(fault("gone"), "r-1").status == 503
     assert [record.levelname for record in caplog.records] == ["WARNING"]

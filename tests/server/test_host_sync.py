@@ -180,7 +180,7 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
             return await offer(order)
 
         archived, owed, during = await put_while_down("sb1"), await put_while_down("sb2"), []
-        await store.of("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
+        await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
         monkeypatch.setattr(host, "offer", interrupted)
         await app.state.sync.sweep()
         assert [app.state.sync.trouble(each.uid) for each in (archived, owed)] == ["", ""]
@@ -202,7 +202,7 @@ async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp
         uid = record.uid
         assert sync.trouble(uid)
         session, place = await sync.link(record).meet()
-        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.form(record.revision, place, {}))}
+        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.compute_form(record.revision, place, {}))}
         monkeypatch.setattr(confirmations, "known", lambda *_: theirs)
         sync.told.clear()
         await sync.sweep()
@@ -219,7 +219,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     for number in range(40):
         await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
-    await store.everywhere().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
+    await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
     await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
     orders: list[list[str]] = []
 
@@ -248,7 +248,7 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
         unread = sandboxes.c.name.in_(["sb1"])
         newer = '{"cluster": "local", "ofANewerServer": 7}'  # reported once in a process: no other test uses this field
         change = lambda rows: rows.execute(rows.update(sandboxes).where(unread).values(spec=newer, revision=9))  # noqa: E731
-        await store.everywhere().write(change)
+        await store.all_orgs().write(change)
         host.finish(uids[1])
         await asyncio.sleep(0.01)
         for _ in range(3):

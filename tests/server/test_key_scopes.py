@@ -53,7 +53,7 @@ class Scoped(World):
                 make = lambda rows, role=role, scope=scope: keys.create(  # noqa: E731
                     rows, "scoped", role, who=Who(OURS, "t", "t"), scope=scope
                 )
-                self.scoped[title, role] = (await self.store.of(OURS).write(make))[0]
+                self.scoped[title, role] = (await self.store.for_org(OURS).write(make))[0]
         admin, at = self.keys[OURS, Role.ADMIN], f"/orgs/{OURS}"
         using = [{"name": "mydb", "plugin": "db", "params": {"size": "s"}}]
         said = [await self.call(admin, "PUT", f"{at}/clusters/{CLUSTER}")]
@@ -266,7 +266,7 @@ def test_attention_hides_all_cluster_groups_from_a_cluster_key(client):
 def test_cluster_key_cannot_see_groups_without_recorded_scope(client):
     """That did not note whether it was of all of them."""
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 2**50, "name": "g", "uid": "u"}
-    asyncio.run(client.store.of("local").write(lambda rows: rows.insert(ended_route_groups, row)))
+    asyncio.run(client.store.for_org("local").write(lambda rows: rows.insert(ended_route_groups, row)))
     assert client.call("GET", "routegroups/g/report").status == 200
     assert scoped(client, "cluster:local").call("GET", "routegroups/g/report").status == 404
     assert scoped(client, "name:g").call("GET", "routegroups/g/report").status == 200
@@ -413,7 +413,7 @@ def test_unreadable_scope_grants_nothing(client, change):
     def edit(rows):
         rows.execute(rows.update(keys.api_keys).values(**change))
 
-    asyncio.run(client.store.of("local").write(edit))
+    asyncio.run(client.store.for_org("local").write(edit))
     assert ci.call("GET", "sandboxes").status == 401
     assert client.call("GET", "keys").status == 200
 
@@ -428,12 +428,12 @@ def test_downgrade_to_schema_without_scopes_deletes_scoped_keys(place):
             for scope in (WHOLE, scopes.read(["name:a"]))
         ]
 
-    whole, _ = asyncio.run(store.of("acme").write(make))
+    whole, _ = asyncio.run(store.for_org("acme").write(make))
     store.close()
     Store.migrate(place, "0007")
     store = Store.open(place)
     left = asyncio.run(
-        store.of("acme").read(lambda rows: list(rows.execute(rows.select(keys.api_keys.c.id)).scalars()))
+        store.for_org("acme").read(lambda rows: list(rows.execute(rows.select(keys.api_keys.c.id)).scalars()))
     )
     store.close()
     assert left == [whole]

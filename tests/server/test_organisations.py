@@ -335,14 +335,14 @@ async def test_token_opens_only_its_own_organisation(place):
                 rows.insert(tables.clusters, {"name": "far", "created_at": 1, "agent": True})
                 return cluster_tokens.create(rows, "far")[0]
 
-            made[org] = await store.of(org).write(add)
+            made[org] = await store.for_org(org).write(add)
         for org in ("*", "", "other"):
             token = f"{org}@{made['acme'].partition('@')[2]}"
             assert await cluster_tokens.caller(store, token, "10.0.0.7") is None, org
         for org in made:
-            assert await store.of(org).read(lambda rows: clusters.is_unheard(rows, "far", None))
+            assert await store.for_org(org).read(lambda rows: clusters.is_unheard(rows, "far", None))
         assert (await cluster_tokens.caller(store, made["acme"], "10.0.0.7")).org == "acme"
-        assert await store.of("other").read(lambda rows: clusters.is_unheard(rows, "far", None))
+        assert await store.for_org("other").read(lambda rows: clusters.is_unheard(rows, "far", None))
     finally:
         store.close()
 

@@ -346,7 +346,7 @@ async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
     client.put("sandboxes/lost", wishes.empty())
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "given_up": False}
     many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
-    await client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, many))
+    await client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
     asked, history = [], host.history
     host.history = lambda uid: asked.append(uid) or history(uid)
     for _ in range(2):
@@ -427,20 +427,20 @@ async def test_end_without_recorded_reason_is_read_from_history(client, host):
     """As an older server leaves it."""
     uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
     table = ended_sandboxes
-    await client.store.of("local").write(lambda rows: rows.execute(rows.delete(table)))
+    await client.store.for_org("local").write(lambda rows: rows.execute(rows.delete(table)))
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50}
     old = [{**row, "uid": uid, "name": name} for uid, name in zip(uids, ("lost", "well"), strict=True)]
-    await client.store.of("local").write(lambda rows: rows.insert(table, old))
+    await client.store.for_org("local").write(lambda rows: rows.insert(table, old))
     assert [(each["kind"], each["uid"]) for each in client.get("attention")] == [("abandoned", uids[0])]
 
 
 async def test_thaw_command_quotes_the_cluster_name(client):
     name = "east; echo $(id)"
-    shelf = client.store.of("local")
-    await shelf.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
+    org_store = client.store.for_org("local")
+    await org_store.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
     why = msgspec.json.encode({"why": "w", "at": 1}).decode()
     row = {"cluster": name, "created_at": 1, "seen_at": 1, "frozen": why}
-    await shelf.write(lambda rows: rows.insert(agents, row))
+    await org_store.write(lambda rows: rows.insert(agents, row))
     (quiet,) = client.get("attention")
     assert quiet["message"] == "it is frozen: dayfly cluster thaw 'east; echo $(id)'"
 

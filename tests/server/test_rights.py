@@ -69,7 +69,7 @@ class World:
 
     async def _key(self, org, role, seconds=0):
         make = lambda rows: keys.create(rows, f"{org} {role.word}", role, who=Who(org, "t", "t"), seconds=seconds)  # noqa: E731
-        return (await self.store.of(org).write(make))[0]
+        return (await self.store.for_org(org).write(make))[0]
 
     def address(self, path, org):
         """Of their thing, whosever organisation stands in it."""

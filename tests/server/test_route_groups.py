@@ -426,7 +426,9 @@ async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_pa
         for org in ("acme", "zeta"):
             await stored.write(store, stored.group(f"g-{org}", org=org, name="all", unmatched_since=1, ttl=ttl))
         await stored.write(store, stored.sandbox())
-        await store.of("acme").write(lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}')))
+        await store.for_org("acme").write(
+            lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}'))
+        )
         sync = host_sync.HostSync(store, Links())
         await stored.group_sweep(store, sync).sweep()
         assert (await stored.read(store, "zeta", "all", GROUPS)).stop is not None
@@ -470,9 +472,9 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
             await stored.write(store, stored.sandbox(uid, cluster="east", labels={"team": "a"}))
         membership = GroupMembership(store, links, "acme")
         (found,) = await membership.refresh()
-        assert set(membership.of(found)) == {"u", "v"}
+        assert set(membership.members_of(found)) == {"u", "v"}
         runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
         links.of("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
-        assert set(membership.of(found)) == {"u"}
+        assert set(membership.members_of(found)) == {"u"}
     finally:
         store.close()

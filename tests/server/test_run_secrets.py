@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dayfly.server.db.store import Shelf, StoreError
+from dayfly.server.db.store import OrgStore, StoreError
 from dayfly.server.http.route_table import ROUTES
 from dayfly.server.runs import run_secrets
 from server import wishes
@@ -108,16 +108,16 @@ def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost
 @pytest.mark.parametrize("times", [1, 3])
 def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
     """Also where at first nobody can look whether it was."""
-    write, failed = Shelf.write, []
+    write, failed = OrgStore.write, []
     monkeypatch.setattr(run_secrets, "AGAIN_S", 0.01)
 
-    async def full(shelf: Shelf, work: Any) -> Any:
+    async def full(org_store: OrgStore, work: Any) -> Any:
         if len(failed) < times:
             failed.append(1)
             raise StoreError("the disk is full")
-        return await write(shelf, work)
+        return await write(org_store, work)
 
-    monkeypatch.setattr(Shelf, "write", full)
+    monkeypatch.setattr(OrgStore, "write", full)
     assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
     assert (store, store.ever) == ({}, 1)
     assert client.get("sandboxes") == []
@@ -125,16 +125,16 @@ def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch:
 
 def test_write_with_a_lost_answer_keeps_its_secrets(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
     """Its run is to begin, and would never without them."""
-    write, failed = Shelf.write, []
+    write, failed = OrgStore.write, []
 
-    async def unsure(shelf: Shelf, work: Any) -> Any:
-        found = await write(shelf, work)
+    async def unsure(org_store: OrgStore, work: Any) -> Any:
+        found = await write(org_store, work)
         if not failed:
             failed.append(1)
             raise StoreError("the connection broke")
         return found
 
-    monkeypatch.setattr(Shelf, "write", unsure)
+    monkeypatch.setattr(OrgStore, "write", unsure)
     assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
     assert list(store.values()) == [GIVEN]
 

@@ -127,7 +127,7 @@ async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
     store = Store.open(path)
     try:
         spoil = rows_of_shop().values(document=document)
-        await store.of("local").write(lambda rows: rows.execute(spoil))
+        await store.for_org("local").write(lambda rows: rows.execute(spoil))
         app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
         await prepare(app)
         assert host.calls == [("baseline", "default/other")]

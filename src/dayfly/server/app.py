@@ -121,7 +121,9 @@ def create_app(
         *_page_routes(),
     ]
     bound = _bound(rate, closing)
-    auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, mark=store.mark)
+    auth = Middleware(
+        AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, mark=store.read_change_marker
+    )
     app = _starlette(routes, auth, lambda _app: _at_work(agents, sync, local, sweep, publisher), tls=tls)
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
     app.state.secrets, app.state.baselines = kept, local
@@ -214,7 +216,7 @@ async def inhabited_clusters(store: Store, org: str) -> set[str]:
     Raises:
         StoreError: the store cannot be read.
     """
-    return await store.of(org).read(lambda rows: {each.cluster for each in read_entries(rows)} - for_agents(rows))
+    return await store.for_org(org).read(lambda rows: {each.cluster for each in read_entries(rows)} - for_agents(rows))
 
 
 async def prepare(app: Starlette) -> None:

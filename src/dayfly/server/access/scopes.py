@@ -39,7 +39,7 @@ class Living(Protocol):
     def name(self) -> str: ...  # as in the records
 
     @property
-    def where(self) -> str: ...  # as in the records
+    def scope_cluster(self) -> str: ...
 
 
 class Scope(NamedTuple):
@@ -69,7 +69,7 @@ class Scope(NamedTuple):
 
     def takes(self, living: Living) -> bool:
         """Whether a sandbox or route group is in it."""
-        return self.takes_name(living.name) and self.takes_cluster(living.where)
+        return self.takes_name(living.name) and self.takes_cluster(living.scope_cluster)
 
     def publishes(self, plugin: str) -> bool:
         """Whether versions of that plugin are published and removed with it."""

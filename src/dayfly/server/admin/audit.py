@@ -101,4 +101,4 @@ class Audit:
             last = ChainHead(head.number, head.digest) if head is not None else ChainHead()
             return {"entries": found, "head": last}
 
-        return await self._store.of(callers.caller(request).org).read(work)
+        return await self._store.for_org(callers.caller(request).org).read(work)

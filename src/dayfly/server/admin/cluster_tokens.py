@@ -44,16 +44,16 @@ async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
     id_, _, secret = rest.partition(".")
     if not (org and id_ and secret and token.isascii()):
         return None
-    shelf = store.of(org)
-    row = await shelf.read(lambda rows: find(rows, id_))
-    # A shelf may be wider than one organisation: what is noted is noted of the token's own.
+    org_store = store.for_org(org)
+    row = await org_store.read(lambda rows: find(rows, id_))
+    # A org_store may be wider than one organisation: what is noted is noted of the token's own.
     if row is None or row.org != org or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
         return None
     now = _now()
     if row.last_connected_at is None or row.last_connected_at <= now - NOTED_EVERY_MS or row.last_connected_ip != ip:
         # As of a key: a disk that is full takes no note. That the cluster has come its first session notes as well.
         with contextlib.suppress(StoreError, WriteConflictError):
-            await shelf.write(lambda rows: _note(rows, id_, now, ip))
+            await org_store.write(lambda rows: _note(rows, id_, now, ip))
     return ClusterCaller(row.org, row.cluster, row.id)
 
 

@@ -64,7 +64,7 @@ class Clusters:
             found = rows.execute(rows.select(organisations.c.display_name)).scalar_one_or_none()
             return caller.org if found is None else str(found)
 
-        org = {"name": caller.org, "displayName": await self._store.of(caller.org).read(name)}
+        org = {"name": caller.org, "displayName": await self._store.for_org(caller.org).read(name)}
         user: dict[str, Any] = {"role": caller.role.word}
         if not caller.scope.is_whole:
             user["scope"] = caller.scope.terms
@@ -119,7 +119,7 @@ class Clusters:
             assert row is not None, "it was just written"
             return row
 
-        return self._wire(org, await self._store.of(org).write(work))
+        return self._wire(org, await self._store.for_org(org).write(work))
 
     async def delete(self, request: Request) -> Any:
         row = await self._agents(request, "cannot be removed")
@@ -134,12 +134,12 @@ class Clusters:
             rows.execute(rows.delete(clusters).where(clusters.c.name == name, clusters.c.agent))
             audit.note(rows, audit.who(request), "delete", f"clusters/{name}")
 
-        await self._store.of(callers.caller(request).org).write(work)
+        await self._store.for_org(callers.caller(request).org).write(work)
         return {}
 
     async def list_tokens(self, request: Request) -> Any:
         name = (await self._find(request)).name
-        found = await self._store.of(callers.caller(request).org).read(lambda rows: cluster_tokens.of(rows, name))
+        found = await self._store.for_org(callers.caller(request).org).read(lambda rows: cluster_tokens.of(rows, name))
         return [cluster_tokens.wire(row) for row in found]
 
     async def create_token(self, request: Request) -> Any:
@@ -150,11 +150,11 @@ class Clusters:
             audit.note(rows, audit.who(request), "create", f"clusters/{name}/tokens/{row.id}")
             return {**cluster_tokens.wire(row), "token": token}
 
-        return await self._store.of(callers.caller(request).org).write(work)
+        return await self._store.for_org(callers.caller(request).org).write(work)
 
     async def get_token(self, request: Request) -> Any:
         name, id_ = (await self._find(request)).name, request.path_params["id"]
-        row = await self._store.of(callers.caller(request).org).read(lambda rows: cluster_tokens.find(rows, id_))
+        row = await self._store.for_org(callers.caller(request).org).read(lambda rows: cluster_tokens.find(rows, id_))
         if row is None or row.cluster != name:
             raise RequestError(404, f"cluster {quote(name)} has no token {quote(id_)}")
         return cluster_tokens.wire(row)
@@ -167,12 +167,12 @@ class Clusters:
                 raise RequestError(404, f"cluster {quote(name)} has no token {quote(id_)}")
             audit.note(rows, audit.who(request), "revoke", f"clusters/{name}/tokens/{id_}")
 
-        await self._store.of(callers.caller(request).org).write(work)
+        await self._store.for_org(callers.caller(request).org).write(work)
         return {}
 
     async def known(self, org: str) -> list[Row[Any]]:
         """An organisation's clusters, by name. Those of the server's own hosts are known from the first call on."""
-        own, shelf = self._own.get(org, frozenset()), self._store.of(org)
+        own, org_store = self._own.get(org, frozenset()), self._store.for_org(org)
 
         def read(rows: Rows) -> list[Row[Any]]:
             found = (row for row in rows.execute(rows.select(clusters)) if row.agent or row.name in own)
@@ -184,8 +184,8 @@ class Clusters:
             rows.insert(clusters, [{"name": name, "created_at": _now()} for name in new])
             return read(rows)
 
-        found = await shelf.read(read)
-        return found if own <= {row.name for row in found} else await shelf.write(write)
+        found = await org_store.read(read)
+        return found if own <= {row.name for row in found} else await org_store.write(write)
 
     async def _find(self, request: Request) -> Row[Any]:
         who, name = callers.caller(request), request.path_params["name"]

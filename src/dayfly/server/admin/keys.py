@@ -53,7 +53,7 @@ class StoredKeys:
     """Knows the keys that the store holds. It asks the store each time: what is revoked there opens nothing here."""
 
     def __init__(self, store: Store) -> None:
-        self._shelf = store.everywhere()
+        self._org_store = store.all_orgs()
 
     async def caller(self, key: str) -> Caller | None:
         prefix, _, rest = key.partition("_")
@@ -67,7 +67,7 @@ class StoredKeys:
         if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
             # A disk that is full takes no note, and is read all the same; a change says so by itself.
             with contextlib.suppress(StoreError, WriteConflictError):
-                await self._shelf.write(lambda rows: _note(rows, id_, now))
+                await self._org_store.write(lambda rows: _note(rows, id_, now))
         return _caller(row)
 
     async def holder(self, key_id: str) -> Caller | None:
@@ -77,7 +77,7 @@ class StoredKeys:
     async def _row(self, id_: str) -> Row[Any] | None:
         """The row of a key that is still good."""
         query = lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()  # noqa: E731
-        row = await self._shelf.read(query)
+        row = await self._org_store.read(query)
         return None if row is None or (row.expires_at is not None and row.expires_at <= _now()) else row
 
 
@@ -97,7 +97,7 @@ class ApiKeys:
             found = rows.execute(rows.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id))
             return [_wire(row) for row in found]
 
-        return await self._store.of(callers.caller(request).org).read(work)
+        return await self._store.for_org(callers.caller(request).org).read(work)
 
     async def create(self, request: Request) -> Any:
         name, role, seconds, scope = _wish(await read_json(request))
@@ -107,7 +107,7 @@ class ApiKeys:
             key, id_ = create(rows, name, role, who=who, seconds=seconds, scope=scope)
             return {**_wire(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
 
-        return await self._store.of(who.org).write(work)
+        return await self._store.for_org(who.org).write(work)
 
     async def delete(self, request: Request) -> Any:
         id_, who = request.path_params["id"], audit.who(request)
@@ -120,7 +120,7 @@ class ApiKeys:
             rows.execute(rows.delete(page_sessions).where(page_sessions.c.key == id_))
             audit.note(rows, who, "revoke", f"keys/{id_}")
 
-        await self._store.of(who.org).write(work)
+        await self._store.for_org(who.org).write(work)
         return {}
 
 
@@ -176,7 +176,7 @@ async def first(store: Store, org: str) -> str | None:
         audit.note(rows, who, "create", "organisation")
         return create(rows, "first", Role.ADMIN, who=who)[0]
 
-    return await store.of(org).write(work)
+    return await store.for_org(org).write(work)
 
 
 def _note(rows: Rows, id_: str, now: int) -> None:

@@ -46,7 +46,7 @@ class PageSessions:
 
     def __init__(self, store: Store, keys: Keys, *, tls: bool) -> None:
         self._store, self._keys, self._cookie = store, keys, Cookie(tls=tls)
-        self._everywhere = store.everywhere()
+        self._everywhere = store.all_orgs()
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -71,7 +71,7 @@ class PageSessions:
             rows.execute(rows.delete(table).where(table.c.expires_at <= now))
             rows.insert(table, {**row, "expires_at": now + LINK_S * 1000})
 
-        await self._store.of(who.org).write(work)
+        await self._store.for_org(who.org).write(work)
         return {"path": f"{ENTER}#{id_}.{code}", "expiresInSeconds": LINK_S}
 
     async def enter(self, request: Request) -> Any:
@@ -94,7 +94,7 @@ class PageSessions:
                 raise RequestError(401, USED)  # somebody else was quicker
             audit.note(rows, who, "sign in", "page")
 
-        await self._store.of(caller.org).write(work)
+        await self._store.for_org(caller.org).write(work)
         return self._cookie.handed(request, answer(_wire(caller, until)), f"{row.id}.{secret}", SESSION_S)
 
     async def who(self, request: Request) -> Any:
@@ -110,7 +110,7 @@ class PageSessions:
             if row is not None and rows.execute(rows.delete(table).where(table.c.id == row.id)).rowcount:
                 audit.note(rows, who, "sign out", "page")
 
-        await self._store.of(who.org).write(work)
+        await self._store.for_org(who.org).write(work)
         return self._cookie.handed(request, answer({}), "", 0)
 
     async def _row(self, given: str, column: str) -> Row[Any] | None:

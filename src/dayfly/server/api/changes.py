@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.server.access import callers
 from dayfly.server.api.group_changes import GroupChanges
-from dayfly.server.db.store import MARK_S, StoreError
+from dayfly.server.db.store import CHANGE_MARKER_MAX_AGE_S, StoreError
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.event_stream import GROUP, Feed
 from dayfly.server.http.handler import serve
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # While somebody listens it is looked for changes once something has happened in this process, and so often at most;
 LOOK_S = 0.5
 # where nothing has, so often, for what others may have written.
-REST_S = MARK_S
+REST_S = CHANGE_MARKER_MAX_AGE_S
 # When somebody who hears nothing is told that it is so.
 STILL_THERE_S = 15.0
 MOST_STREAMS = 200
@@ -61,7 +61,7 @@ class OrganisationStream(Feed):
         super().__init__()
         self._groups = GroupChanges(groups, links, org)
         self.listeners = 0
-        self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
+        self._org_store, self._links, self._sandboxes = store.for_org(org), links, sandboxes
         self._seen: set[run_records.Revision] = set()
         # Up to which of its changes each host was heard.
         self._heard: dict[Link, int] = {}
@@ -116,15 +116,15 @@ class OrganisationStream(Feed):
             await self.look()
 
     async def _look_for_sandboxes(self) -> None:
-        heard = {link: link.state.changes for link in self._links.each(self._shelf.org)}
+        heard = {link: link.state.changes for link in self._links.each(self._org_store.org)}
         uids = {uid for link in heard for uid in link.state.changed_since(self._heard.get(link, 0))}
-        forms, new, lost = await self._shelf.read(lambda rows: run_records.read_changes(rows, self._seen))
+        forms, new, lost = await self._org_store.read(lambda rows: run_records.read_changes(rows, self._seen))
         gone = {name for _, name, _ in lost} - {name for _, name, _ in new}
         # Of hosts that have come or gone nobody can say what stands otherwise.
         uids |= {uid for uid, _, _ in (new if heard.keys() == self._heard.keys() else forms)}
         self._late = await self._tell(uids | self._late)
         async with self._telling:
-            there = await self._shelf.read(lambda rows: run_records.read_used_names(rows, gone))
+            there = await self._org_store.read(lambda rows: run_records.read_used_names(rows, gone))
             for name in gone - there:
                 self.tell(name, "deleted", msgspec.json.encode({"name": name}))
         self._seen, self._heard = forms, heard
@@ -137,12 +137,12 @@ class OrganisationStream(Feed):
         """
         if not uids:
             return set()
-        read = await self._shelf.read(lambda rows: run_records.read_by_uid(rows, SANDBOXES, uids))
+        read = await self._org_store.read(lambda rows: run_records.read_by_uid(rows, SANDBOXES, uids))
         versions = {record.uid: self._version(record) for record in read}
         shown = {each["name"]: each for each in await self._sandboxes.shown(read)}
         late = set()
         async with self._telling:
-            still = await self._shelf.read(lambda rows: run_records.read_revisions(rows, versions))
+            still = await self._org_store.read(lambda rows: run_records.read_revisions(rows, versions))
             for record in read:
                 as_it_was = self._version(record) == versions[record.uid]
                 if as_it_was and (record.uid, record.name, record.revision) in still:
@@ -162,8 +162,8 @@ class OrganisationStream(Feed):
 
     async def _stamp(self) -> tuple[object, ...]:
         """Stays as it is as long as nothing can have changed."""
-        mark = await self._shelf.mark()
-        links = sorted(self._links.each(self._shelf.org), key=id)
+        mark = await self._org_store.read_change_marker()
+        links = sorted(self._links.each(self._org_store.org), key=id)
         return (*mark, *(count for each in links for count in (id(each), each.state.changes)))
 
 

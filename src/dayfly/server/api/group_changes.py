@@ -55,7 +55,7 @@ class GroupChanges:
         for start in range(0, len(changed), AT_ONCE):
             for each in await self._strategy.shown(changed[start : start + AT_ONCE]):
                 yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
-        if membership.is_whole:
+        if membership.is_complete:
             for name in self._seen.keys() - versions.keys():
                 yield name, b"", ""
         else:
@@ -72,7 +72,7 @@ class GroupChanges:
 
     def _version(self, membership: GroupMembership, record: RunRecord[RouteGroupSpec]) -> tuple[Any, ...]:
         """What is said of a group stays as it is as long as this does."""
-        members = membership.of(record)
+        members = membership.members_of(record)
         asked = [(self._run(member.scope, uid), uid) for uid, member in list(members.items())[: group_forms.ASKED]]
         return record.revision, self._run(record.cluster, record.uid), asked, hash(frozenset(members))
 

@@ -94,7 +94,7 @@ class OverviewApi:
         """What needs attention, the worst first."""
         who, now = callers.caller(request), time.time_ns() // 1_000_000
         org, scope = who.org, who.scope
-        living, over, quiet = await self._store.of(org).read(
+        living, over, quiet = await self._store.for_org(org).read(
             lambda rows: (read_page(rows, SANDBOXES), _given_up(rows), _quiet(rows, now))
         )
         living = [each for each in living if scope.takes(each)]
@@ -166,7 +166,7 @@ class OverviewApi:
         """The traces, the last first; with `before` those that ended before then (unix milliseconds)."""
         before, limit = whole_number(request, "before", 0, least=1), whole_number(request, "limit", PAGE, least=1)
         who = callers.caller(request)
-        found = await self._store.of(who.org).read(
+        found = await self._store.for_org(who.org).read(
             lambda rows: _ended(rows, ended_sandboxes, before, min(limit, 5 * PAGE), who.scope)
         )
         return [
@@ -187,7 +187,7 @@ class OverviewApi:
         link = self._links.of(record.org, record.cluster)
         place = link.place() if link is not None else HERE
         return shown_plan(
-            await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, {}))
+            await self._store.for_org(record.org).read(lambda rows: run_specs.compiled(rows, record, place, {}))
         )
 
     async def reveal(self, service: RunService[Any], request: Request) -> Any:
@@ -204,7 +204,7 @@ class OverviewApi:
             where = f"its cluster {quote(record.cluster)}"
             raise RequestError(409, f"output {quote(output)} of {quote(unit)} is sensitive and never leaves {where}")
         what = f"{service.kind.plural}/{record.name}/outputs/{unit}.{output}"
-        await self._store.of(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
+        await self._store.for_org(record.org).write(lambda rows: audit.note(rows, audit.who(request), "reveal", what))
         resource, _, step = unit.rpartition("/")
         text, encoding = text_of(value.value)
         found = {"resource": resource, "step": step, "output": output, "value": text, "encoding": encoding}

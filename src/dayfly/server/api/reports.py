@@ -223,7 +223,7 @@ class Reports:
         trace: Tombstone | None = None
         if record is None:
             trace = callers.seen(
-                who, await self._store.of(who.org).read(lambda rows: tombstones.find(rows, self._kind, name, uid))
+                who, await self._store.for_org(who.org).read(lambda rows: tombstones.find(rows, self._kind, name, uid))
             )
         known: RunRecord[Any] | Tombstone | None = record or trace
         if known is None:

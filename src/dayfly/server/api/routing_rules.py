@@ -79,7 +79,7 @@ class RoutingRulesApi:
             ours = [each for each in found if callers.seen(who, each)]
             return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports
 
-        found, ports = await self._store.of(org).read(read)
+        found, ports = await self._store.for_org(org).read(read)
         by_cluster: dict[str, list[RunRecord[SandboxSpec]]] = {}
         for record in found:
             if record.spec.forks:

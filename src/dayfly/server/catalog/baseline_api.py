@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dayfly.server.catalog.baselines import LocalBaselines
     from dayfly.server.db.rows import Rows
-    from dayfly.server.db.store import Shelf, Store
+    from dayfly.server.db.store import OrgStore, Store
 
 READ_ONLY = ("createdAt", "updatedAt")
 
@@ -48,18 +48,18 @@ class Workloads:
         one = at + "/{namespace}/{name}"
         return [serve(at, GET=self.list_all), serve(one, GET=self.get, PUT=self.put, DELETE=self.delete)]
 
-    def _shelf(self, request: Request) -> Shelf:
-        return self._store.of(callers.caller(request).org)
+    def _org_store(self, request: Request) -> OrgStore:
+        return self._store.for_org(callers.caller(request).org)
 
     async def list_all(self, request: Request) -> Any:
         def work(rows: Rows) -> Any:
             query = rows.select(workloads).order_by(workloads.c.namespace, workloads.c.name)
             return [_wire(row, workload) for row in rows.execute(query) if (workload := decode(row.document))]
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def get(self, request: Request) -> Any:
-        row = await self._shelf(request).read(lambda rows: _find(rows, request))
+        row = await self._org_store(request).read(lambda rows: _find(rows, request))
         if (workload := decode(row.document)) is None:
             whose = quote(f"{row.namespace}/{row.name}")
             raise RequestError(500, f"workload {whose} cannot be read by this release of the server: apply it again")
@@ -94,7 +94,7 @@ class Workloads:
                 rows.execute(change.values(document=document, updated_at=max(now, old.updated_at + 1)))
             return _wire(rows.execute(query).one(), workload)
 
-        stored = await self._shelf(request).write(work)
+        stored = await self._org_store(request).write(work)
         await self._local.update(callers.caller(request).org, namespace, name)
         return stored
 
@@ -116,7 +116,7 @@ class Workloads:
             rows.execute(rows.delete(workloads).where(_is(row.namespace, row.name)))
             audit.note(rows, audit.who(request), "delete", f"workloads/{row.namespace}/{row.name}")
 
-        await self._shelf(request).write(work)
+        await self._org_store(request).write(work)
         place = request.path_params["namespace"], request.path_params["name"]
         await self._local.update(callers.caller(request).org, *place)
         return {}

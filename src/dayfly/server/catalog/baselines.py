@@ -96,7 +96,7 @@ class LocalBaselines:
 
     async def _hand_over(self, one: tuple[str, str] | None) -> None:
         async with self._turn:  # what is read later is handed over later
-            found = await self._store.of(self._org).read(known)
+            found = await self._store.for_org(self._org).read(known)
             for place in found if one is None else [one]:
                 if place in found and found[place] is None:
                     log.warning("baseline %s/%s cannot be read by this release: apply it again", *place)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.rows import Rows
-    from dayfly.server.db.store import Shelf, Store
+    from dayfly.server.db.store import OrgStore, Store
 
 ALL = "all"
 
@@ -64,8 +64,8 @@ class PluginApi:
             serve(at + "/{name}/versions", GET=self.versions),
         ]
 
-    def _shelf(self, request: Request) -> Shelf:
-        return self._store.of(callers.caller(request).org)
+    def _org_store(self, request: Request) -> OrgStore:
+        return self._store.for_org(callers.caller(request).org)
 
     async def list_all(self, request: Request) -> Any:
         wanted = request.query_params.get("version", "") or semver.LATEST
@@ -77,9 +77,9 @@ class PluginApi:
             found = _stored(rows)
             if wanted == semver.LATEST:
                 found = list({row.name: row for row in reversed(found)}.values())[::-1]
-            return _wire(rows, unreadable_rows.read(found, _published)[0], scope)
+            return _wire(rows, unreadable_rows.read_readable(found, _published)[0], scope)
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def get(self, request: Request) -> Any:
         name, wanted, scope = request.path_params["name"], _version(request), callers.caller(request).scope
@@ -89,15 +89,15 @@ class PluginApi:
             version = _tag(found.plugin.version, found)
             return Tagged(_wire(rows, [found], scope)[0] | _readme(rows, found.plugin), version)
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def versions(self, request: Request) -> Any:
         name, scope = request.path_params["name"], callers.caller(request).scope
 
         def work(rows: Rows) -> Any:
-            return _wire(rows, unreadable_rows.read(_stored(rows, name), _published)[0], scope)
+            return _wire(rows, unreadable_rows.read_readable(_stored(rows, name), _published)[0], scope)
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def put(self, request: Request) -> Any:
         plugin = documents.from_wire(await read_json(request), "ResourcePlugin", name=request.path_params["name"])
@@ -122,7 +122,7 @@ class PluginApi:
                 audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
 
         try:
-            await self._shelf(request).write(work)
+            await self._org_store(request).write(work)
         except WriteConflictError:
             text = f"resource plugin {quote(plugin.name)} version {plugin.version} already exists"
             higher = "publish the change under another version, like " + semver.join_name(plugin.name, "x.y.z")
@@ -147,7 +147,7 @@ class PluginApi:
             rows.execute(this)
             audit.note(rows, audit.who(request), "delete", _object(plugin))
 
-        await self._shelf(request).write(work)
+        await self._org_store(request).write(work)
         return {}
 
 

@@ -111,12 +111,12 @@ class CloudEventPublisher:
         due = min(self._again.values(), default=now + 1) <= now
         if stamp is not None and stamp == self._stamp and not (due or self._looks):
             return
-        found = await self._store.everywhere().read(lambda rows: run_records.read_entries(rows, SANDBOXES))
+        found = await self._store.all_orgs().read(lambda rows: run_records.read_entries(rows, SANDBOXES))
         if gone := self._seen.keys() - {entry.uid for entry in found}:
             for uid in gone:
                 del self._seen[uid]
                 self._again.pop(uid, None)
-            await self._store.everywhere().write(event_rows.tidy)
+            await self._store.all_orgs().write(event_rows.tidy)
         changed: dict[tuple[str, str], dict[str, tuple[int, int]]] = collections.defaultdict(dict)
         for entry in found:
             seen = entry.revision, self._version(entry)
@@ -146,12 +146,12 @@ class CloudEventPublisher:
             return event_rows.take_duty(rows, DUTY, self._name, now, until)
 
         try:
-            mine = self._store.is_sqlite or await self._store.everywhere().write(take)
+            mine = self._store.is_sqlite or await self._store.all_orgs().write(take)
         except WriteConflictError:
             mine = False  # another one was quicker
         if mine and not self._until:
-            await self._store.everywhere().write(event_rows.tidy)
-            for org in await self._store.everywhere().read(event_rows.waiting):
+            await self._store.all_orgs().write(event_rows.tidy)
+            for org in await self._store.all_orgs().read(event_rows.waiting):
                 self._sending.wake(org)
         self._until, self._denied = (until, 0) if mine else (0, now + DENIED_MS)
         return mine
@@ -166,13 +166,13 @@ class CloudEventPublisher:
         await self._lay_down()
         if self._until and not self._store.is_sqlite:
             with contextlib.suppress(StoreError, WriteConflictError):
-                await self._store.everywhere().write(lambda rows: event_rows.leave_duty(rows, DUTY, self._name))
+                await self._store.all_orgs().write(lambda rows: event_rows.leave_duty(rows, DUTY, self._name))
 
     # --- what is to be told ------------------------------------------------------------------------------------------
 
     def _now_stamped(self) -> tuple[int, ...] | None:
         """Stays as it is as long as nothing can have changed; None where only the store's rows tell."""
-        written = self._store.written
+        written = self._store.write_count
         links = sorted(self._links.each(), key=id)
         return None if written is None else (written, *(n for each in links for n in (id(each), each.state.changes)))
 
@@ -200,7 +200,7 @@ class CloudEventPublisher:
 
     async def _has_room(self, org: str) -> bool:
         """Whether more events of an organisation may wait. If not, what is so is told later, should it still be so."""
-        full = await self._store.of(org).read(event_rows.waiting_of) >= event_rows.MOST_WAITING
+        full = await self._store.for_org(org).read(event_rows.waiting_of) >= event_rows.MOST_WAITING
         if full and org not in self._full:
             text = "%d events of %s wait for %s: what is over before it takes them is not told"
             log.warning(text, event_rows.MOST_WAITING, org, self._to.name)
@@ -209,8 +209,8 @@ class CloudEventPublisher:
 
     async def _look_at(self, org: str, seen: dict[str, tuple[int, int]]) -> None:
         """Note what is so and was not told."""
-        shelf = self._store.of(org)
-        found, known = await shelf.read(
+        org_store = self._store.for_org(org)
+        found, known = await org_store.read(
             lambda rows: (run_records.read_by_uid(rows, SANDBOXES, list(seen)), event_rows.told(rows, list(seen)))
         )
         told = await self._sandboxes.states(found)
@@ -231,7 +231,7 @@ class CloudEventPublisher:
             ]
             again |= {record.uid: min(moments)} if moments else {}
         if new:
-            await shelf.write(lambda rows: event_rows.note(rows, new))
+            await org_store.write(lambda rows: event_rows.note(rows, new))
         for uid in seen:
             self._again.pop(uid, None)
         self._seen |= seen
@@ -261,7 +261,7 @@ class _Rows:
         self._store = store
 
     async def oldest(self, org: str, /) -> PendingDelivery | None:
-        return await self._store.of(org).read(event_rows.oldest)
+        return await self._store.for_org(org).read(event_rows.oldest)
 
     async def settle(self, org: str, id_: str, /) -> None:
-        await self._store.of(org).write(lambda rows: event_rows.settle(rows, id_))
+        await self._store.for_org(org).write(lambda rows: event_rows.settle(rows, id_))

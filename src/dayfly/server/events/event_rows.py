@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import sqlalchemy as sa
 
 from dayfly.lib.delivery import PendingDelivery
-from dayfly.server.db.rows import EVERYWHERE
+from dayfly.server.db.rows import ALL_ORGS
 from dayfly.server.db.tables import cloud_events, duties, sandboxes
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def take_duty(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
     """Whether `holder` is to do that for all servers, until then: unless another one still is."""
     row = rows.execute(rows.select(duties).where(duties.c.name == name)).one_or_none()
     if row is None:
-        rows.insert(duties, {"org": EVERYWHERE, "name": name, "holder": holder, "until": until})
+        rows.insert(duties, {"org": ALL_ORGS, "name": name, "holder": holder, "until": until})
         return True
     if row.holder != holder and row.until > now:
         return False

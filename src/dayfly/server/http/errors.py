@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dayfly.server.db.store import StoreError, StoreSilentError, WriteConflictError
+from dayfly.server.db.store import OutcomeUnknownError, StoreError, WriteConflictError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
 
@@ -58,7 +58,7 @@ def explain(fault: Exception, request_id: str) -> RequestError:
             return RequestError(
                 409, "somebody else changed what this needs at the same moment; nothing was changed: try again"
             )
-        case StoreSilentError():
+        case OutcomeUnknownError():
             log.warning("request %s: the store went away: %s", request_id, fault)
             return RequestError(503, "the server's store went away and may have kept this; ask again, it does no harm")
         case StoreError():

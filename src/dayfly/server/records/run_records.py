@@ -64,7 +64,7 @@ class RunKind(Generic[S]):
         """Return a stored spec.
 
         Raises:
-            unreadable.FAULTS: this version does not know its form.
+            unreadable_rows.FAULTS: this version cannot read it.
         """
         spec = self.decoder.decode(text)
         if spec.ttl is not None:
@@ -111,7 +111,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         taken_over: Whether the host is known to have sealed the run.
         stop: Who requested the end.
         abandon: Who requested the end without cleanup.
-        revision: Rises with each write; 0 for a record that is not stored yet.
+        revision: Increased by each write; 0 for a record that is not stored yet.
     """
 
     org: str
@@ -131,7 +131,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def kind(self) -> RunKind[S]:
-        """Whether it is a sandbox or a route group."""
+        """Its kind: sandbox or route group."""
         return _BY_SPEC[type(self.spec)]
 
     @property
@@ -147,7 +147,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         return f"{self.kind.prefix}{self.name}"
 
     @property
-    def where(self) -> str:
+    def scope_cluster(self) -> str:
         """The cluster that the scope of a key must include; empty for a route group of all clusters."""
         return self.spec.cluster
 
@@ -215,7 +215,7 @@ def find_by_key(rows: Rows, key: str) -> RunRecord[Any] | None:
 def read_readable(rows: Rows, kind: RunKind[S]) -> tuple[list[RunRecord[S]], bool]:
     """Return all records that can be read, by name, and whether these are all."""
     query = rows.select(kind.table).order_by(kind.table.c.name)
-    return unreadable_rows.read(rows.execute(query), lambda row: _record(kind, row))
+    return unreadable_rows.read_readable(rows.execute(query), lambda row: _record(kind, row))
 
 
 def read_page(
@@ -240,7 +240,7 @@ def read_page(
     while True:
         query = rows.select(kind.table).where(kind.table.c.name > after).order_by(kind.table.c.name)
         batch = rows.execute(query.limit(size) if size else query).all()
-        read, _ = unreadable_rows.read(batch, lambda row: _record(kind, row))
+        read, _ = unreadable_rows.read_readable(batch, lambda row: _record(kind, row))
         found += [record for record in read if takes is None or takes(record)]
         if not limit or len(found) >= limit or len(batch) < size:
             return found[:limit] if limit else found
@@ -261,7 +261,7 @@ def read_by_uid(rows: Rows, kind: RunKind[S], uids: Collection[str]) -> list[Run
     found: list[RunRecord[S]] = []
     for batch in _batches(uids):
         query = rows.select(kind.table).where(kind.table.c.uid.in_(batch))
-        found += unreadable_rows.read(rows.execute(query), lambda row: _record(kind, row))[0]
+        found += unreadable_rows.read_readable(rows.execute(query), lambda row: _record(kind, row))[0]
     return sorted(found, key=lambda record: record.name)
 
 
@@ -307,7 +307,7 @@ def read_unexpired(rows: Rows, uids: Sequence[str], now: int) -> list[str]:
     """Return the UIDs among these, which all have records, whose time to live is not over.
 
     Raises:
-        UnreadableError: this version does not know the form of one. What is left out never begins.
+        UnreadableError: this version cannot read a record. A run that is left out would never start.
     """
     found: list[RunRecord[Any]] = [record for kind in KINDS for record in read_by_uid(rows, kind, uids)]
     if len(found) < len(uids):
@@ -324,7 +324,7 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
         declares: Whether its forks derive from baselines that are declared here.
 
     Raises:
-        ConflictError: another request has written it since it was read, or it has ended.
+        WriteConflictError: another request has written it since it was read, or it has ended.
     """
     table = record.kind.table
     row = {name: getattr(record, name) for name in _plain_columns(table)}
@@ -356,7 +356,8 @@ def _save_references(rows: Rows, uid: str, spec: SandboxSpec, *, declares: bool)
     )
     baselines = [fork.fork_of for fork in spec.forks if declares]
     rows.insert(
-        tables.sandbox_baselines, [{"uid": uid, "namespace": of.namespace, "name": of.name} for of in baselines]
+        tables.sandbox_baselines,
+        [{"uid": uid, "namespace": baseline.namespace, "name": baseline.name} for baseline in baselines],
     )
 
 

@@ -58,7 +58,7 @@ class GroupKeys:
         if org not in self._known:
             membership = self._membership(org)
             groups = await membership.refresh()
-            if not membership.is_whole:
+            if not membership.is_complete:
                 raise UnreadableError("one of the sandboxes or route groups")
             if org not in self._known:  # nobody was faster
                 self._take_over(org, membership, groups)
@@ -74,7 +74,7 @@ class GroupKeys:
     def _take_over(
         self, org: str, membership: GroupMembership, groups: Sequence[RunRecord[RouteGroupSpec]]
     ) -> dict[str, _Led]:
-        members = [(group.routing_key, membership.of(group)) for group in groups]
+        members = [(group.routing_key, membership.members_of(group)) for group in groups]
         names = {uid: member.name for _, found in members for uid, member in found.items()}
         now = {uid: _Led(names[uid], keys) for uid, keys in routed(members).items()}
         self._known.add(org)
@@ -85,7 +85,7 @@ class GroupKeys:
 
     async def _tell(self, org: str, uid: str, name: str) -> None:
         async with self._sync.lock(org, name):
-            record = await self._store.of(org).read(lambda rows: find(rows, SANDBOXES, name))
+            record = await self._store.for_org(org).read(lambda rows: find(rows, SANDBOXES, name))
             if record is None or record.uid != uid or record.stop is not None:
                 return
             link = self._sync.link(record)

@@ -66,7 +66,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
     def current_life(self, record: RunRecord[RouteGroupSpec]) -> tuple[int, int]:
         """Return when the time to live began and ends, as of the last refresh; the end is 0 if it is not due."""
         membership = self.membership(record.org)
-        has_sandboxes = bool(membership.of(record)) or not membership.is_whole
+        has_sandboxes = bool(membership.members_of(record)) or not membership.is_complete
         # The next sweep stores when the last sandbox left.
         since = 0 if has_sandboxes else record.unmatched_since or time.time_ns() // 1_000_000
         current = msgspec.structs.replace(record, unmatched_since=since)
@@ -80,7 +80,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         if not who.scope.takes_name(name):
             return lambda _record: False
         membership, _ = await self.refresh(who.org)
-        return lambda record: any(member.name == name for member in membership.of(record).values())
+        return lambda record: any(member.name == name for member in membership.members_of(record).values())
 
     async def states(self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE) -> dict[str, RunState]:
         """Return the states of runs by UID, with their sandboxes of that scope and what is not supported."""
@@ -116,7 +116,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         """Return the cluster of the spec; for a group of all clusters the first connected one, or else the first."""
         if spec.cluster:
             return spec.cluster
-        added = await self._store.of(who.org).read(clusters.names)
+        added = await self._store.for_org(who.org).read(clusters.names)
         known = sorted(filter(who.scope.takes_cluster, added | self._links.clusters(who.org)))
         met = [name for name in known if (link := self._links.of(who.org, name)) is not None and link.has_met]
         return next(iter(met or known), "")
@@ -156,14 +156,14 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         return found
 
     def _members(self, record: RunRecord[RouteGroupSpec], scope: Scope) -> dict[str, Member]:
-        found = self.membership(record.org).of(record)
+        found = self.membership(record.org).members_of(record)
         return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.takes_name(each.name)}
 
     def _leads(self, record: RunRecord[RouteGroupSpec]) -> GroupReach | None:
         """Return where the group's key leads; None if no cluster of its sandboxes has described itself yet."""
         own = self._links.of(record.org, record.cluster)
         places = {}
-        members = self.membership(record.org).of(record).values()
+        members = self.membership(record.org).members_of(record).values()
         for cluster in sorted({member.scope for member in members} or {record.cluster}):
             link = self._links.of(record.org, cluster)
             if link is not None and link.has_met:

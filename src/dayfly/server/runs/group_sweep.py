@@ -13,7 +13,7 @@ import msgspec
 
 from dayfly.plan.reasons import Reason
 from dayfly.server.cpu_timer import CpuTimer
-from dayfly.server.db.store import StoreError, again
+from dayfly.server.db.store import StoreError, retry_conflicts
 from dayfly.server.records.run_records import GROUPS, read_entries, save
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.server.runs.group_keys import GroupKeys
@@ -74,48 +74,48 @@ class GroupSweep:
 
     async def sweep(self) -> None:
         """Sweep the groups of all organisations once."""
-        there = {entry.org for entry in await self._store.everywhere().read(lambda rows: read_entries(rows, GROUPS))}
+        there = {entry.org for entry in await self._store.all_orgs().read(lambda rows: read_entries(rows, GROUPS))}
         for org in sorted(there | self._keys.orgs()):
             try:
                 await self._sweep(org)
             except StoreError:
                 raise
             except UnreadableError as fault:
-                fault.say()
+                fault.log_once()
             except Exception:
                 # A fault in one organisation must not stop the sweep of the others.
                 log.exception("a round over the route groups of %s failed", org)
 
     async def _sweep(self, org: str) -> None:
         groups_ = await self._membership(org).refresh()
-        if not self._membership(org).is_whole:
+        if not self._membership(org).is_complete:
             return  # a group that seems empty may have a sandbox that cannot be read
         await self._keys.follow(org, groups_)
         for record in groups_:
             if record.stop is None and (self._is_stale(record) or self._is_over(record)):
-                await again(functools.partial(self._settle, org, record.name))
+                await retry_conflicts(functools.partial(self._settle, org, record.name))
 
     async def _settle(self, org: str, name: str) -> None:
         async with self._service.lock(org, name):
             record = await self._service.current(org, name)
             await self._membership(org).refresh()
-            if record is None or record.stop is not None or not self._membership(org).is_whole:
+            if record is None or record.stop is not None or not self._membership(org).is_complete:
                 return
             if self._is_stale(record):
-                since = 0 if self._membership(org).of(record) else _now()
+                since = 0 if self._membership(org).members_of(record) else _now()
                 noted = msgspec.structs.replace(record, unmatched_since=since)
-                await self._store.of(org).write(lambda rows: save(rows, noted))
+                await self._store.for_org(org).write(lambda rows: save(rows, noted))
             elif self._is_over(record):
                 expired = end_request(Reason.EXPIRED, "its time to live is over", "")
                 await self._service.mark_ended(None, record, expired)
 
     def _is_stale(self, record: RunRecord[RouteGroupSpec]) -> bool:
-        return bool(self._membership(record.org).of(record)) != (record.unmatched_since == 0)
+        return bool(self._membership(record.org).members_of(record)) != (record.unmatched_since == 0)
 
     def _is_over(self, record: RunRecord[RouteGroupSpec]) -> bool:
         """Whether it had no sandbox for its whole time to live; its host handles ends that depend only on the clock."""
         counts = record.spec.ttl is not None and record.spec.ttl.offset_from == NO_MATCHED_SANDBOXES
-        return counts and not self._membership(record.org).of(record) and 0 < record.ends_at <= _now()
+        return counts and not self._membership(record.org).members_of(record) and 0 < record.ends_at <= _now()
 
 
 def _now() -> int:

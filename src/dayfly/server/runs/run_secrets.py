@@ -98,7 +98,7 @@ class SecretStores:
             StoreError: the store cannot be read.
         """
         if self._stores:
-            wished = {entry.uid for entry in await self._store.of(self._org).read(run_records.read_entries)}
+            wished = {entry.uid for entry in await self._store.for_org(self._org).read(run_records.read_entries)}
             for host_store in set(self._stores.values()):
                 await host_store.drop_all_but(wished)
 
@@ -142,7 +142,7 @@ class SecretStores:
         """Forget its secrets, unless it was written after all; what cannot be done now is tried again."""
         while True:
             with contextlib.suppress(StoreError, HostUnavailableError):
-                written = await self._store.of(record.org).write(
+                written = await self._store.for_org(record.org).write(
                     lambda rows: run_records.find(rows, record.kind, record.name)
                 )
                 if written is None or written.uid != record.uid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import string
 import time
@@ -19,7 +20,7 @@ from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import audit, clusters
 from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
-from dayfly.server.db.store import again
+from dayfly.server.db.store import retry_conflicts
 from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError, outside
 from dayfly.server.http.handler import flag, labels_asked, read_json, rfc3339, serve, whole_number
@@ -95,7 +96,7 @@ class RunService(Generic[S]):
     async def list_all(self, request: Request) -> Any:
         """Return all, or those with the labels and other properties that the query asks for."""
         terms, after, who = labels_asked(request), request.query_params.get("after", ""), callers.caller(request)
-        limit, shelf = whole_number(request, "limit", 0, least=1), self._store.of(who.org)
+        limit, org_store = whole_number(request, "limit", 0, least=1), self._store.for_org(who.org)
         is_selected = await self._strategy.selection(request)
         takes = None
         if terms or not who.scope.is_whole:
@@ -103,7 +104,8 @@ class RunService(Generic[S]):
         found: list[RunRecord[S]] = []
         while True:
             most = limit - len(found) if limit else 0
-            read = await shelf.read(lambda rows: run_records.read_page(rows, self.kind, after, takes=takes, limit=most))  # noqa: B023
+            page = functools.partial(run_records.read_page, kind=self.kind, after=after, takes=takes, limit=most)
+            read = await org_store.read(page)
             found += [record for record in read if is_selected(record) and not self._has_ended(record)]
             if not limit or len(found) == limit or len(read) < most:
                 return await self.shown(found, who.scope)
@@ -117,7 +119,7 @@ class RunService(Generic[S]):
         name = request.path_params["name"]
         wanted = self._strategy.parse(await read_json(request), name)
         who, when = audit.who(request), preconditions.read(request)
-        return await again(lambda: self._put(who, name, wanted, when))
+        return await retry_conflicts(lambda: self._put(who, name, wanted, when))
 
     async def _put(self, who: Who, name: str, wanted: Wanted[S], when: Preconditions) -> Any:
         async with self.lock(who.org, name):
@@ -134,19 +136,19 @@ class RunService(Generic[S]):
         who, name = audit.who(request), request.path_params["name"]
         give_up = forced_deletion(who.words) if flag(request, "force") else None
         when = preconditions.read(request)
-        await again(lambda: self._end(who, name, give_up, when))
+        await retry_conflicts(lambda: self._end(who, name, give_up, when))
         return {}
 
     async def abandon(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
         give_up = abandonment(await read_json(request), who.words)
-        await again(lambda: self._end(who, name, give_up))
+        await retry_conflicts(lambda: self._end(who, name, give_up))
         return {}
 
     async def lease(self, request: Request) -> Any:
         who, name = audit.who(request), request.path_params["name"]
         seconds = lease_seconds(await read_json(request), ())
-        return await again(lambda: self._lease(who, name, seconds))
+        return await retry_conflicts(lambda: self._lease(who, name, seconds))
 
     async def _lease(self, who: Who, name: str, seconds: int) -> Any:
         async with self.lock(who.org, name):
@@ -156,7 +158,7 @@ class RunService(Generic[S]):
     async def extend(self, request: Request) -> Any:
         """Move the end of its life to the requested moment, unless it lives longer anyway."""
         who, name, body = audit.who(request), request.path_params["name"], await read_json(request)
-        return await again(lambda: self._extend(who, name, body))
+        return await retry_conflicts(lambda: self._extend(who, name, body))
 
     async def _extend(self, who: Who, name: str, body: Any) -> Any:
         async with self.lock(who.org, name):
@@ -185,7 +187,7 @@ class RunService(Generic[S]):
         if not attempts:
             raise RequestError(409, nothing_to_retry(report, wanted, self.kind.noun))
         what, link = f"{self.kind.plural}/{record.name}", self._sync.link(record)
-        await self._store.of(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
+        await self._store.for_org(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
         answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
         if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
             raise RequestError(404, f"{whose} has ended")
@@ -208,7 +210,7 @@ class RunService(Generic[S]):
 
     async def find(self, who: Asking, name: str) -> RunRecord[S] | None:
         """Return the record of that name, unless its run is over or the caller's key leaves it out."""
-        record = await self._store.of(who.org).read(lambda rows: run_records.find(rows, self.kind, name))
+        record = await self._store.for_org(who.org).read(lambda rows: run_records.find(rows, self.kind, name))
         if record is not None and self._has_ended(record):
             async with self.lock(who.org, name):
                 record = await self.current(who.org, name)
@@ -231,7 +233,7 @@ class RunService(Generic[S]):
 
     async def current(self, org: str, name: str) -> RunRecord[S] | None:
         """Return the stored record; archive it instead if its run is over. The caller holds its lock."""
-        record = await self._store.of(org).read(lambda rows: run_records.find(rows, self.kind, name))
+        record = await self._store.for_org(org).read(lambda rows: run_records.find(rows, self.kind, name))
         return None if record is None or await self._sync.is_over(record) else record
 
     async def mark_ended(
@@ -257,7 +259,7 @@ class RunService(Generic[S]):
                 tombstones.archive(rows, stored, _now())
             return stored, over
 
-        stored, over = await self._store.of(record.org).write(write)
+        stored, over = await self._store.for_org(record.org).write(write)
         if not over:
             await self._sync.tell_soon(stored)
 
@@ -285,11 +287,11 @@ class RunService(Generic[S]):
         return record
 
     async def _create(self, who: Who, name: str, wanted: Wanted[S]) -> Any:
-        shelf, now = self._store.of(who.org), _now()
+        org_store, now = self._store.for_org(who.org), _now()
         cluster = await self._strategy.cluster(who, wanted.spec)
         link = self._links.of(who.org, cluster)
         if link is None:
-            await shelf.read(lambda rows: self._check_cluster(rows, who, cluster))
+            await org_store.read(lambda rows: self._check_cluster(rows, who, cluster))
         place = link.place() if link is not None else CompileTarget(publisher=who.org, declares=False)
 
         def understand(rows: Rows) -> tuple[RunRecord[S], Compiled]:
@@ -307,7 +309,7 @@ class RunService(Generic[S]):
             )
             return record, run_specs.compiled(rows, record, place, {})
 
-        record, compiled = await shelf.read(understand)
+        record, compiled = await org_store.read(understand)
 
         def save(rows: Rows) -> RunRecord[S]:
             if link is None or link.shared:
@@ -318,7 +320,7 @@ class RunService(Generic[S]):
         async with self._strategy.keep_secrets(record, compiled, wanted.secrets):
             if link is not None:
                 await link.admit(compiled.documents, compiled.forks)
-            record = await shelf.write(save)
+            record = await org_store.write(save)
         await self._sync.tell_soon(record, CompiledRun(compiled, place, {}))
         return self._answer(await self._show(who, record), compiled.warnings)
 
@@ -329,7 +331,7 @@ class RunService(Generic[S]):
             # It rises also if the clock does not: it says which of two specs is newer.
             changed = msgspec.structs.replace(record, spec=spec, updated_at=max(_now(), record.updated_at + 1))
             compiled = await self._strategy.compile_change(changed)
-            record = await self._store.of(record.org).write(lambda rows: self._save(rows, who, "change", changed))
+            record = await self._store.for_org(record.org).write(lambda rows: self._save(rows, who, "change", changed))
             await self._sync.tell_soon(record, compiled)
             warnings = compiled.compiled.warnings if compiled else ()
         if lease:
@@ -344,7 +346,7 @@ class RunService(Generic[S]):
             raise RequestError(409, text)
         if record.lease_seconds != seconds:
             renewed = msgspec.structs.replace(record, lease_seconds=seconds)
-            await self._store.of(record.org).write(lambda rows: self._save(rows, who, "change", renewed))
+            await self._store.for_org(record.org).write(lambda rows: self._save(rows, who, "change", renewed))
         return until
 
     async def _end(self, who: Who, name: str, give_up: Abandonment | None, when: Preconditions = ANY) -> None:
@@ -353,8 +355,8 @@ class RunService(Generic[S]):
             when.check(record.version if record else None)
             if record is None:
                 # A request that is sent again because its answer was lost is answered as before.
-                shelf = self._store.of(who.org)
-                if callers.seen(who, await shelf.read(lambda rows: tombstones.find(rows, self.kind, name))) is None:
+                org_store = self._store.for_org(who.org)
+                if callers.seen(who, await org_store.read(lambda rows: tombstones.find(rows, self.kind, name))) is None:
                     raise RequestError(404, self.kind.not_found)
                 return
             if give_up is not None and not give_up.forced:
@@ -378,7 +380,7 @@ class RunService(Generic[S]):
 
     def _refuse_elsewhere(self, who: Who, cluster: str, record: RunRecord[S] | None) -> None:
         """Refuse a spec for a cluster outside the key's scope, or with the name of a run in such a cluster."""
-        if record is not None and not who.scope.takes_cluster(record.where):
+        if record is not None and not who.scope.takes_cluster(record.scope_cluster):
             raise outside(who.scope, f"a {self.kind.noun} of that name lives in another cluster, which")
         if not who.scope.takes_cluster(cluster):
             raise outside(who.scope, f"cluster {quote(cluster)}" if cluster else f"a {self.kind.noun} of all clusters")

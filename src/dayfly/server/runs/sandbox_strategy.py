@@ -104,7 +104,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
                 run_specs.check_baselines(rows, record.spec)
             return run_specs.compiled(rows, record, place, keys)
 
-        compiled = await self._store.of(record.org).read(understand)
+        compiled = await self._store.for_org(record.org).read(understand)
         if link is not None:
             await link.admit(compiled.documents, compiled.forks)
         return CompiledRun(compiled, place, keys)

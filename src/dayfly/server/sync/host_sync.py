@@ -28,7 +28,7 @@ from dayfly.server.catalog import run_specs
 from dayfly.server.cpu_timer import CpuTimer
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.records import confirmations, run_records, tombstones
-from dayfly.server.records.confirmations import NOTHING, Confirmation, Confirmations
+from dayfly.server.records.confirmations import NO_CONFIRMATION, Confirmation, Confirmations
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
@@ -130,7 +130,7 @@ class HostSync:
 
     def awaits_first_answer(self, record: RunRecord[Any]) -> bool:
         """Return whether the first offer is under way to its host, which cannot know the run yet."""
-        return record.uid in self._telling and not self._confirmations.has_taken(record)
+        return record.uid in self._telling and not self._confirmations.has_run(record)
 
     async def tell(self, record: RunRecord[Any], meant: CompiledRun | None = None) -> None:
         """Give the host the order that follows from a record; an order that fails is pending and resent.
@@ -139,7 +139,7 @@ class HostSync:
             record: As it is stored.
             meant: The compiled order, if the caller has it. Place and keys may have changed since.
         """
-        self._confirmations.doubt(record.uid)
+        self._confirmations.discard(record.uid)
         self.told.set()
         try:
             link = self.link(record)
@@ -216,8 +216,8 @@ class HostSync:
         # Read before the store, so that a run which the store lacks has left it.
         mine = self._confirmations.uids | self._leases.keys() | self._troubles.keys()
         pictures = {each: (each.state.ended, each.state.known) for each in links}
-        roll, told = await self._store.everywhere().read(
-            lambda rows: (run_records.read_entries(rows), confirmations.known(rows))
+        roll, told = await self._store.all_orgs().read(
+            lambda rows: (run_records.read_entries(rows), confirmations.read(rows))
         )
         await self._pay(await self._owed(roll, told))
         await self._confirmations.write()
@@ -234,7 +234,7 @@ class HostSync:
         found: list[_Owed] = []
         for start in range(0, len(roll), AT_A_TIME):
             part = [
-                _Owed(entry, self._links.of(entry.org, entry.cluster), told.get(entry.uid, NOTHING))
+                _Owed(entry, self._links.of(entry.org, entry.cluster), told.get(entry.uid, NO_CONFIRMATION))
                 for entry in roll[start : start + AT_A_TIME]
             ]
             found += [each for each in part if not self._settles(each)]
@@ -280,7 +280,7 @@ class HostSync:
                 raise
             except UnreadableError as fault:
                 # An unreadable record must not block the others.
-                fault.say()
+                fault.log_once()
                 self._troubles[entry.uid] = fault.text
             except Exception:
                 if self.trouble(entry.uid) != DEFECT:
@@ -317,11 +317,11 @@ class HostSync:
         """Return the record as it is stored now, and its confirmation, which another server may have received."""
 
         def read(rows: Rows) -> tuple[RunRecord[Any] | None, Confirmation]:
-            return run_records.find_by_key(rows, entry.name), confirmations.known(rows, [entry.uid]).get(
-                entry.uid, NOTHING
+            return run_records.find_by_key(rows, entry.name), confirmations.read(rows, [entry.uid]).get(
+                entry.uid, NO_CONFIRMATION
             )
 
-        record, told = await self._store.of(entry.org).read(read)
+        record, told = await self._store.for_org(entry.org).read(read)
         return (record if record is not None and record.uid == entry.uid else None), told
 
     async def _give(self, record: RunRecord[Any], link: Link, meant: CompiledRun | None) -> None:
@@ -336,8 +336,8 @@ class HostSync:
         if isinstance(answer, Ended):
             await self._archive(record)
         elif answer.verdict is Verdict.TAKEN:
-            form = confirmations.form(record.revision, place, keys)
-            self._confirmations.take(record, link, Confirmation(session, answer.number, form))
+            form = confirmations.compute_form(record.revision, place, keys)
+            self._confirmations.record(record, link, Confirmation(session, answer.number, form))
             self._no_trouble(record.uid)
         else:
             self._note(record, LOST)
@@ -345,7 +345,7 @@ class HostSync:
     async def _order(
         self, record: RunRecord[Any], place: CompileTarget, keys: Mapping[str, Sequence[str]], compiled: Compiled | None
     ) -> Order:
-        known = self._confirmations.has_taken(record)
+        known = self._confirmations.has_run(record)
         if record.abandon is not None:
             return Abandon(uid=record.uid, request=record.abandon)
         if record.stop is not None:
@@ -355,7 +355,9 @@ class HostSync:
             request = EndRequest(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
-            compiled = await self._store.of(record.org).read(lambda rows: run_specs.compiled(rows, record, place, keys))
+            compiled = await self._store.for_org(record.org).read(
+                lambda rows: run_specs.compiled(rows, record, place, keys)
+            )
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # It could not be renewed without a server or a run, so it begins with this process, or with the run.
             self._leases[record.uid] = _now() + record.lease_seconds * 1000
@@ -381,7 +383,9 @@ class HostSync:
         report = last.report if last is not None else None
         # The administrator of its host may have abandoned it, too.
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
-        await self._store.of(record.org).write(lambda rows: tombstones.archive(rows, record, _now(), given_up=given_up))
+        await self._store.for_org(record.org).write(
+            lambda rows: tombstones.archive(rows, record, _now(), given_up=given_up)
+        )
         self._archived.add(record.uid)
         self._forget(record.uid)
 

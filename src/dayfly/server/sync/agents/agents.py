@@ -155,7 +155,7 @@ class Agents:
     async def _publish_to(self, host: MailboxTransport) -> None:
         (org, cluster), (pending, host.pending) = (host.standing.org, host.standing.cluster), (host.pending, [])
         # A message that cannot be stored is lost, as any may be; its sender repeats it.
-        await self._store.of(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
+        await self._store.for_org(org).write(lambda rows: mailbox.publish(rows, cluster, pending, self._now()))
         self._touched.add((org, cluster))
 
     def _until_all(self) -> float:
@@ -166,7 +166,7 @@ class Agents:
         if self._until_all():
             await self._look()
             return
-        mark = await self._store.mark(LOOK_S)
+        mark = await self._store.read_change_marker(LOOK_S)
         if mark == self._looked and not self._touched:
             self._all_at = asyncio.get_running_loop().time() + LOOK_S
             return
@@ -181,10 +181,10 @@ class Agents:
             touched &= self._hosts.keys()
             if not touched:
                 return
-            found = await self._store.everywhere().read(lambda rows: mailbox.standings(rows, touched))
+            found = await self._store.all_orgs().read(lambda rows: mailbox.standings(rows, touched))
         else:
             self._all_at = asyncio.get_running_loop().time() + LOOK_S
-            found = await self._store.everywhere().read(mailbox.roster)
+            found = await self._store.all_orgs().read(mailbox.roster)
             for gone in self._hosts.keys() - {(each.org, each.cluster) for each in found}:
                 self._forget(gone)
         for standing in found:
@@ -217,7 +217,7 @@ class Agents:
 
     async def _hear(self, host: MailboxTransport) -> None:
         at = host.standing
-        found = await self._store.of(at.org).read(lambda rows: mailbox.heard(rows, at.cluster, host.read))
+        found = await self._store.for_org(at.org).read(lambda rows: mailbox.heard(rows, at.cluster, host.read))
         for number, body in found:
             host.read = number
             host.heard(body)
@@ -336,7 +336,7 @@ class Agents:
                 "onlyHere": sorted(name for uid, name in ours.items() if uid not in found.runs),
             }
 
-        return await self._store.of(org).read(read)
+        return await self._store.for_org(org).read(read)
 
     async def thaw_it(self, request: Request) -> Any:
         """Thaw a frozen cluster."""
@@ -353,7 +353,7 @@ class Agents:
                 )
             audit.note(rows, who, "thaw", f"clusters/{name}")
 
-        await self._store.of(who.org).write(work)
+        await self._store.for_org(who.org).write(work)
         self._touch(who.org, name)
         return {}
 
@@ -368,7 +368,7 @@ class Agents:
 
     async def _ask(self, who: ClusterIdentity, work: Callable[[Rows], Any]) -> Any:
         try:
-            found = await self._store.of(who.org).write(work)
+            found = await self._store.for_org(who.org).write(work)
         except SessionEndedError as fault:
             raise RequestError(409, str(fault), {SESSION_HEADER: str(fault.session)}) from None
         except MailboxError as fault:

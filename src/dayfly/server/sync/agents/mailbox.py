@@ -154,7 +154,7 @@ def open_session(rows: Rows, cluster: str, asks: Opening, now: int) -> Session |
         )
     rows.execute(rows.delete(agent_outbox).where(*_of(agent_outbox, row)))
     rows.execute(rows.delete(agent_inbox).where(*_of(agent_inbox, row)))
-    confirmations.void(rows, cluster)
+    confirmations.delete_of_cluster(rows, cluster)
     if row.sent != asks.number:
         # The host continues after this message, and sends its digest until it has fetched another one.
         known = {"number": row.sent, "digest": row.sent_digest, "at": now, "body": ""}
