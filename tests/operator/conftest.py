@@ -29,7 +29,7 @@ def story(tmp_path, monkeypatch):
                 monkeypatch.setattr(module, "SWEEP_S", 10.0)
             monkeypatch.setattr(group_sweep, "SOON_PER_WORK", 0)
             # One replica pokes itself.
-            monkeypatch.setattr(agents, "LOOK_S", 30.0)
+            monkeypatch.setattr(agents, "POLL_INTERVAL_S", 30.0)
             plane = planes.Plane(world, tmp_path / "control.db")
             if dialling:
                 planes.joined(world, plane)

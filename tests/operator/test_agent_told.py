@@ -208,7 +208,7 @@ def test_settled_offer_needs_no_api_request(story):
         told = fetched(plane)
         await world.rest(60)
         asked = noted(world)
-        await plane.app.state.sync.tell(record)
+        await plane.app.state.sync.send_order(record)
         await world.rest(5)
         assert told["Offer"] == 1
         # It notes that the message was seen, and leaves it at that.

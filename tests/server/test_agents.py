@@ -138,11 +138,11 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
         work = lambda rows: mailbox.collect(rows, "east", 1, after, digest, now)  # noqa: E731
         found = await store.for_org(ORG).write(work)
         return found, (
-            await store.for_org(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east"), (ORG, "x")]))
+            await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east"), (ORG, "x")]))
         )[0]
 
-    assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS - 1))[1].seen_at == 1_000
-    assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS))[1].seen_at == 11_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
     await publish(store, "east", HELLO)
     ((sent,), _) = await poll(0, session["digest"], 11_001)
     # What has been seen is noted at once: it is not to come again.
@@ -180,7 +180,7 @@ async def test_messages_are_resent_until_acknowledged(replica, store):
 
 
 async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
-    monkeypatch.setattr(mailbox, "MOST_UNSEEN", 3)
+    monkeypatch.setattr(mailbox, "MAX_UNSEEN", 3)
     await replica.open()
 
     async def ask(session: int, count: int) -> list[int]:
@@ -300,7 +300,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
         return (await replica.ask("east", "POST", "messages", said))[1]["heard"]
 
     assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
-    found = await store.for_org(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))
+    found = await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))
     assert [body for _, body in found] == ["a", "b", "c"]
     assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
     many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
@@ -343,7 +343,7 @@ async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypa
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
     """A host waits at one, another has something for it; and what it says at one is news at the other."""
-    monkeypatch.setattr("dayfly.server.sync.agents.agents.LOOK_S", 0.02)
+    monkeypatch.setattr("dayfly.server.sync.agents.agents.POLL_INTERVAL_S", 0.02)
     other = Replica(store)
     await replica.open()
     running = [asyncio.create_task(each.agents.run()) for each in (replica, other)]
@@ -395,7 +395,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
 
 async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
     """However fast it says it. Who is slower misses numbers, and asks for everything."""
-    monkeypatch.setattr(mailbox, "MOST_HEARD", 4)
+    monkeypatch.setattr(mailbox, "MAX_INBOX", 4)
     await replica.open()
     await replica.agents.begin()
 
@@ -403,13 +403,13 @@ async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
         said = {"session": 1, "first": first, "messages": messages}
         status, answer, _ = await replica.ask("east", "POST", "messages", said)
         assert (status, answer) == (200, {"heard": first - 1 + len(messages)})
-        return [body for _, body in await store.for_org(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
+        return [body for _, body in await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))]
 
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
-    assert await say(7, "ä" * mailbox.HEARD_BYTES) == ["f", "ä" * mailbox.HEARD_BYTES]
-    assert await say(8, "g") == ["ä" * mailbox.HEARD_BYTES, "g"]
+    assert await say(7, "ä" * mailbox.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox.INBOX_UNIT_BYTES]
+    assert await say(8, "g") == ["ä" * mailbox.INBOX_UNIT_BYTES, "g"]
     # What alone is longer than the bound is heard nonetheless.
-    assert await say(9, "x" * 9 * mailbox.HEARD_BYTES) == ["x" * 9 * mailbox.HEARD_BYTES]
+    assert await say(9, "x" * 9 * mailbox.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox.INBOX_UNIT_BYTES]
 
 
 async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
@@ -443,7 +443,7 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
     """The operator would fetch the answer with them again and again, and hear nothing any more."""
     monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MOST_ANSWER", 8_000)
     await replica.open()
-    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east")]))
+    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east")]))
     host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 

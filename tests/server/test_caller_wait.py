@@ -65,7 +65,7 @@ async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
     links.put("far", Link(host, "local", shared=True))
     sync = host_sync.HostSync(store, links)
 
-    await sync.tell_soon(record)
+    await sync.send_order_soon(record)
     assert sync.awaits_first_answer(record)
     sweep = asyncio.create_task(sync.sweep())
     while not host.offers:

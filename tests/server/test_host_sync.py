@@ -90,7 +90,7 @@ async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
 async def test_rounds_are_quick_only_while_hosts_accept_offers(host, blank, tmp_path, monkeypatch):
     """After a day away one round does not pay all; where nothing can be paid, very many are not gone through again soon."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 10**9)
-    monkeypatch.setattr(host_sync, "HASTE", 10**12)
+    monkeypatch.setattr(host_sync, "PROGRESS_FACTOR", 10**12)
     pauses: list[float] = []
     sleep = asyncio.sleep
     moved = asyncio.Event()
@@ -121,7 +121,7 @@ async def test_rounds_are_quick_only_while_hosts_accept_offers(host, blank, tmp_
         rounds.cancel()
         await asyncio.gather(rounds, return_exceptions=True)
         store.close()
-    assert pauses[-3:] == [host_sync.LONGEST_PAUSE_S, host_sync.SWEEP_S, host_sync.LONGEST_PAUSE_S]
+    assert pauses[-3:] == [host_sync.MAX_PAUSE_S, host_sync.SWEEP_S, host_sync.MAX_PAUSE_S]
 
 
 async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
@@ -137,7 +137,7 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
         assert (before.taken_over, after.taken_over) == (False, True)
         lease = host.offers[before.uid].lease_until
         await asyncio.sleep(0.002)  # a lease of now is another one
-        await app.state.sync.tell(before)
+        await app.state.sync.send_order(before)
     finally:
         store.close()
     assert host.calls == [("offer", before.uid)] * 2
@@ -171,7 +171,7 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
             assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
             host.down = False
             record = await stored.read(store, "local", name)
-            assert "cannot be told" in app.state.sync.trouble(record.uid)
+            assert "cannot receive the order now" in app.state.sync.problem(record.uid)
             return record
 
         async def interrupted(order):
@@ -183,8 +183,8 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
         await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
         monkeypatch.setattr(host, "offer", interrupted)
         await app.state.sync.sweep()
-        assert [app.state.sync.trouble(each.uid) for each in (archived, owed)] == ["", ""]
-        assert app.state.sync.trouble(during[0].uid)
+        assert [app.state.sync.problem(each.uid) for each in (archived, owed)] == ["", ""]
+        assert app.state.sync.problem(during[0].uid)
     finally:
         store.close()
 
@@ -200,20 +200,20 @@ async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp
         host.down = False
         record = await stored.read(store, "local", "sb1")
         uid = record.uid
-        assert sync.trouble(uid)
+        assert sync.problem(uid)
         session, place = await sync.link(record).meet()
         theirs = {uid: confirmations.Confirmation(session, 1, confirmations.compute_form(record.revision, place, {}))}
-        monkeypatch.setattr(confirmations, "known", lambda *_: theirs)
-        sync.told.clear()
+        monkeypatch.setattr(confirmations, "read", lambda *_: theirs)
+        sync.order_sent.clear()
         await sync.sweep()
-        assert (sync.trouble(uid), sync.told.is_set(), host.offers) == ("", True, {})
+        assert (sync.problem(uid), sync.order_sent.is_set(), host.offers) == ("", True, {})
     finally:
         store.close()
 
 
 async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeypatch):
     """A server that dies before it has told all must not leave the same ones to the next, which dies as well."""
-    monkeypatch.setattr(host_sync, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(host_sync, "MAX_CONCURRENT_ORDERS", 1)
     store = Store.open(shutil.copy(blank, tmp_path))
     app = create_app(store, {}, keys=callers.single(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
@@ -224,7 +224,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
     orders: list[list[str]] = []
 
     class Mortal(host_sync.HostSync):
-        async def tell(self, record, _meant=None):
+        async def send_order(self, record, _compiled=None):
             orders[-1].append(record.name)
 
     for _ in range(2):
@@ -363,7 +363,7 @@ def test_status_reports_change_unknown_to_host(db, host):
     status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
     assert status["ready"] is False
     assert status["message"].startswith(
-        "All desired workloads are available. (the cluster cannot be told at the moment"
+        "All desired workloads are available. (the cluster cannot receive the order now"
     )
     answer = db.call("PUT", "sandboxes/sb1/lease", {"seconds": 5})
     assert answer.status == 503
@@ -378,7 +378,7 @@ def test_same_reason_of_host_and_server_appears_once(db, host):
     host.say(uid_of(host), ready=False, reason=Reason.BLOCKED, message="No space left on device")
     host.down = True
     message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
-    assert message.startswith("the cluster cannot be told at the moment")
+    assert message.startswith("the cluster cannot receive the order now")
     assert message.count("No space left on device") == 1
 
 
@@ -403,7 +403,7 @@ def test_sandbox_that_expires_before_its_offer_never_starts(client, host):
 
 def test_a_round_that_fails_is_not_the_last(client, host, caplog):
     sql(client.store, "ALTER TABLE sandboxes RENAME TO hidden")
-    wait_for(lambda: "the store cannot be used now" in caplog.text)
+    wait_for(lambda: "cannot use the store" in caplog.text)
     sql(client.store, "ALTER TABLE hidden RENAME TO sandboxes")
     client.put("sandboxes/sb1", wishes.empty())
     host.finish(uid_of(host))

@@ -54,7 +54,7 @@ class Pair:
 
 @pytest.fixture
 async def pair(postgres, monkeypatch):
-    monkeypatch.setattr(agents, "LOOK_S", HOURS)
+    monkeypatch.setattr(agents, "POLL_INTERVAL_S", HOURS)
     monkeypatch.setattr(notifications, "RETRY_S", 0)
     found = Pair(postgres, postgres.fresh())
     async with found.running():
@@ -67,7 +67,7 @@ async def exchange_hello(pair: Pair) -> None:
     waiting = asyncio.create_task(
         pair.second.ask("east", "GET", "messages", session=session, after=0, digest="", wait=30)
     )
-    while not pair.first.agents.standing(ORG, "east").session:  # noqa: ASYNC110 - a task beside changes it
+    while not pair.first.agents.mailbox_state(ORG, "east").session:  # noqa: ASYNC110 - a task beside changes it
         await asyncio.sleep(0)
     meeting = await pair.first.meet()
     _, found, _ = await waiting

@@ -222,7 +222,7 @@ def test_a_cluster_stays_while_a_route_group_has_its_run_there(client):
 
 
 def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch):
-    monkeypatch.setattr(agents, "LONELY_S", 0.05)
+    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
         add_cluster(client)
         client.put("routegroups/rg1", group(cluster="far"))
@@ -232,7 +232,7 @@ def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch)
 
 @pytest.mark.parametrize(("what", "wish"), [("sandboxes/sb1", wishes.empty), ("routegroups/rg1", group)])
 def test_put_for_concurrently_removed_cluster_stores_nothing(tmp_path, blank, monkeypatch, what, wish):
-    monkeypatch.setattr(agents, "LONELY_S", 0.05)
+    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
 
         async def removed(*_):

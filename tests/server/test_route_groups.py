@@ -240,7 +240,7 @@ def test_group_is_abandoned_with_a_reason(client, host):
     early = client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"})
     assert early.status == 409
     assert (
-        'is not being deleted, so there is no cleanup to give up: delete it first, or send "force": true' in early.error
+        'is not being deleted, so there is no cleanup to abandon: delete it first, or send "force": true' in early.error
     )
     assert host.given_up == {}
     client.delete(GROUP)
@@ -295,15 +295,15 @@ def test_ends_by_the_clock_are_its_hosts_business(client, host):
 
 
 def test_groups_beyond_the_limit_are_refused(client, monkeypatch):
-    monkeypatch.setattr(group_strategy, "MOST_GROUPS", 1)
+    monkeypatch.setattr(group_strategy, "MAX_GROUPS", 1)
     client.put(GROUP, group())
     client.put(GROUP, group("x"))
     answer = client.call("PUT", "routegroups/other", group())
-    assert (answer.status, "there are 1 route groups, and more are not allowed" in answer.error) == (409, True)
+    assert (answer.status, "there are 1 route groups, the maximum of an organisation" in answer.error) == (409, True)
 
 
 def test_group_limit_holds_for_concurrent_requests(client, monkeypatch):
-    monkeypatch.setattr(group_strategy, "MOST_GROUPS", 2)
+    monkeypatch.setattr(group_strategy, "MAX_GROUPS", 2)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: client.call("PUT", f"routegroups/rg{number}", group()), range(8)))
     assert sorted(answer.status for answer in answers) == [200] * 2 + [409] * 6
@@ -363,7 +363,7 @@ class TestExtending:
         [
             ({"seconds": 0}, "seconds: must be a whole number from 1"),
             ({"seconds": True}, "seconds: must be a whole number from 1"),
-            ({"until": "2001-01-01T00:00:00Z"}, 'until: "2001-01-01T00:00:00Z" lies in the past'),
+            ({"until": "2001-01-01T00:00:00Z"}, 'until: "2001-01-01T00:00:00Z" is in the past'),
             ({"until": "2099-01-01T00:00:00Z"}, "is more than ten years away"),
             ({"until": "2030-01-01"}, "until: must be a time with its zone"),
             ({"until": 5}, "until: must be a time with its zone"),

@@ -1,4 +1,4 @@
-"""Secrets in the body of a wish: with the host before the wish is written, and nowhere else."""
+"""Secrets in the body of a PUT: the host has them before the sandbox is written, and they are in no other place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIVEN = {("mydb", "key"): CANARY.encode()}
 
 
 class Kept(dict[str, dict[tuple[str, str], bytes]]):
-    """A secret store in memory; `ever` is what was handed to it."""
+    """A secret store in memory; `ever` counts calls of `keep`."""
 
     ever = 0
 
@@ -41,10 +41,10 @@ class Kept(dict[str, dict[tuple[str, str], bytes]]):
         for uid in self.keys() - wished:
             del self[uid]
 
-    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+    def match(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
         return self.get(uid) == values
 
-    __hash__ = object.__hash__  # type: ignore[assignment] # a store is one thing
+    __hash__ = object.__hash__  # type: ignore[assignment] # stores are compared by identity
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_the_same_wish_again_is_taken_and_other_secrets_are_not(client: Client, 
     assert (list(store.values()), store.ever) == ([GIVEN], 1)
 
 
-def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost, store: Kept):
+def test_refused_sandbox_leaves_no_secret(client: Client, host: FakeHost, store: Kept):
     host.refuse = "not here"
     assert client.call("PUT", "sandboxes/sb1", WISH).status == 400
     assert (store, store.ever) == ({}, 1)
@@ -107,9 +107,9 @@ def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
-    """Also where at first nobody can look whether it was."""
+    """It also holds if the check whether the sandbox was written fails at first."""
     write, failed = OrgStore.write, []
-    monkeypatch.setattr(run_secrets, "AGAIN_S", 0.01)
+    monkeypatch.setattr(run_secrets, "RETRY_DELAY_S", 0.01)
 
     async def full(org_store: OrgStore, work: Any) -> Any:
         if len(failed) < times:
@@ -124,7 +124,7 @@ def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch:
 
 
 def test_write_with_a_lost_answer_keeps_its_secrets(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
-    """Its run is to begin, and would never without them."""
+    """Its run will start, and needs them."""
     write, failed = OrgStore.write, []
 
     async def unsure(org_store: OrgStore, work: Any) -> Any:
@@ -139,7 +139,7 @@ def test_write_with_a_lost_answer_keeps_its_secrets(client: Client, store: Kept,
     assert list(store.values()) == [GIVEN]
 
 
-def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, store: Kept):
+def test_missing_and_unknown_secrets_are_refused(client: Client, store: Kept):
     two = copy.deepcopy(WISH)
     inputs = two["spec"]["resources"][0]["spec"]["create"][0]["inputs"]
     inputs.append({"name": "pin", "valueFromSandbox": True, "secret": True})
@@ -179,7 +179,7 @@ def test_malformed_secret_is_refused_without_its_value(client: Client, store: Ke
 
 
 @pytest.mark.parametrize("more", [{}, {"loopback": False}])
-def test_a_server_that_others_reach_takes_none(
+def test_server_with_remote_clients_refuses_secrets(
     tmp_path: Path, blank: Path, host: FakeHost, store: Kept, more: dict[str, Any]
 ):
     kept = {"secret_stores": {"local": store}} if more else {}
@@ -191,7 +191,7 @@ def test_a_server_that_others_reach_takes_none(
     assert (host.offers, store.ever) == ({}, 0)
 
 
-def test_a_document_never_holds_one(client: Client):
+def test_document_with_a_secret_is_refused(client: Client):
     body = wish()
     body["spec"]["resources"][0]["params"]["key"] = CANARY
     answer = client.call("PUT", "sandboxes/sb1", body)

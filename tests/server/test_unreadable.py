@@ -146,27 +146,27 @@ class TestGroups:
     async def test_unreadable_row_ends_no_group_and_keeps_routes(self, store, table):
         org_store, (groups, sync) = store.for_org("acme"), self.server(store)
         await groups.sweep()
-        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        assert sync.routing_keys("acme", "u") == {"shop/web": ("k",)}
         name = "box" if table is sandboxes else "all"
         await change(store, table, name, NEWER["field"])
         await groups.sweep()
-        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        assert sync.routing_keys("acme", "u") == {"shop/web": ("k",)}
         row = await org_store.read(lambda rows: rows.execute(rows.select(route_groups)).one())
         assert (row.unmatched_since, row.stop) == (0, None)
         fresh, sync = self.server(store)
         await fresh.sweep()
         with pytest.raises(UnreadableError):
-            await sync.grouped("acme")
+            await sync.load_routing_keys("acme")
         await change(store, table, name, {})
         await fresh.sweep()
-        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        assert sync.routing_keys("acme", "u") == {"shop/web": ("k",)}
 
     async def test_group_with_unknown_match_is_unreadable(self, store):
         await change(store, route_groups, "all", {"match": {"none": []}})
         groups, sync = self.server(store)
         await groups.sweep()
         with pytest.raises(UnreadableError):
-            await sync.grouped("acme")
+            await sync.load_routing_keys("acme")
 
     async def test_unreadable_group_is_not_streamed_as_deleted(self, store, monkeypatch):
         monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)

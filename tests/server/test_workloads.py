@@ -89,14 +89,14 @@ def test_baselines_are_handed_over_once_store_is_readable(client, host, monkeypa
     wait_for(lambda: len(host.baselines) == 1)
     monkeypatch.setattr(baselines, "RETRY_S", 0)
     full = StoreError("the disk is full")
-    read, failures = baselines.known, iter([None, full, full])  # the request itself reads them first
+    read, failures = baselines.read_all, iter([None, full, full])  # the request itself reads them first
 
     def fails(rows):
         if (failure := next(failures, None)) is not None:
             raise failure
         return read(rows)
 
-    monkeypatch.setattr(baselines, "known", fails)
+    monkeypatch.setattr(baselines, "read_all", fails)
     client.put("workloads/default/shop", wishes.baseline())
     wait_for(lambda: len(host.baselines) == 2)
 

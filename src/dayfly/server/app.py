@@ -26,7 +26,7 @@ from dayfly.server.api.changes import Changes
 from dayfly.server.api.overview import OverviewApi
 from dayfly.server.api.reports import Reports
 from dayfly.server.api.routing_rules import RoutingRulesApi
-from dayfly.server.catalog.baseline_api import Workloads
+from dayfly.server.catalog.baseline_api import BaselineApi
 from dayfly.server.catalog.baselines import LocalBaselines
 from dayfly.server.catalog.plugins import PluginApi
 from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
@@ -168,7 +168,7 @@ def _linked(org: str, hosts: Mapping[str, HostTransport], agents: Agents, notifi
 
 def _kept_routes(store: Store, local: LocalBaselines) -> Iterator[Route]:
     """Of what an organisation has beside what lives."""
-    for each in (ApiKeys(store), Audit(store), PluginApi(store), Workloads(store, local)):
+    for each in (ApiKeys(store), Audit(store), PluginApi(store), BaselineApi(store, local)):
         yield from each.routes()
 
 
@@ -234,7 +234,7 @@ async def prepare(app: Starlette) -> None:
     local: LocalBaselines = app.state.baselines
     await local.catch_up()
     secrets: SecretStores = app.state.secrets
-    await secrets.drop_unwished()
+    await secrets.drop_orphans()
 
 
 async def serve(

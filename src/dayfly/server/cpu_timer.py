@@ -1,4 +1,4 @@
-"""Measures the CPU time that a coroutine takes of this thread, so that expensive rounds can be less frequent."""
+"""The CPU time of a coroutine, so that expensive rounds can be less frequent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class CpuTimer:
     """Awaits a coroutine and counts the CPU seconds of its own steps, but not of other tasks between them."""
 
-    def __init__(self, what: Coroutine[Any, Any, None]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self.seconds = 0.0
-        self._what = what
+        self._coroutine = coroutine
 
     async def done(self) -> None:
         """Await it, for use in a task."""
@@ -23,11 +23,11 @@ class CpuTimer:
 
     def close(self) -> None:
         """Close it if it was never awaited: a task that is cancelled before its first step does not await it."""
-        if inspect.getcoroutinestate(self._what) == inspect.CORO_CREATED:
-            self._what.close()
+        if inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CREATED:
+            self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        steps, thrown = self._what.__await__(), None
+        steps, thrown = self._coroutine.__await__(), None
         while True:
             began = time.thread_time()
             try:

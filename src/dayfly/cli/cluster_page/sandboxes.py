@@ -160,19 +160,19 @@ class Boxes:
 
     async def extend(self, request: Request) -> Any:
         body = await read_json(request)
-        lifetimes.until(body, 1)
+        lifetimes.parse_extension(body, 1)
         objects, bare = await self._meets(request)
         end = await objects.extend(bare, body.get("seconds", 0), body.get("until", ""))
         shown = await self.get(request)
         return {**shown, "status": {**shown["status"], "scheduledDeleteTime": end}}
 
     async def retry(self, request: Request) -> Any:
-        unit = run_requests.unit_in(await read_json(request))
+        unit = run_requests.parse_unit(await read_json(request))
         objects, bare = await self._meets(request)
         return {"retried": [{"unit": unit, "attempt": n} for unit, n in (await objects.retry(bare, unit)).items()]}
 
     async def abandon(self, request: Request) -> Any:
-        give_up = run_requests.abandonment(await read_json(request), "")
+        give_up = run_requests.parse_abandonment(await read_json(request), "")
         objects, bare = await self._meets(request)
         await objects.abandon(bare, give_up.request.message, force=give_up.forced)
         return {}

@@ -139,7 +139,7 @@ class OrganisationStream(Feed):
             return set()
         read = await self._org_store.read(lambda rows: run_records.read_by_uid(rows, SANDBOXES, uids))
         versions = {record.uid: self._version(record) for record in read}
-        shown = {each["name"]: each for each in await self._sandboxes.shown(read)}
+        shown = {each["name"]: each for each in await self._sandboxes.describe_all(read)}
         late = set()
         async with self._telling:
             still = await self._org_store.read(lambda rows: run_records.read_revisions(rows, versions))

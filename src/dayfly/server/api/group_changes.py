@@ -53,8 +53,8 @@ class GroupChanges:
         versions = {record.name: (record.uid, self._version(membership, record), places) for record in living}
         changed = [record for record in living if self._seen.get(record.name) != versions[record.name]]
         for start in range(0, len(changed), AT_ONCE):
-            for each in await self._strategy.shown(changed[start : start + AT_ONCE]):
-                yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
+            for each in await self._strategy.describe_all(changed[start : start + AT_ONCE]):
+                yield each["name"], msgspec.json.encode(group_forms.shorten(each)), each["spec"].get("cluster") or ""
         if membership.is_complete:
             for name in self._seen.keys() - versions.keys():
                 yield name, b"", ""
@@ -67,13 +67,15 @@ class GroupChanges:
         """Those of these that live now, as a key of that scope knows them."""
         _, living = await self._strategy.refresh(self._org)
         ours = [record for record in living if record.name in names and scope.takes(record)]
-        shown = await self._strategy.shown(ours, scope)
-        return {each["name"]: msgspec.json.encode(group_forms.listed(each)) for each in shown}
+        shown = await self._strategy.describe_all(ours, scope)
+        return {each["name"]: msgspec.json.encode(group_forms.shorten(each)) for each in shown}
 
     def _version(self, membership: GroupMembership, record: RunRecord[RouteGroupSpec]) -> tuple[Any, ...]:
         """What is said of a group stays as it is as long as this does."""
         members = membership.members_of(record)
-        asked = [(self._run(member.scope, uid), uid) for uid, member in list(members.items())[: group_forms.ASKED]]
+        asked = [
+            (self._run(member.scope, uid), uid) for uid, member in list(members.items())[: group_forms.MAX_QUERIED]
+        ]
         return record.revision, self._run(record.cluster, record.uid), asked, hash(frozenset(members))
 
     def _run(self, cluster: str, uid: str) -> int:

@@ -102,7 +102,7 @@ class OverviewApi:
         over = [
             (name, row)
             for name, row in over
-            if scope.takes_name(row.name) and scope.takes_cluster(tombstones.where(row))
+            if scope.takes_name(row.name) and scope.takes_cluster(tombstones.scope_cluster(row))
         ]
         quiet = [each for each in quiet if scope.takes_cluster(each.name)]
         told = await self._sandboxes.states(living)
@@ -118,7 +118,9 @@ class OverviewApi:
         ]
         for group in groups:
             name, report = group.key, told[group.uid].report
-            boxes.append(AttentionSubject(name, report, *self._strategy.current_life(group), mute.get(group.uid, ())))
+            boxes.append(
+                AttentionSubject(name, report, *self._strategy.current_lifetime(group), mute.get(group.uid, ()))
+            )
         given_up = [each for name, row in over if (each := self._left(org, name, row)) is not None]
         return attention.ordered([*attention.concerns(boxes, (), quiet, now), *given_up], now)
 
@@ -187,7 +189,7 @@ class OverviewApi:
         link = self._links.of(record.org, record.cluster)
         place = link.place() if link is not None else HERE
         return shown_plan(
-            await self._store.for_org(record.org).read(lambda rows: run_specs.compiled(rows, record, place, {}))
+            await self._store.for_org(record.org).read(lambda rows: run_specs.compile_run(rows, record, place, {}))
         )
 
     async def reveal(self, service: RunService[Any], request: Request) -> Any:

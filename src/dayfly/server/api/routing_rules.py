@@ -75,7 +75,7 @@ class RoutingRulesApi:
         def read(rows: Any) -> Any:
             # A rule that is left out sends requests to the baseline: whoever asks keeps what it has instead.
             found = read_all(rows, SANDBOXES)
-            ports = {place: each.port for place, each in baselines.readable(rows).items() if each.port}
+            ports = {place: each.port for place, each in baselines.read_readable(rows).items() if each.port}
             ours = [each for each in found if callers.seen(who, each)]
             return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports
 
@@ -89,7 +89,8 @@ class RoutingRulesApi:
             link = self._links.of(org, cluster)
             standings, _ = await link.look([record.uid for record in ours]) if link is not None else ({}, "")
             told += [
-                forked(record, standings.get(record.uid), self._sync.routed(org, record.uid), ports) for record in ours
+                forked(record, standings.get(record.uid), self._sync.routing_keys(org, record.uid), ports)
+                for record in ours
             ]
         return forms.RoutingRules(
             routing_rules=[rule for sandbox in told for rule in rules(sandbox) if query.takes(rule)]

@@ -60,7 +60,7 @@ NO_CONFIRMATION = Confirmation()
 
 
 def compute_form(revision: int, target: CompileTarget, keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the form of an order for a record with that revision; `keys` as in `run_specs.compiled`."""
+    """Return the form of an order for a record with that revision; `keys` as in `run_specs.compile_run`."""
     routing = ""
     if keys and target.routes:
         routing = f".{_digest(repr(sorted((baseline, tuple(each)) for baseline, each in keys.items())))}"
