@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
-from dayfly.server.http import handler
+from dayfly.server.http import auth_middleware
 from server import wishes
 from server.client import Client, serving
 from server.fake_host import FakeHost
 
 
 def test_a_server_comes_back_from_a_backup_of_its_file(blank, tmp_path, monkeypatch):
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
     first, second = tmp_path / "server.db", tmp_path / "restored.db"
     first.write_bytes(blank.read_bytes())
     with serving(first, {"local": FakeHost()}) as client:

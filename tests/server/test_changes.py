@@ -15,7 +15,7 @@ from dayfly.link.server_end import Links
 from dayfly.plan.reasons import Reason
 from dayfly.server.api import changes, group_changes
 from dayfly.server.db.store import Store, StoreError
-from dayfly.server.http import handler
+from dayfly.server.http import auth_middleware
 from dayfly.server.records import run_records, tombstones
 from dayfly.server.runs import group_forms
 from dayfly.server.runs.group_strategy import GroupStrategy
@@ -29,7 +29,7 @@ from server.client import KEY, ORG
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(changes, "LOOK_S", 0.02)
+    monkeypatch.setattr(changes, "POLL_INTERVAL_S", 0.02)
 
 
 class Listener:
@@ -117,7 +117,7 @@ def test_new_stream_begins_with_newest_form_beside_another(client, host, monkeyp
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as another:
         another.until("synced")
-        monkeypatch.setattr(changes.OrganisationStream, "look", _nothing)
+        monkeypatch.setattr(changes.OrganisationStream, "poll", _nothing)
         client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
         host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
         with listening(client, "sandboxes/sb2/changes") as listener:
@@ -163,22 +163,22 @@ async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypat
         run_records.save(rows, record(after))
 
     await org_store.write(lambda rows: run_records.save(rows, record("1")))
-    await stream.look()
+    await stream.poll()
     assert told(stream) == [("changed", "1")]
     await org_store.write(lambda rows: anew(rows, "1", "2"))
-    await stream.look()
+    await stream.poll()
     assert told(stream) == [("changed", "2")]
     # Of the next one it is not known when it is looked for who is gone; it is when that is told.
     await org_store.write(lambda rows: anew(rows, "2", "3"))
     monkeypatch.setattr(run_records, "read_changes", lambda _rows, before: (set(), set(), set(before)))
-    await stream.look()
+    await stream.poll()
     assert told(stream) == []
     monkeypatch.undo()
     await org_store.write(lambda rows: run_records.save(rows, record("another", "sb2")))
-    await stream.look()
+    await stream.poll()
     assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
     await org_store.write(lambda rows: tombstones.archive(rows, record("3"), 3))
-    await stream.look()
+    await stream.poll()
     assert told(stream) == [("deleted", None)]
 
 
@@ -212,7 +212,7 @@ def test_head_of_stream_keeps_the_connection_usable(client):
 
 
 def test_stream_of_revoked_key_ends_whole_and_logs_no_error(client, monkeypatch, caplog):
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
     with listening(client, key=made["key"]) as listener:
         assert listener.until("synced")
@@ -227,7 +227,7 @@ def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
     async def away(*_args, **_more):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(changes.OrganisationStream, "begin", away)
+    monkeypatch.setattr(changes.OrganisationStream, "encode_first", away)
     with listening(client, key=made["key"]) as listener:
         assert listener.next() is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -236,7 +236,7 @@ def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
 
 def test_slow_reader_of_a_list_has_all_of_it_after_revocation(client, monkeypatch):
     """The list was found while the key was good."""
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.01)
     for number in range(4):
         client.put(f"sandboxes/sb{number}", wishes.empty(description="x" * 900_000))
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
@@ -291,7 +291,7 @@ def test_route_groups_stand_beside_with_words_of_their_own(client, host):
 
 
 def test_stream_lists_first_sandboxes_of_group_and_counts_all(client, monkeypatch):
-    monkeypatch.setattr(group_forms, "LISTED", 2)
+    monkeypatch.setattr(group_forms, "MAX_LISTED", 2)
     client.put("routegroups/all", group())
     for n in range(3):
         client.put(f"sandboxes/sb{n}", wishes.empty(labels={"team": "a"}))
@@ -310,8 +310,8 @@ def test_interrupted_initial_list_has_no_event_id(client):
 
 
 def test_local_changes_are_streamed_without_polling(client, host, monkeypatch):
-    monkeypatch.setattr(changes, "REST_S", 3600.0)
-    monkeypatch.setattr(group_changes, "LONGEST_PAUSE_S", 0.0)  # nothing is left for a next look
+    monkeypatch.setattr(changes, "IDLE_POLL_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(group_changes, "MAX_PAUSE_S", 0.0)  # nothing is left for a next look
     client.put("sandboxes/sb1", wishes.empty())
     uid = uid_of(host, "sb1")
     with listening(client) as listener:

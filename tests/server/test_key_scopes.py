@@ -48,7 +48,7 @@ class Scoped(World):
         await super().fill()
         self.scoped = {}
         for title, terms in SCOPES.items():
-            scope = scopes.read(terms)
+            scope = scopes.parse(terms)
             for role in Role:
                 make = lambda rows, role=role, scope=scope: keys.create(  # noqa: E731
                     rows, "scoped", role, who=Who(OURS, "t", "t"), scope=scope
@@ -144,7 +144,7 @@ async def judged(world, path, method, least, title, role, key, name):
     at = world.at(path, name)
     if path in STREAMS and "{name}" in path and may(title, name):
         return 0  # it has no end
-    if method != "GET" and "{name}" in path and reach(path, method) is Reach.LIVING and may(title, name):
+    if method != "GET" and "{name}" in path and reach(path, method) is Reach.RUNS and may(title, name):
         return 0  # it is within this scope
     status, answer = await world.call(key, method, at, BODIES.get(f"{method} {path}", ENDING))
     case, text = (title, role.word, method, at, status, answer), json.dumps(answer)
@@ -159,9 +159,9 @@ async def judged(world, path, method, least, title, role, key, name):
         # It is published already, and in use.
         refused = 409 if method == "PUT" else 400
         assert status == (refused if title in ("plugin", "name and plugin") else 403), case
-    elif kind is Reach.LIVING and title in ("plugin", "another plugin"):
+    elif kind is Reach.RUNS and title in ("plugin", "another plugin"):
         assert status == 403, case
-    elif kind is Reach.LIVING and "{name}" in path and hides(title, name):
+    elif kind is Reach.RUNS and "{name}" in path and hides(title, name):
         if method == "PUT" and path.endswith("{name}"):
             assert (status, "outside the scope" in answer["error"]) == (403, True), case
         elif name == BY_NAME:
@@ -179,7 +179,7 @@ async def judged(world, path, method, least, title, role, key, name):
 
 
 def may(title, name):
-    return scopes.read(SCOPES[title]).has_living and not hides(title, name)
+    return scopes.parse(SCOPES[title]).has_runs and not hides(title, name)
 
 
 def hides(title, name):
@@ -375,10 +375,10 @@ def test_key_without_end_is_made_only_without_the_field(client):
 def test_no_scope_is_all_of_the_organisation():
     assert WHOLE.takes_name("x")
     assert WHOLE.publishes("x")
-    assert scopes.read(["name:a", "cluster:b"]).terms == ["cluster:b", "name:a"]
+    assert scopes.parse(["name:a", "cluster:b"]).terms == ["cluster:b", "name:a"]
     for nothing in (None, [], {}, ""):
         with pytest.raises(SpecError):
-            scopes.read(nothing)
+            scopes.parse(nothing)
 
 
 def test_new_path_is_closed_to_scoped_keys_by_default():
@@ -425,7 +425,7 @@ def test_downgrade_to_schema_without_scopes_deletes_scoped_keys(place):
     def make(rows):
         return [
             keys.create(rows, "k", Role.ADMIN, who=Who("acme", "t", "t"), scope=scope)[1]
-            for scope in (WHOLE, scopes.read(["name:a"]))
+            for scope in (WHOLE, scopes.parse(["name:a"]))
         ]
 
     whole, _ = asyncio.run(store.for_org("acme").write(make))

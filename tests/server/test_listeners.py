@@ -46,8 +46,8 @@ def test_a_place_that_was_left_is_free_once():
     listeners = Listeners(4)
     first, *others = fill(listeners, "a", "one")
     assert others == []
-    first.leave()
-    first.leave()
+    first.release()
+    first.release()
     assert len(fill(listeners, "a", "one")) == 1
 
 
@@ -57,13 +57,13 @@ class Slow:
     def __init__(self):
         self.goes_on = asyncio.Event()
 
-    async def look(self):
+    async def poll(self):
         await self.goes_on.wait()
 
 
 async def test_streams_that_are_being_opened_count(monkeypatch):
     stream = Slow()
-    monkeypatch.setattr(changes, "MOST_STREAMS", 16)
+    monkeypatch.setattr(changes, "MAX_STREAMS", 16)
     monkeypatch.setattr(changes, "OrganisationStream", lambda *_: stream)
     store = type("NoStore", (), {"notifier": None})()
     found = changes.Changes(store, None, None, None, None, asyncio.Event())
@@ -98,7 +98,7 @@ def test_key_at_its_stream_limit_blocks_no_other_key(client):
     made = client.call("POST", "keys", {"name": "v", "role": "viewer"}).json["key"]
     viewer = Client(client.port, client.store, made)
     with contextlib.ExitStack() as open_:
-        for _ in range(changes.MOST_STREAMS // 4):
+        for _ in range(changes.MAX_STREAMS // 4):
             open_.enter_context(listening(client, key=made)).next()
         refused = viewer.call("GET", "changes")
         assert (refused.status, refused.headers["retry-after"]) == (503, "10")

@@ -14,10 +14,10 @@ import pytest
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import Link
 from dayfly.server.admin import cluster_tokens, clusters, keys
-from dayfly.server.app import inhabited_clusters
+from dayfly.server.app import read_used_clusters
 from dayfly.server.db import tables
 from dayfly.server.db.store import Store, StoreError
-from dayfly.server.http import handler
+from dayfly.server.http import auth_middleware
 from dayfly.server.sync.agents import agents
 from server import databases, wishes
 from server.client import Client, serving, wait_for
@@ -138,7 +138,7 @@ def waiting(client, made, monkeypatch):
         return changed(self, uid, version, seconds)
 
     monkeypatch.setattr(HostState, "wait_for_change", noted)
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
     client.put("sandboxes/sb1", wishes.empty())
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
@@ -263,9 +263,9 @@ async def test_local_server_does_not_take_over_agent_cluster(client):
     """At its next start, for having sandboxes there: they run, or are to run, where that agent is."""
     client.put("clusters/far", None)
     client.put("sandboxes/there", wishes.empty(cluster="far"))
-    assert await inhabited_clusters(client.store, "local") == set()
+    assert await read_used_clusters(client.store, "local") == set()
     client.put("sandboxes/here", wishes.empty())
-    assert await inhabited_clusters(client.store, "local") == {"local"}
+    assert await read_used_clusters(client.store, "local") == {"local"}
 
 
 def test_cluster_pages_are_complete_in_any_collation(postgres):
@@ -338,10 +338,10 @@ async def test_token_opens_only_its_own_organisation(place):
             made[org] = await store.for_org(org).write(add)
         for org in ("*", "", "other"):
             token = f"{org}@{made['acme'].partition('@')[2]}"
-            assert await cluster_tokens.caller(store, token, "10.0.0.7") is None, org
+            assert await cluster_tokens.authenticate(store, token, "10.0.0.7") is None, org
         for org in made:
             assert await store.for_org(org).read(lambda rows: clusters.is_unheard(rows, "far", None))
-        assert (await cluster_tokens.caller(store, made["acme"], "10.0.0.7")).org == "acme"
+        assert (await cluster_tokens.authenticate(store, made["acme"], "10.0.0.7")).org == "acme"
         assert await store.for_org("other").read(lambda rows: clusters.is_unheard(rows, "far", None))
     finally:
         store.close()
@@ -350,4 +350,4 @@ async def test_token_opens_only_its_own_organisation(place):
 def whose(client, token):
     import asyncio
 
-    return asyncio.run(cluster_tokens.caller(client.store, token, "10.0.0.7"))
+    return asyncio.run(cluster_tokens.authenticate(client.store, token, "10.0.0.7"))

@@ -10,8 +10,8 @@ import pytest
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.server import attention
-from dayfly.server.api.silent_units import Mute
-from dayfly.server.attention import AttentionSubject, Quiet
+from dayfly.server.api.silent_units import MuteUnits
+from dayfly.server.attention import AttentionSubject, SilentCluster
 from dayfly.server.db.tables import agents, clusters, ended_sandboxes
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.report import RunReport, UnitReport
@@ -39,7 +39,10 @@ def box(name, told, begins_at=0, expires_at=0):
 def test_healthy_sandboxes_need_no_attention():
     well = report(units=(unit("db/make", "preStart", "succeeded"),))
     pending = report(ready=False, reason="ResourcesPending", message="db/make: running")
-    assert attention.concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW) == []
+    assert (
+        attention.find_concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW)
+        == []
+    )
 
 
 REFUSED = unit("warm", "preStart", "waiting", reason="PodRefused", message="it would be privileged", since=8)
@@ -53,7 +56,7 @@ def test_attention_lists_each_kind_worst_first_with_advice():
     doubt = unit(
         "db/make", "preStart", "unknown", reason="NotReported", message="nobody knows", since=7, until=NOW + 99
     )
-    found = attention.concerns(
+    found = attention.find_concerns(
         [
             box("late", report(), NOW - 3_600_000, NOW + 1000),
             box("unsure", report(ready=False, reason="Unknown", message="db/make may have run", units=(doubt,))),
@@ -89,7 +92,7 @@ def test_attention_lists_each_kind_worst_first_with_advice():
                 ),
             )
         ],
-        [Quiet("far", NOW - 100_000, "")],
+        [SilentCluster("far", NOW - 100_000, "")],
         NOW,
     )
     assert [each.kind for each in found] == list(attention.ORDER)
@@ -111,7 +114,7 @@ def test_missing_plugin_or_image_needs_attention_with_advice():
     missing = report(ready=False, reason="PluginMissing", message="no plugin db", born_at=4)
     image = unit("db/make", "preStart", "waiting", reason="ErrImagePull", message="not found", since=6)
     pulling = report(ready=False, reason="ResourcesPending", message="m", units=(image,))
-    plugin, pull = attention.concerns([box("a", missing), box("b", pulling)], (), (), NOW)
+    plugin, pull = attention.find_concerns([box("a", missing), box("b", pulling)], (), (), NOW)
     assert (plugin.kind, plugin.since, "apply the plugin" in plugin.next) == ("held", 4, True)
     assert (pull.kind, pull.since, "available to the cluster's nodes" in pull.next) == ("held", 6, True)
 
@@ -127,9 +130,9 @@ def test_the_server_gathers_it(db, host):
 def test_attention_does_not_refer_to_an_empty_log():
     bad = unit("db/make", "preStart", "failed", message="exit code 1", started_at=5)
     failed = report(ready=False, reason="ResourceFailed", message="db/make: exit code 1", about="db/make", units=(bad,))
-    (told,) = attention.concerns([box("a", failed)], (), (), NOW)
+    (told,) = attention.find_concerns([box("a", failed)], (), (), NOW)
     assert told.next.startswith("read its log with `dayfly logs a db make`")
-    (told,) = attention.concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
+    (told,) = attention.find_concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
     assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
 
 
@@ -169,10 +172,10 @@ async def test_empty_log_check_is_cached_per_run():
         asked.append(uid)
         return [LogInfo(unit="db/make", attempt=1, size=0, sealed=True)]
 
-    mute = Mute()
+    mute = MuteUnits()
 
     async def look(uids):
-        return await mute.among("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
+        return await mute.find("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
 
     assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
     assert await look("a") == {"a": {"db/make"}}, "and nothing of what it may not see"
@@ -270,7 +273,7 @@ def test_attention_covers_route_groups_with_their_commands():
         box("routegroup/late", report(), NOW - 3_600_000, NOW + 1000),
         box("routegroup/stuck", msgspec.structs.replace(told, units=(bye,))),
     ]
-    stuck, late = attention.concerns(boxes, (), (), NOW)
+    stuck, late = attention.find_concerns(boxes, (), (), NOW)
     assert (stuck.kind, stuck.group, stuck.sandbox, stuck.subject) == ("stuck", "stuck", "", "route group stuck")
     assert "`dayfly retry routegroup/stuck`" in stuck.next
     assert (late.kind, late.group, late.sandbox, late.until) == ("expiring", "late", "", NOW + 1000)
@@ -376,7 +379,7 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
         "route group party": ("abandoned", party),
     }
     assert said["sandbox lost"]["since"]
-    assert "keeps nothing of it" in said["sandbox lost"]["message"]
+    assert "no longer has a record of it" in said["sandbox lost"]["message"]
     assert said["sandbox lost"]["next"].startswith("check whether these still exist")
 
 

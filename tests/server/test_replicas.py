@@ -66,7 +66,7 @@ async def test_second_attempt_of_transaction_starts_at_once(postgres, monkeypatc
     loop = asyncio.get_running_loop()
 
     def note(rows):
-        audit.note(rows, audit.Who("acme", "k", "ada"), "change", "sandboxes/shop")
+        audit.append(rows, audit.Actor("acme", "k", "ada"), "change", "sandboxes/shop")
 
     def overtaken_once(rows):
         nonlocal tries
@@ -88,7 +88,7 @@ async def test_repeatedly_overtaken_transaction_completes(postgres):
     slow, quick = Store.open(where), Store.open(where)
 
     def note(rows):
-        audit.note(rows, audit.Who("acme", "k", "ada"), "change", "sandboxes/shop")
+        audit.append(rows, audit.Actor("acme", "k", "ada"), "change", "sandboxes/shop")
 
     def overtaken(rows):
         rows.execute(rows.select(audit_heads)).all()

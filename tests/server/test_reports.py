@@ -11,7 +11,7 @@ import pytest
 
 from dayfly.link.host_state import HostState
 from dayfly.plan.reasons import Reason
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dayfly.link.wire import Standing
-from dayfly.server.api.routing_rules import forked
+from dayfly.server.api.routing_rules import describe_forks
 from dayfly.spec.lifecycle import Baseline
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.routing.rules import PARAMETERS, Query, rules
@@ -36,7 +36,7 @@ def standing(*, fork="running", route="running", port=4000):
 
 def told(*, groups=None, ports=None, known=True, **how):
     now = standing(**how) if known else None
-    return json.loads(msgspec.json.encode(list(rules(forked(RECORD, now, groups or {}, ports or {})))))
+    return json.loads(msgspec.json.encode(list(rules(describe_forks(RECORD, now, groups or {}, ports or {})))))
 
 
 def test_the_exact_form():
@@ -70,7 +70,7 @@ def test_fork_not_running_or_not_routed_has_no_rules(lacks):
     ("name", "good"), list(zip(PARAMETERS, ("Deployment", "shop", "web", "k1", "box"), strict=True))
 )
 def test_each_filter(name, good):
-    (rule,) = rules(forked(RECORD, standing(), {}, {}))
+    (rule,) = rules(describe_forks(RECORD, standing(), {}, {}))
     assert Query.of({name: good}).takes(rule)
     assert Query.of({name: ""}).takes(rule)
     assert not Query.of({name: "other"}).takes(rule)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from dayfly.server.http import handler, openapi
+from dayfly.server.http import openapi, request_data
 from dayfly.server.http.route_table import API, ROUTES
 from dayfly.server.sync.agents.agents import TOKEN_HEADER
 from examples import outside
@@ -60,7 +60,7 @@ class There(NamedTuple):
 
 @pytest.fixture
 def there(tmp_path: Path, blank: Path, monkeypatch) -> Iterator[There]:
-    monkeypatch.setattr(handler, "LONGEST_WAIT_S", WAIT_S)
+    monkeypatch.setattr(request_data, "MAX_WAIT_S", WAIT_S)
     with serving(Path(shutil.copy(blank, tmp_path)), {"local": FakeHost()}) as found:
         for doomed in ("", "-2"):
             found.put(f"workloads/default/shop{doomed}", wishes.baseline(f"shop{doomed}"))

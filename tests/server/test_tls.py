@@ -51,11 +51,11 @@ def context(certificate):
 
 async def test_new_files_are_shown_to_new_connections(certificate, context, tmp_path):
     renewal = Renewal(context, certificate)
-    renewal.look()
+    renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
     issue(tmp_path, "second")
     assert not await shown(context, certificate.chain)
-    renewal.look()
+    renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
 
 
@@ -73,16 +73,16 @@ async def test_unusable_renewed_certificate_keeps_the_old_one(certificate, conte
         issue(tmp_path, "second")
         (tmp_path / "tls.key").write_bytes(key)
     with caplog.at_level(logging.WARNING):
-        renewal.look()
+        renewal.reload_if_changed()
     assert await shown(context, str(kept))
     assert ("is of no use, the old one stays" in caplog.text) == (spoil != "missing")
     issue(tmp_path, "third")
-    renewal.look()
+    renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
 
 
 async def test_renewed_certificate_is_loaded_in_the_background(certificate, context, tmp_path, monkeypatch):
-    monkeypatch.setattr(tls, "LOOK_S", 0)
+    monkeypatch.setattr(tls, "CHECK_INTERVAL_S", 0)
     task = asyncio.create_task(Renewal(context, certificate).run())
     await asyncio.sleep(0)
     issue(tmp_path, "second")

@@ -173,16 +173,16 @@ class TestGroups:
         strategy = GroupStrategy(store, Links(), HostSync(store, Links()))
         changes = GroupChanges(strategy, Links(), "acme")
 
-        async def heard(stamp):
-            return [(name, bool(data)) async for name, data, _ in changes.look(stamp)]
+        async def poll(marker):
+            return [(name, bool(data)) async for name, data, _ in changes.poll(marker)]
 
-        assert await heard(1) == [("all", True)]
+        assert await poll(1) == [("all", True)]
         await change(store, route_groups, "all", NEWER["field"])
-        assert await heard(2) == []
+        assert await poll(2) == []
         await change(store, route_groups, "all", {})
-        assert await heard(3) == [("all", True)]
+        assert await poll(3) == [("all", True)]
         await store.for_org("acme").write(lambda rows: rows.execute(rows.delete(route_groups)))
-        assert await heard(4) == [("all", False)]
+        assert await poll(4) == [("all", False)]
 
     @pytest.mark.parametrize(("table", "uid"), [(sandboxes, "u"), (route_groups, "k")], ids=["sandbox", "group"])
     async def test_query_for_unexpired_runs_fails_if_one_is_unreadable(self, store, table, uid):

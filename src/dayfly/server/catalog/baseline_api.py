@@ -15,8 +15,9 @@ from dayfly.server.catalog.baselines import decode
 from dayfly.server.db.tables import sandbox_baselines, sandboxes, workloads
 from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import read_json, rfc3339, serve
+from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import Tagged
+from dayfly.server.http.request_data import read_json, rfc3339
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.workload import Workload
@@ -49,7 +50,7 @@ class BaselineApi:
         return [serve(collection, GET=self.list_all), serve(one, GET=self.get, PUT=self.put, DELETE=self.delete)]
 
     def _org_store(self, request: Request) -> OrgStore:
-        return self._store.for_org(callers.caller(request).org)
+        return self._store.for_org(callers.get_caller(request).org)
 
     async def list_all(self, request: Request) -> Any:
         def work(rows: Rows) -> Any:
@@ -85,7 +86,7 @@ class BaselineApi:
             old = rows.execute(query).one_or_none()
             when.check(_tag(old) if old is not None else None)
             if old is None or decode(old.document) != workload:
-                audit.note(rows, audit.who(request), "put", f"workloads/{namespace}/{name}", document)
+                audit.append(rows, audit.get_actor(request), "put", f"workloads/{namespace}/{name}", document)
             if old is None:
                 row = {"namespace": namespace, "name": name, "document": document}
                 rows.insert(workloads, {**row, "created_at": now, "updated_at": now})
@@ -95,7 +96,7 @@ class BaselineApi:
             return _describe(rows.execute(query).one(), workload)
 
         stored = await self._org_store(request).write(work)
-        await self._local.update(callers.caller(request).org, namespace, name)
+        await self._local.update(callers.get_caller(request).org, namespace, name)
         return stored
 
     async def delete(self, request: Request) -> Any:
@@ -114,11 +115,11 @@ class BaselineApi:
                 text = f"workload {row.namespace}/{row.name} is in use by forks of sandbox(es): {', '.join(forking)}"
                 raise RequestError(400, f"{text}; delete them first")
             rows.execute(rows.delete(workloads).where(_matches(row.namespace, row.name)))
-            audit.note(rows, audit.who(request), "delete", f"workloads/{row.namespace}/{row.name}")
+            audit.append(rows, audit.get_actor(request), "delete", f"workloads/{row.namespace}/{row.name}")
 
         await self._org_store(request).write(work)
         await self._local.update(
-            callers.caller(request).org, request.path_params["namespace"], request.path_params["name"]
+            callers.get_caller(request).org, request.path_params["namespace"], request.path_params["name"]
         )
         return {}
 

@@ -18,8 +18,9 @@ from dayfly.server.db.store import WriteConflictError
 from dayfly.server.db.tables import plugins, sandbox_plugins, sandboxes
 from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import chosen, read_json, rfc3339, serve
+from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import ANY, Tagged
+from dayfly.server.http.request_data import read_json, read_text, rfc3339
 from dayfly.server.records import unreadable_rows
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
@@ -65,13 +66,13 @@ class PluginApi:
         ]
 
     def _org_store(self, request: Request) -> OrgStore:
-        return self._store.for_org(callers.caller(request).org)
+        return self._store.for_org(callers.get_caller(request).org)
 
     async def list_all(self, request: Request) -> Any:
         wanted = request.query_params.get("version", "") or semver.LATEST
         if wanted not in (semver.LATEST, ALL):
             raise RequestError(400, f"query parameter version: {quote(wanted)} is neither latest nor all")
-        scope = callers.caller(request).scope
+        scope = callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
             found = _read_rows(rows)
@@ -82,7 +83,7 @@ class PluginApi:
         return await self._org_store(request).read(work)
 
     async def get(self, request: Request) -> Any:
-        name, wanted, scope = request.path_params["name"], _version(request), callers.caller(request).scope
+        name, wanted, scope = request.path_params["name"], _version(request), callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
             found = _find(rows, name, wanted)
@@ -92,7 +93,7 @@ class PluginApi:
         return await self._org_store(request).read(work)
 
     async def versions(self, request: Request) -> Any:
-        name, scope = request.path_params["name"], callers.caller(request).scope
+        name, scope = request.path_params["name"], callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
             return _describe(rows, unreadable_rows.read_readable(_read_rows(rows, name), _decode_row)[0], scope)
@@ -117,9 +118,9 @@ class PluginApi:
             if when != ANY:
                 highest = next(iter(_read_rows(rows, plugin.name)), None)
                 when.check(_tag(highest.version, highest) if highest is not None else None)
-            if not _replace_readme(rows, plugin, now, audit.who(request)):
+            if not _replace_readme(rows, plugin, now, audit.get_actor(request)):
                 rows.insert(plugins, row)
-                audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
+                audit.append(rows, audit.get_actor(request), "publish", _object(plugin), str(row["spec"]))
 
         try:
             await self._org_store(request).write(work)
@@ -130,8 +131,8 @@ class PluginApi:
         return {}
 
     async def delete(self, request: Request) -> Any:
-        chosen(request, "version")  # refuses an empty version, which would delete the highest
-        name, wanted, scope = request.path_params["name"], _version(request), callers.caller(request).scope
+        read_text(request, "version")  # refuses an empty version, which would delete the highest
+        name, wanted, scope = request.path_params["name"], _version(request), callers.get_caller(request).scope
         when = preconditions.read(request)
 
         def work(rows: Rows) -> None:
@@ -145,7 +146,7 @@ class PluginApi:
                 raise RequestError(400, f"{text}; delete them first")
             deletion = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
             rows.execute(deletion)
-            audit.note(rows, audit.who(request), "delete", _object(plugin))
+            audit.append(rows, audit.get_actor(request), "delete", _object(plugin))
 
         await self._org_store(request).write(work)
         return {}
@@ -155,7 +156,7 @@ def _tag(version: str, found: Published | Row[Any]) -> str:
     return f"{version}-{found.created_at}-{found.described_at}"
 
 
-def _replace_readme(rows: Rows, plugin: Plugin, now: int, who: audit.Who) -> bool:
+def _replace_readme(rows: Rows, plugin: Plugin, now: int, who: audit.Actor) -> bool:
     """Replace the README if the same version is published with another one; return whether it was replaced."""
     published = resolve(rows, f"{plugin.name}@{plugin.version}")
     if plugin.readme is None or published is None or published.spec != plugin.spec:
@@ -164,7 +165,7 @@ def _replace_readme(rows: Rows, plugin: Plugin, now: int, who: audit.Who) -> boo
         return False
     update = rows.update(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
     rows.execute(update.values(readme=plugin.readme, described_at=now))
-    audit.note(rows, who, "describe", _object(plugin), plugin.readme)
+    audit.append(rows, who, "describe", _object(plugin), plugin.readme)
     return True
 
 

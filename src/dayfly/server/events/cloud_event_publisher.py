@@ -25,7 +25,7 @@ from dayfly.server.cpu_timer import CpuTimer
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows
 from dayfly.server.events.event_rows import NewEvent
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.server.records import run_records
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.spec.scalars import ttl

@@ -1,70 +1,107 @@
-"""Who listens to changes: so many at once in all, of which nobody can take all from everybody else."""
+"""A limited number of slots for waiting requests and streams, which organisations and keys share fairly."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from starlette.responses import StreamingResponse
 
+from dayfly.lib.http_server import most_connections
+from dayfly.server.http.errors import RequestError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.types import Receive, Scope, Send
+
+# Shares of this process's connections.
+CALLERS_SHARE, AGENTS_SHARE = 1 / 2, 3 / 8
 
 
 class Listeners:
-    """The places that there are: an organisation may have half of those that the others leave, and each of its keys
-    half of what its other keys leave of these. So none ever has all.
+    """The slots. No organisation and no key can occupy all of them.
+
+    An organisation may have half of the slots that the other organisations leave, and each of its keys half of those
+    that its other keys leave.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._of_key: Counter[tuple[str, str]] = Counter()
-        self._of_org: Counter[str] = Counter()
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._by_key: Counter[tuple[str, str]] = Counter()
+        self._by_org: Counter[str] = Counter()
 
     def take(self, org: str, key: str) -> ListenerSlot | None:
-        """One more for that key; None if it has to wait for one of its own, or of its organisation, to go."""
-        mine, ours = self._of_key[org, key], self._of_org[org]
-        for_us = _half(self._most - (self._of_org.total() - ours))
-        if mine >= _half(for_us - (ours - mine)):
+        """Occupy a slot; None if the key or its organisation already has its share."""
+        of_key, of_org = self._by_key[org, key], self._by_org[org]
+        share = _half(self._size - (self._by_org.total() - of_org))
+        if of_key >= _half(share - (of_org - of_key)):
             return None
         return ListenerSlot(self, org, key)
 
     def count(self, org: str, key: str, change: int) -> None:
-        """So many more, or fewer. Who has none is forgotten."""
-        self._of_key[org, key] += change
-        self._of_org[org] += change
-        # A counter keeps a name with none otherwise.
-        self._of_key, self._of_org = +self._of_key, +self._of_org
+        """Add `change` to the occupied slots of a key."""
+        self._by_key[org, key] += change
+        self._by_org[org] += change
+        # Unary plus removes entries of 0.
+        self._by_key, self._by_org = +self._by_key, +self._by_org
 
 
 class ListenerSlot:
-    """One of them, from its beginning until it is left."""
+    """An occupied slot."""
 
     def __init__(self, listeners: Listeners, org: str, key: str) -> None:
-        self._whose = listeners, org, key
-        self._is_left = False
+        self._owner = listeners, org, key
+        self._is_released = False
         listeners.count(org, key, 1)
 
-    def leave(self) -> None:
-        """It is free for the next one; again is nothing."""
-        if not self._is_left:
-            self._is_left = True
-            listeners, org, key = self._whose
+    def release(self) -> None:
+        """Release the slot. Further calls do nothing."""
+        if not self._is_released:
+            self._is_released = True
+            listeners, org, key = self._owner
             listeners.count(org, key, -1)
 
 
 class Listened(StreamingResponse):
-    """An answer that holds a place, for as long as it is sent: it may be given up before its first piece."""
+    """A streaming response that releases its slot at the end, even if it was cancelled before its first chunk."""
 
-    place: ListenerSlot | None = None
+    slot: ListenerSlot | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            if self.place is not None:
-                self.place.leave()
+            if self.slot is not None:
+                self.slot.release()
 
 
-def _half(places: int) -> int:
-    return (places + 1) // 2
+class LongPollSlots:
+    """Slots for a share of the connections, which organisations and keys share fairly (`Listeners`)."""
+
+    def __init__(self, share: float) -> None:
+        self._listeners = Listeners(int(most_connections() * share))
+
+    @contextlib.contextmanager
+    def one(self, org: str, key: str, seconds: float) -> Iterator[None]:
+        """Hold a slot while a request is answered. A request that does not wait needs none.
+
+        Raises:
+            RequestError: 503, if the key already has its share of the slots.
+        """
+        if seconds <= 0:
+            yield
+            return
+        slot = self._listeners.take(org, key)
+        if slot is None:
+            text = "your key has its share of the waiting requests: retry later, or omit `wait`"
+            raise RequestError(503, text, {"Retry-After": "10"})
+        try:
+            yield
+        finally:
+            slot.release()
+
+
+def _half(slots: int) -> int:
+    return (slots + 1) // 2

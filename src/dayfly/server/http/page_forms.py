@@ -1,4 +1,4 @@
-"""What the page's own addresses take and give, as types (see `forms`)."""
+"""Types of the endpoints for the page (see `forms`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Plan = CompilePreview
 
 
 class PageLink(Form):
-    """A way to sign in on the page, once; `path` is below the server's address."""
+    """A link that signs in on the page once. `path` is relative to the server's address."""
 
     path: str
     expires_in_seconds: int
@@ -20,16 +20,16 @@ class PageCode(Form):
 
 
 class PagePlace(Form):
-    """A plain cluster, by its context in the kubeconfig; no namespace means all of them."""
+    """A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces."""
 
     context: str
     namespace: str
 
 
 class PageSession(Form):
-    """Who is signed in. `expiresAt` is missing where a key asks, and no session.
+    """The signed-in key. `expiresAt` is missing if the request has a key and no session.
 
-    `place` is what is looked at where there is no server, but a plain cluster.
+    `place` is given for the page of a cluster without a server.
     """
 
     org: str
@@ -46,7 +46,7 @@ class OutputName(Form):
 
 
 class Ended(Form):
-    """What is left of a sandbox that has ended."""
+    """A sandbox that has ended."""
 
     uid: str
     name: str

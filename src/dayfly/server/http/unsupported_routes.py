@@ -1,4 +1,4 @@
-"""What clients of Signadot's API may ask for and Dayfly does not have: said by its name, not as a wrong address."""
+"""Endpoints of Signadot's API that Dayfly does not support. The error names the feature instead of an unknown path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dayfly.server.http.route_table import API
 
 LOGIN = f"{API}/auth/device"
-"""Clients log in below this address, without a key."""
+"""Clients log in below this path, without a key."""
 
 _FAMILY = re.compile(rf"{API}/orgs/[^/]+/([^/]+)(?:/.*)?", re.DOTALL)
 _SINGLE = {
@@ -36,8 +36,8 @@ _WHAT = {
 }
 
 
-def foreign(path: str) -> str:
-    """What of the original's an address asks for that is not ours; empty if it is none of those."""
+def describe_unsupported(path: str) -> str:
+    """Return the feature of Signadot that a path belongs to and Dayfly does not support; "" for other paths."""
     if single := next((what for pattern, what in _SINGLE.items() if pattern.fullmatch(path)), ""):
         return single
     found = _FAMILY.fullmatch(path)

@@ -13,7 +13,7 @@ from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.catalog.run_specs import refuse_changes
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import chosen
+from dayfly.server.http.request_data import read_text
 from dayfly.server.records.group_membership import GroupMembership
 from dayfly.server.records.run_records import GROUPS, read_entries
 from dayfly.server.runs import group_forms
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.plan.route_groups import GroupState, Member
     from dayfly.server.access.scopes import Scope
-    from dayfly.server.admin.audit import Who
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.records.run_records import RunRecord
@@ -72,7 +72,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
 
     async def selection(self, request: Request) -> Callable[[RunRecord[RouteGroupSpec]], bool]:
         """Return a predicate for the groups that have the sandbox of the query, or for all groups."""
-        who, name = callers.caller(request), chosen(request, "sandbox")
+        who, name = callers.get_caller(request), read_text(request, "sandbox")
         if not name:
             return lambda _record: True
         if not who.scope.takes_name(name):
@@ -115,7 +115,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         assert isinstance(group, RouteGroup), "the kind is given"
         return Wanted(group.spec)
 
-    async def choose_cluster(self, who: Who, spec: RouteGroupSpec) -> str:
+    async def choose_cluster(self, who: Actor, spec: RouteGroupSpec) -> str:
         """Return the cluster of the spec; for a group of all clusters the first connected one, or else the first."""
         if spec.cluster:
             return spec.cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 from dayfly.plan.route_groups import EXPIRES, expires_soon
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import rfc3339, unix_ms
+from dayfly.server.http.request_data import parse_rfc3339, rfc3339
 from dayfly.spec.errors import SpecError, quote
 from dayfly.spec.scalars import ttl
 
@@ -35,7 +35,7 @@ def parse_extension(body: Any, duration_s: int) -> int:
 
 
 def _parse_time(written: Any) -> int:
-    at = unix_ms(written)
+    at = parse_rfc3339(written)
     if not at:
         raise SpecError("must be a time with its zone, like 2026-01-02T03:04:05Z", ("until",))
     if not 0 < at - _now() <= _MAX_EXTENSION_S * 1000:

@@ -23,8 +23,9 @@ from dayfly.server.catalog.run_specs import CompiledRun
 from dayfly.server.db.store import retry_conflicts
 from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError, outside
-from dayfly.server.http.handler import flag, labels_asked, read_json, rfc3339, serve, whole_number
+from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import ANY, Tagged
+from dayfly.server.http.request_data import read_flag, read_json, read_label_terms, read_number, rfc3339
 from dayfly.server.records import run_records, tombstones
 from dayfly.server.records.run_records import RunRecord, S
 from dayfly.server.runs import lifetimes
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
 
     from dayfly.compile import Compiled
     from dayfly.link.server_end import Links
-    from dayfly.server.access.callers import Asking
+    from dayfly.server.access.callers import Requester
     from dayfly.server.access.scopes import Scope
-    from dayfly.server.admin.audit import Who
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.http.preconditions import Preconditions
@@ -95,12 +96,16 @@ class RunService(Generic[S]):
 
     async def list_all(self, request: Request) -> Any:
         """Return all runs, or those that the query parameters select."""
-        terms, after, who = labels_asked(request), request.query_params.get("after", ""), callers.caller(request)
-        limit, org_store = whole_number(request, "limit", 0, least=1), self._store.for_org(who.org)
+        terms, after, who = (
+            read_label_terms(request),
+            request.query_params.get("after", ""),
+            callers.get_caller(request),
+        )
+        limit, org_store = read_number(request, "limit", 0, least=1), self._store.for_org(who.org)
         is_selected = await self._strategy.selection(request)
         takes = None
         if terms or not who.scope.is_whole:
-            takes = lambda record: label_selector.takes(terms, record.spec.labels) and callers.seen(who, record)  # noqa: E731
+            takes = lambda record: label_selector.takes(terms, record.spec.labels) and callers.keep_visible(who, record)  # noqa: E731
         found: list[RunRecord[S]] = []
         while True:
             most = limit - len(found) if limit else 0
@@ -113,15 +118,15 @@ class RunService(Generic[S]):
 
     async def get(self, request: Request) -> Any:
         record = await self.get_record(request)
-        return Tagged(await self._describe(callers.caller(request), record), record.version)
+        return Tagged(await self._describe(callers.get_caller(request), record), record.version)
 
     async def put(self, request: Request) -> Any:
         name = request.path_params["name"]
         wanted = self._strategy.parse(await read_json(request), name)
-        who, when = audit.who(request), preconditions.read(request)
+        who, when = audit.get_actor(request), preconditions.read(request)
         return await retry_conflicts(lambda: self._put(who, name, wanted, when))
 
-    async def _put(self, who: Who, name: str, wanted: Wanted[S], when: Preconditions) -> Any:
+    async def _put(self, who: Actor, name: str, wanted: Wanted[S], when: Preconditions) -> Any:
         async with self.lock(who.org, name):
             record = await self.current(who.org, name)
             self._refuse_elsewhere(who, wanted.spec.cluster, record)
@@ -133,34 +138,34 @@ class RunService(Generic[S]):
             return await self._change(who, record, wanted.spec, wanted.lease)
 
     async def delete(self, request: Request) -> Any:
-        who, name = audit.who(request), request.path_params["name"]
-        abandonment = forced_deletion(who.words) if flag(request, "force") else None
+        who, name = audit.get_actor(request), request.path_params["name"]
+        abandonment = forced_deletion(who.words) if read_flag(request, "force") else None
         when = preconditions.read(request)
         await retry_conflicts(lambda: self._end(who, name, abandonment, when))
         return {}
 
     async def abandon(self, request: Request) -> Any:
-        who, name = audit.who(request), request.path_params["name"]
+        who, name = audit.get_actor(request), request.path_params["name"]
         abandonment = parse_abandonment(await read_json(request), who.words)
         await retry_conflicts(lambda: self._end(who, name, abandonment))
         return {}
 
     async def lease(self, request: Request) -> Any:
-        who, name = audit.who(request), request.path_params["name"]
+        who, name = audit.get_actor(request), request.path_params["name"]
         seconds = parse_lease(await read_json(request), ())
         return await retry_conflicts(lambda: self._lease(who, name, seconds))
 
-    async def _lease(self, who: Who, name: str, seconds: int) -> Any:
+    async def _lease(self, who: Actor, name: str, seconds: int) -> Any:
         async with self.lock(who.org, name):
             record = await self._open(who, name)
             return {"seconds": seconds, "until": rfc3339(await self._renew(who, record, seconds))}
 
     async def extend(self, request: Request) -> Any:
         """Extend its time to live to the requested time; never shorten it."""
-        who, name, body = audit.who(request), request.path_params["name"], await read_json(request)
+        who, name, body = audit.get_actor(request), request.path_params["name"], await read_json(request)
         return await retry_conflicts(lambda: self._extend(who, name, body))
 
-    async def _extend(self, who: Who, name: str, body: Any) -> Any:
+    async def _extend(self, who: Actor, name: str, body: Any) -> Any:
         async with self.lock(who.org, name):
             record = await self._open(who, name)
             ttl = record.spec.ttl
@@ -176,7 +181,7 @@ class RunService(Generic[S]):
 
     async def retry(self, request: Request) -> Any:
         """End the back-off of the unit in the body, or of all units that wait for a retry."""
-        who, body, record = audit.who(request), await read_json(request), await self.get_record(request)
+        who, body, record = audit.get_actor(request), await read_json(request), await self.get_record(request)
         report = await self._report(record)
         wanted, subject = parse_unit(body), f"{self.kind.noun} {quote(record.name)}"
         units = [unit for unit in report.units if wanted in ("", unit.id)]
@@ -187,7 +192,7 @@ class RunService(Generic[S]):
         if not attempts:
             raise RequestError(409, nothing_to_retry(report, wanted, self.kind.noun))
         what, link = f"{self.kind.plural}/{record.name}", self._sync.link(record)
-        await self._store.for_org(who.org).write(lambda rows: audit.note(rows, who, "retry", what))
+        await self._store.for_org(who.org).write(lambda rows: audit.append(rows, who, "retry", what))
         answer = await link.order(Retry(uid=report.uid, attempts=attempts, by=who.words)) if link else None
         if not isinstance(answer, Reply) or answer.verdict is not Verdict.TAKEN:
             raise RequestError(404, f"{subject} has ended")
@@ -208,13 +213,13 @@ class RunService(Generic[S]):
         """See `Strategy.describe_all`."""
         return await self._strategy.describe_all(records, scope)
 
-    async def find(self, who: Asking, name: str) -> RunRecord[S] | None:
+    async def find(self, who: Requester, name: str) -> RunRecord[S] | None:
         """Return the record of that name; None if its run has ended or the key's scope excludes it."""
         record = await self._store.for_org(who.org).read(lambda rows: run_records.find(rows, self.kind, name))
         if record is not None and self._has_ended(record):
             async with self.lock(who.org, name):
                 record = await self.current(who.org, name)
-        return callers.seen(who, record)
+        return callers.keep_visible(who, record)
 
     async def get_record(self, request: Request) -> RunRecord[S]:
         """Return the record that the path of a request names.
@@ -222,7 +227,7 @@ class RunService(Generic[S]):
         Raises:
             RequestError: 404.
         """
-        record = await self.find(callers.caller(request), request.path_params["name"])
+        record = await self.find(callers.get_caller(request), request.path_params["name"])
         if record is None:
             raise RequestError(404, self.kind.not_found)
         return record
@@ -237,7 +242,7 @@ class RunService(Generic[S]):
         return None if record is None or await self._sync.is_over(record) else record
 
     async def mark_ended(
-        self, who: Who | None, record: RunRecord[S], stop: EndRequest, abandon: EndRequest | None = None
+        self, who: Actor | None, record: RunRecord[S], stop: EndRequest, abandon: EndRequest | None = None
     ) -> None:
         """Store the request to end a run and send the order; earlier requests remain. The caller holds its lock.
 
@@ -254,7 +259,7 @@ class RunService(Generic[S]):
         def write(rows: Rows) -> tuple[RunRecord[S], bool]:
             stored = self._save(rows, who, "abandon" if marked.abandon else "delete", marked)
             # If no host has ever received an order for the cluster, the run has ended already.
-            over = clusters.is_unheard(rows, marked.cluster, self._sync.link(marked))
+            over = clusters.has_never_connected(rows, marked.cluster, self._sync.link(marked))
             if over:
                 tombstones.archive(rows, stored, _now())
             return stored, over
@@ -272,21 +277,21 @@ class RunService(Generic[S]):
     async def _report(self, record: RunRecord[S]) -> Any:
         return (await self.states([record]))[record.uid].report
 
-    async def _describe(self, who: Asking, record: RunRecord[S]) -> dict[str, Any]:
+    async def _describe(self, who: Requester, record: RunRecord[S]) -> dict[str, Any]:
         return (await self.describe_all([record], who.scope))[0]
 
     def _answer(self, shown: dict[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
         return shown | ({"warnings": list(warnings)} if self._strategy.has_leases else {})
 
-    async def _open(self, who: Who, name: str) -> RunRecord[S]:
+    async def _open(self, who: Actor, name: str) -> RunRecord[S]:
         """Return the record of a run that is not being deleted. The caller holds its lock."""
-        record = callers.seen(who, await self.current(who.org, name))
+        record = callers.keep_visible(who, await self.current(who.org, name))
         if record is None:
             raise RequestError(404, self.kind.not_found)
         await self._refuse_if_ending(record)
         return record
 
-    async def _create(self, who: Who, name: str, wanted: Wanted[S]) -> Any:
+    async def _create(self, who: Actor, name: str, wanted: Wanted[S]) -> Any:
         org_store, now = self._store.for_org(who.org), _now()
         cluster = await self._strategy.choose_cluster(who, wanted.spec)
         link = self._links.of(who.org, cluster)
@@ -324,7 +329,7 @@ class RunService(Generic[S]):
         await self._sync.send_order_soon(record, CompiledRun(compiled, target, {}))
         return self._answer(await self._describe(who, record), compiled.warnings)
 
-    async def _change(self, who: Who, record: RunRecord[S], wanted: S, lease: int) -> Any:
+    async def _change(self, who: Actor, record: RunRecord[S], wanted: S, lease: int) -> Any:
         spec = self._strategy.apply_change(record.spec, wanted)
         warnings: tuple[str, ...] = ()
         if spec != record.spec:
@@ -338,7 +343,7 @@ class RunService(Generic[S]):
             await self._renew(who, record, lease)
         return self._answer(await self._describe(who, record), warnings)
 
-    async def _renew(self, who: Who, record: RunRecord[S], seconds: int) -> int:
+    async def _renew(self, who: Actor, record: RunRecord[S], seconds: int) -> int:
         until = await self._sync.renew_lease(record, seconds)
         if until is None:
             message = (await self._report(record)).message
@@ -349,14 +354,17 @@ class RunService(Generic[S]):
             await self._store.for_org(record.org).write(lambda rows: self._save(rows, who, "change", renewed))
         return until
 
-    async def _end(self, who: Who, name: str, abandonment: Abandonment | None, when: Preconditions = ANY) -> None:
+    async def _end(self, who: Actor, name: str, abandonment: Abandonment | None, when: Preconditions = ANY) -> None:
         async with self.lock(who.org, name):
-            record = callers.seen(who, await self.current(who.org, name))
+            record = callers.keep_visible(who, await self.current(who.org, name))
             when.check(record.version if record else None)
             if record is None:
                 # A client repeats a request whose answer was lost, and must get the same answer.
                 org_store = self._store.for_org(who.org)
-                if callers.seen(who, await org_store.read(lambda rows: tombstones.find(rows, self.kind, name))) is None:
+                if (
+                    callers.keep_visible(who, await org_store.read(lambda rows: tombstones.find(rows, self.kind, name)))
+                    is None
+                ):
                     raise RequestError(404, self.kind.not_found)
                 return
             if abandonment is not None and not abandonment.forced:
@@ -364,12 +372,12 @@ class RunService(Generic[S]):
             stop = end_request(Reason.DELETED, "deleted", who.words)
             await self.mark_ended(who, record, stop, abandonment.request if abandonment else None)
 
-    def _save(self, rows: Rows, who: Who | None, action: str, record: RunRecord[S]) -> RunRecord[S]:
+    def _save(self, rows: Rows, who: Actor | None, action: str, record: RunRecord[S]) -> RunRecord[S]:
         if who is not None:
-            audit.note(rows, who, action, f"{self.kind.plural}/{record.name}", msgspec.json.encode(record.spec))
+            audit.append(rows, who, action, f"{self.kind.plural}/{record.name}", msgspec.json.encode(record.spec))
         return run_records.save(rows, record, declares=self._strategy.declares(rows, record))
 
-    def _check_cluster(self, rows: Rows, who: Who, cluster: str) -> None:
+    def _check_cluster(self, rows: Rows, who: Actor, cluster: str) -> None:
         """Refuse a cluster that no host serves and that was not added for an agent."""
         added = clusters.names(rows)
         if cluster not in added:
@@ -378,7 +386,7 @@ class RunService(Generic[S]):
             text = f"no cluster {quote(cluster)}; this server has {known}; {self._strategy.cluster_hint}"
             raise SpecError(text, ("spec", "cluster"))
 
-    def _refuse_elsewhere(self, who: Who, cluster: str, record: RunRecord[S] | None) -> None:
+    def _refuse_elsewhere(self, who: Actor, cluster: str, record: RunRecord[S] | None) -> None:
         """Refuse a spec for a cluster outside the key's scope, or the name of a run in such a cluster."""
         if record is not None and not who.scope.takes_cluster(record.scope_cluster):
             raise outside(who.scope, f"a {self.kind.noun} of that name lives in another cluster, which")
@@ -389,7 +397,7 @@ class RunService(Generic[S]):
         report = await self._report(record)
         if record.stop is not None or report.phase is not Phase.OPEN:
             text = f"{self.kind.noun} {quote(record.name)} is being deleted and waits for: {report.message}"
-            raise RequestError(409, f"{text}; apply it again when it is gone")
+            raise RequestError(409, f"{text}; apply it again once it is gone")
 
 
 def _now() -> int:

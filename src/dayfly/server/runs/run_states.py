@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.plan.reasons import Reason
 from dayfly.server.catalog.run_specs import with_bare_names
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.server.runs import lifetimes
 from dayfly.spec import documents
 from dayfly.spec.report import RunReport

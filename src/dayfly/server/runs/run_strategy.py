@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.link.transport import CompileTarget
     from dayfly.server.access.scopes import Scope
-    from dayfly.server.admin.audit import Who
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.catalog.run_specs import CompiledRun
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
@@ -79,7 +79,7 @@ class Strategy(abc.ABC, Generic[S]):
     def parse(self, body: Any, name: str) -> Wanted[S]:
         """Read the body of a PUT."""
 
-    async def choose_cluster(self, _who: Who, spec: S) -> str:
+    async def choose_cluster(self, _who: Actor, spec: S) -> str:
         """Return the cluster of a new run."""
         return spec.cluster
 

@@ -32,8 +32,9 @@ from dayfly.server.access import callers
 from dayfly.server.admin import audit, cluster_tokens
 from dayfly.server.db.store import StoreError
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import read_body, rfc3339, serve, wait_seconds, whole_number
-from dayfly.server.http.long_poll_slots import AGENTS_SHARE, LongPollSlots
+from dayfly.server.http.handler import serve
+from dayfly.server.http.listener_slots import AGENTS_SHARE, LongPollSlots
+from dayfly.server.http.request_data import read_body, read_number, read_wait, rfc3339
 from dayfly.server.records import run_records
 from dayfly.server.sync.agents import mailbox
 from dayfly.server.sync.agents.mailbox import FrozenState, MailboxError, SessionEndedError
@@ -81,7 +82,7 @@ class Agents:
 
     def __init__(self, store: Store, *, identify: Identify | None = None, now: Callable[[], int] | None = None) -> None:
         self._store = store
-        self._identify = identify or functools.partial(cluster_tokens.caller, store)
+        self._identify = identify or functools.partial(cluster_tokens.authenticate, store)
         self._now = now or (lambda: time.time_ns() // 1_000_000)
         self._links = Links()
         self._hosts: dict[tuple[str, str], MailboxTransport] = {}
@@ -268,9 +269,9 @@ class Agents:
     async def collect(self, request: Request) -> Any:
         """Return the messages after the last received one; if there are none, wait for some for `wait` seconds."""
         identity = await self._authenticate(request)
-        session, after = whole_number(request, "session", 0), whole_number(request, "after", 0)
+        session, after = read_number(request, "session", 0), read_number(request, "after", 0)
         digest = request.query_params.get("digest", "")[:64]
-        seconds = wait_seconds(request)
+        seconds = read_wait(request)
         until = asyncio.get_running_loop().time() + seconds
 
         def collect(rows: Rows) -> Any:
@@ -324,7 +325,7 @@ class Agents:
 
     async def show_frozen(self, request: Request) -> Any:
         """Return why a cluster is frozen, the runs that only the host has and those that only this server has."""
-        org, cluster = callers.caller(request).org, request.path_params["name"]
+        org, cluster = callers.get_caller(request).org, request.path_params["name"]
 
         def read(rows: Rows) -> dict[str, Any]:
             found = mailbox.read_frozen(rows, cluster)
@@ -343,14 +344,14 @@ class Agents:
 
     async def thaw(self, request: Request) -> Any:
         """Thaw a frozen cluster."""
-        who, name = audit.who(request), request.path_params["name"]
+        who, name = audit.get_actor(request), request.path_params["name"]
 
         def work(rows: Rows) -> None:
             if not mailbox.thaw(rows, name):
                 is_frozen = mailbox.read_frozen(rows, name) is not None
                 text = "it has not reported its runs yet, and will when it connects: retry" if is_frozen else ""
                 raise RequestError(409, text or "it is not frozen")
-            audit.note(rows, who, "thaw", f"clusters/{name}")
+            audit.append(rows, who, "thaw", f"clusters/{name}")
 
         await self._store.for_org(who.org).write(work)
         self._touch(who.org, name)

@@ -14,7 +14,7 @@ import msgspec
 from dayfly.link import wire
 from dayfly.link.envelope import MOST_ANSWER, has_room
 from dayfly.link.transport import CompileTarget
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 
 if TYPE_CHECKING:
