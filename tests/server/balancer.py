@@ -1,4 +1,4 @@
-"""What stands in front of several servers: takes connections, and gives each to one that lives."""
+"""A load balancer for several servers: it accepts connections and forwards each to a running server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 class Way:
-    """One address at which the servers answer. It can be cut, and opened again at the same place."""
+    """An address for several servers. It can be closed, and opened again at the same port."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
@@ -21,7 +21,7 @@ class Way:
         self._carrying: set[asyncio.Task[None]] = set()
         self.port = 0
         self.carried = 0
-        """Bytes that clients have sent here."""
+        """The bytes that clients have sent."""
         self.open()
 
     @property
@@ -32,7 +32,7 @@ class Way:
         self._balancer.do(self._open())
 
     def cut(self) -> None:
-        """Nobody is let in, and whoever is in is thrown out."""
+        """Refuse new connections and close the current ones."""
         self._balancer.do(self._cut())
 
     async def _open(self) -> None:
@@ -53,7 +53,7 @@ class Way:
         try:
             await self._carry(reader, writer)
         except (asyncio.CancelledError, OSError):
-            pass  # cut off, or a server is gone with what it was asked
+            pass  # closed by the balancer, or the server was killed
         finally:
             self._carrying.discard(task)
             writer.transport.abort()
@@ -79,7 +79,7 @@ class Way:
 
 
 class Balancer:
-    """Servers by their ports, each connection to the next one that takes it; in a thread of its own."""
+    """A balancer in a separate thread, for servers given by their ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = ports
@@ -90,7 +90,7 @@ class Balancer:
         self._ways: list[Way] = []
 
     def way(self) -> Way:
-        """One more address."""
+        """Add an address."""
         self._ways.append(Way(self))
         return self._ways[-1]
 

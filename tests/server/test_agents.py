@@ -1,4 +1,4 @@
-"""What hosts dial: whose mailbox it is, in which order things go, and what belongs to another session."""
+"""Mailboxes of agents: their messages, sequence and sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def whose(token: str, _address: str) -> ClusterCaller | None:
 
 
 class Replica:
-    """One of a server's processes."""
+    """A replica of the server."""
 
     def __init__(self, store: Store) -> None:
         self.now = 1_000
@@ -111,7 +111,7 @@ async def test_request_without_token_or_protocol_is_refused(replica, token, prot
     assert (await replica.ask(token, method, path, {}, protocol))[0] == status
 
 
-async def test_a_token_opens_nothing_that_asks_for_a_key(replica):
+async def test_cluster_token_is_no_api_key(replica):
     headers = [(b"host", b"localhost"), (b"signadot-cluster-token", b"east")]
     scope = {"type": "http", "method": "GET", "path": f"/api/v2/orgs/{ORG}/sandboxes", "headers": headers}
     sent: list[dict[str, Any]] = []
@@ -145,7 +145,7 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
     assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
     await publish(store, "east", HELLO)
     ((sent,), _) = await poll(0, session["digest"], 11_001)
-    # What has been seen is noted at once: it is not to come again.
+    # A received message is recorded at once, so that it is not repeated.
     found, standing = await poll(1, sent.digest, 11_002)
     assert (found, standing.seen_at) == ([], 11_002)
     with pytest.raises(mailbox.SessionEndedError, match="a later request"):
@@ -174,7 +174,7 @@ async def test_messages_are_resent_until_acknowledged(replica, store):
     for _ in range(2):
         _, rest, _ = await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"])
         assert [each["number"] for each in rest["messages"]] == [3]
-    # Late, or doubled on its way: it says nothing of how things are.
+    # A late or duplicated poll changes nothing.
     assert (await replica.ask("east", "GET", "messages", session=1, after=0))[0] == 409
     assert (await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"]))[0] == 200
 
@@ -189,10 +189,10 @@ async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
     assert [await ask(1, 2), await ask(1, 2), await publish(store, "east", HELLO)] == [[1, 2], [3, 0], [0]]
     _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
     assert [each["number"] for each in found["messages"]] == [1, 2, 3]
-    # What was seen makes room for what is sent again, without a gap.
+    # Received messages make room for others, without a gap in the numbers.
     await replica.ask("east", "GET", "messages", session=1, after=2, digest=found["messages"][1]["digest"])
     assert await ask(1, 3) == [4, 5, 0]
-    # In another session all of that is void, and takes no room.
+    # In the next session the messages of the previous one are void and take no room.
     await replica.open(previous=1, number=2, digest=found["messages"][1]["digest"])
     assert [await publish(store, "east", HELLO), await ask(2, 2)] == [[6], [7, 0]]
 
@@ -204,7 +204,9 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
-    assert not await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east")), "nobody has seen what it has"
+    assert not await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east")), (
+        "the host has not reported its runs"
+    )
     opening = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423
@@ -231,7 +233,7 @@ async def test_second_of_two_concurrent_sessions_is_refused(replica):
 
 @pytest.mark.parametrize("more", [{"cluster_uid": "u" * 65}, {"version": "1\0"}, {"namespaces": {ORG: "a\0"}}])
 async def test_malformed_session_request_is_refused(replica, more):
-    """PostgreSQL would not take it, and the host be told that the store cannot be used."""
+    """PostgreSQL would reject it, and the host would get the error that the store is unavailable."""
     opening = Opening(**{"cluster_uid": "u-east", **more})
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
     assert (status, "error" in answer) == (400, True)
@@ -240,7 +242,7 @@ async def test_malformed_session_request_is_refused(replica, more):
 
 @pytest.mark.parametrize("more", [{"runs": ("u" * 1_000_000,)}, {"digest": "d" * 1_000_000}])
 async def test_frozen_opening_is_bounded_in_size(replica, store, more):
-    """It is kept until somebody has looked, and read with each look at the mailboxes of all."""
+    """It is stored until an administrator has thawed the cluster, and read with each poll of the mailboxes."""
     await replica.open()
     frozen = Opening(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
     status, _, _ = await replica.ask("east", "POST", "session", frozen)
@@ -251,7 +253,7 @@ async def test_frozen_opening_is_bounded_in_size(replica, store, more):
 
 
 async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
-    """As little as what it says of itself."""
+    """Nor has its opening."""
     await replica.open()
     said = {"session": 1, "first": 1, "messages": ["a", "b\0"]}
     assert (await replica.ask("east", "POST", "messages", said))[0] == 400
@@ -260,7 +262,7 @@ async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
 
 
 async def test_session_is_reopened_after_a_lost_answer(replica, store):
-    """What lay ready then is void; the host goes on from where it stood."""
+    """Messages that were pending are void; the host continues with its numbers."""
     await replica.open()
     await publish(store, "east", HELLO)
     await replica.open(previous=1)
@@ -272,7 +274,7 @@ async def test_session_is_reopened_after_a_lost_answer(replica, store):
 
 @pytest.mark.parametrize("thawed", [False, True])
 async def test_new_session_with_pending_messages_is_not_frozen(replica, store, thawed):
-    """What lay ready before is void, and something new lies there before it asks for the first time."""
+    """Messages that were pending are void, and a new one is stored before the host polls for the first time."""
     await replica.open()
     await publish(store, "east", HELLO, HELLO)
     if thawed:
@@ -310,7 +312,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
 
 @pytest.mark.parametrize(("born", "begins"), [(1_001, True), (1_000, False)])
 async def test_expired_births_are_refused_by_server_clock(replica, store, born, begins):
-    """It was offered while its host was away, whose clock may be behind."""
+    """It was offered while its host was offline, and the host's clock is slow."""
     replica.now = 3_601_000
 
     def wished(rows):
@@ -342,7 +344,7 @@ async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypa
 
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
-    """A host waits at one, another has something for it; and what it says at one is news at the other."""
+    """A host polls one replica, and another replica sends it a message and receives its answer."""
     monkeypatch.setattr("dayfly.server.sync.agents.agents.POLL_INTERVAL_S", 0.02)
     other = Replica(store)
     await replica.open()
@@ -367,7 +369,7 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
 
 
 async def test_recreated_cluster_starts_with_empty_state(replica, store):
-    """Nobody has looked in between: what the first one has said, and in which session, is not of the second."""
+    """No replica has read the mailbox in between; messages and session of the first cluster are not used for the second."""
     for previous in range(2):
         await replica.open(previous=previous)
     inventory = wire.encode(wire.Inventory(session=2, runs=(wire.Standing(uid="u", seq=3),)))
@@ -394,7 +396,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
 
 
 async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
-    """However fast it says it. Who is slower misses numbers, and asks for everything."""
+    """A replica that is slower misses numbers, and requests the inventory."""
     monkeypatch.setattr(mailbox, "MAX_INBOX", 4)
     await replica.open()
     await replica.agents.begin()
@@ -408,12 +410,12 @@ async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
     assert await say(7, "ä" * mailbox.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox.INBOX_UNIT_BYTES]
     assert await say(8, "g") == ["ä" * mailbox.INBOX_UNIT_BYTES, "g"]
-    # What alone is longer than the bound is heard nonetheless.
+    # A message that exceeds the limit by itself is received nevertheless.
     assert await say(9, "x" * 9 * mailbox.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox.INBOX_UNIT_BYTES]
 
 
 async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
-    """Neither later messages of the same operator nor those of other clusters."""
+    """Neither later messages of the same operator nor messages of other clusters are blocked."""
     deep = f'{{"type":"Pulse","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
     inventory = wire.Inventory(session=1, runs=(wire.Standing(uid="u", seq=3),))
     for cluster in ("east", "west"):
@@ -440,7 +442,7 @@ async def test_session_numbers_beyond_64_bits_are_refused(replica, store, field)
 
 
 async def test_documents_too_long_for_an_operator_are_refused(replica, store, monkeypatch):
-    """The operator would fetch the answer with them again and again, and hear nothing any more."""
+    """The operator would fetch the answer with them forever, and receive no other message."""
     monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MOST_ANSWER", 8_000)
     await replica.open()
     (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east")]))

@@ -1,4 +1,4 @@
-"""A caller waits only a moment for a host that dials in; its order goes on, and is not sent again."""
+"""A request waits only shortly for a host with an agent; its order continues, and is not sent twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOURS = 3600.0
 
 
 class SlowHost:
-    """Answers everything at once except offers."""
+    """A host that answers all messages at once, except offers."""
 
     def __init__(self) -> None:
         self.offers: list[wire.Offer] = []

@@ -1,4 +1,4 @@
-"""CloudEvents of a server: each at least once, under one id, by one of its servers; and nobody waits for another."""
+"""CloudEvents: each is sent at least once with one ID, by one server, and no organisation delays another."""
 
 from __future__ import annotations
 

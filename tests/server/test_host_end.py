@@ -1,4 +1,4 @@
-"""The host's end of the link, message by message: what it says to each one that comes."""
+"""The host's end of the link: its answer to each message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED = EndRequest(at=1, reason="Deleted", message="asked", by="ann")
 
 
 class Heard:
-    """An end that has been greeted, and what it has said since."""
+    """A greeted end, and the messages that it has sent."""
 
     def __init__(self) -> None:
         self.host = FakeHost()
@@ -34,7 +34,7 @@ class Heard:
         self.host.end.send(wire.Hello(number=1))
 
     async def told(self, message: wire.AnyToHost) -> list[wire.AnyToControl]:
-        """What it says to this, once that is carried out."""
+        """Deliver a message; return the answers."""
         self.said.clear()
         self.host.end.send(message)
         await self.host.carried_out()
@@ -54,7 +54,7 @@ def stop(number: int, session: int = 1, *, known: bool = False) -> wire.Stop:
     return wire.Stop(session=session, number=number, uid="u", request=ASKED, known=known)
 
 
-async def test_host_says_nothing_before_its_first_session() -> None:
+async def test_host_sends_nothing_before_its_first_session() -> None:
     host = FakeHost()
     host.end.send(wire.AskStanding(session=0, number=1, uids=()))
     host.end.remind()
@@ -70,7 +70,7 @@ async def test_message_of_another_session_is_answered_by_a_pulse(heard: Heard) -
     assert heard.host.offers == {}
 
 
-async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
+async def test_greeting_is_answered_with_inventory(heard: Heard) -> None:
     assert heard.said == [wire.Inventory(session=1)]
     await heard.told(offer(2))
     heard.said.clear()
@@ -79,12 +79,12 @@ async def test_a_greeting_is_answered_with_all_there_is(heard: Heard) -> None:
     assert (inventory.session, inventory.runs, inventory.ended) == (1, (wire.Standing(uid="u", seq=1),), ())
     heard.host.finish("u")
     heard.greet()
-    assert heard.said[-1].ended == (wire.Standing(uid="u", seq=2),), "nobody has acknowledged its end"
+    assert heard.said[-1].ended == (wire.Standing(uid="u", seq=2),), "its end has not been acknowledged"
     heard.begin_session()
     assert (heard.said[-1].session, heard.said[-1].count) == (2, 0)
 
 
-async def test_an_order_is_answered_with_where_the_run_stands(heard: Heard) -> None:
+async def test_order_is_answered_with_the_state_of_the_run(heard: Heard) -> None:
     heard.host.versions["u"] = 5
     assert await heard.told(offer(2)) == [wire.Reply(session=1, number=2, verdict=Verdict.TAKEN, seq=5)]
     assert await heard.told(wire.Lease(session=1, number=3, uid="v", until=9)) == [
@@ -155,7 +155,7 @@ async def test_newest_lease_wins_unless_it_failed(heard: Heard) -> None:
     assert failed.verdict is Verdict.UNAVAILABLE
     heard.host.down = False
     await heard.told(msgspec.structs.replace(lease, number=11, until=110))
-    assert heard.host.leases["u"] == 110, "what was not carried out replaces nothing"
+    assert heard.host.leases["u"] == 110, "a failed lease replaces no other"
 
 
 async def test_birth_before_forgetting_must_be_offered_again(heard: Heard) -> None:
@@ -164,7 +164,7 @@ async def test_birth_before_forgetting_must_be_offered_again(heard: Heard) -> No
     [late] = await heard.told(offer(9))
     assert (late.number, late.verdict, heard.host.offers) == (9, Verdict.UNAVAILABLE, {})
     [known] = await heard.told(offer(9, birth=False))
-    assert known.verdict is Verdict.UNKNOWN, "that is no birth"
+    assert known.verdict is Verdict.UNKNOWN, "the order is not a birth"
     [fresh] = await heard.told(offer(10))
     assert fresh.verdict is Verdict.TAKEN
 
@@ -219,7 +219,7 @@ async def test_close_finishes_orders_although_another_fails(heard: Heard, monkey
 
 
 async def test_failing_change_report_blocks_no_others(heard: Heard, monkeypatch, caplog) -> None:
-    """Nor any change after it: that it has changed is said, and whoever asks hears that it cannot be told."""
+    """Later changes are reported, too, and a query for the state is answered with an error."""
 
     def fails(uid: str) -> wire.Standing:
         if uid == "bad":
@@ -282,7 +282,7 @@ async def test_unreadable_end_blocks_no_other_reminders(heard: Heard, monkeypatc
     ],
 )
 async def test_failed_question_is_answered_with_its_reason(heard: Heard, monkeypatch, fault, verdict, message) -> None:
-    """Else whoever asked would wait for an answer that never comes."""
+    """Otherwise the server would wait for an answer that never comes."""
 
     def fails(*_):
         raise fault
@@ -297,8 +297,8 @@ async def test_failed_question_is_answered_with_its_reason(heard: Heard, monkeyp
         assert await heard.told(question) == [reply]
 
 
-async def test_host_goes_on_reminding_after_a_failure(heard: Heard, monkeypatch, caplog) -> None:
-    """The ledger may be unreadable for a moment. Without reminders a lost message is never missed."""
+async def test_host_continues_reminders_after_a_failure(heard: Heard, monkeypatch, caplog) -> None:
+    """The ledger may be unreadable for a moment. Reminders reveal lost messages."""
     monkeypatch.setattr(host_end, "REMIND_S", 0)
     faults = [OSError("disk I/O error")]
 

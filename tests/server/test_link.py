@@ -1,4 +1,4 @@
-"""Both ends of the link by themselves: what a lost, late, doubled or foreign message does, and what it must not do."""
+"""Both ends of the link: lost, late, duplicated and foreign messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def offer(uid="u", generation=1, **more):
 
 
 class Way:
-    """The way to a host; `lost` are the types of message that do not get through, `sent` is all that was meant to."""
+    """A transport. `lost` are the types of messages that it drops, and `sent` is all that was sent."""
 
     def __init__(self, host: FakeHost) -> None:
         self.lost: tuple[type, ...] = ()
@@ -60,7 +60,7 @@ class Way:
 
 
 async def heard():
-    """What the host said in this turn of the loop."""
+    """Return the messages of the host in this turn of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -70,7 +70,7 @@ def way(host):
     return Way(host)
 
 
-# --- the form -------------------------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------------------------
 
 RUN = wire.Standing(uid="u", seq=3, endpoints=(RunEndpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
 TO_HOST = (
@@ -120,7 +120,7 @@ def test_message_from_host_survives_encoding(message):
     assert wire.read_to_control(later) == message
 
 
-def test_every_message_is_tried():
+def test_every_message_type_is_tested():
     assert {type(message) for message in TO_HOST} == set(wire.AnyToHost.__args__)
     assert {type(message) for message in TO_CONTROL} == set(wire.AnyToControl.__args__)
 
@@ -133,7 +133,7 @@ def test_every_message_is_tried():
     ],
 )
 async def test_host_refuses_unknown_message(host, change, says):
-    """A server with a newer release: nothing is begun, and whoever asked is told."""
+    """A newer server sends it: nothing starts, and the server gets an error."""
     heard = []
     host.end.attach(heard.append)
     data = msgspec.json.decode(wire.encode(offer(session=1, number=7))) | change
@@ -156,8 +156,8 @@ async def test_orders_of_earlier_process_are_ignored(host, way):
     way.send(late)
     await host.carried_out()
     assert host.offers == {}
-    assert now.count(wire.Pulse) == 1, "to the message of another session"
-    # Nor what had come and not begun when the next one did.
+    assert now.count(wire.Pulse) == 1, "the answer to the message of another session"
+    # Nor are orders that had arrived before the next session started.
     host.end.send(offer(session=second.session, number=50))
     Link(Encoded(host.end))
     await host.carried_out()
@@ -165,7 +165,7 @@ async def test_orders_of_earlier_process_are_ignored(host, way):
 
 
 async def test_restarted_host_is_met_again(way):
-    """Whoever waits for its answer is not kept waiting."""
+    """A caller that waits for an answer is not kept waiting."""
     link = Link(way)
     old = link.session
     way.lost = (wire.Reply, wire.Standings)
@@ -191,7 +191,7 @@ async def test_lost_inventory_of_new_session_is_requested(host, way):
     assert link.session == 2
 
 
-# --- what is lost ---------------------------------------------------------------------------------------------------
+# --- lost messages --------------------------------------------------------------------------------------------------
 
 
 async def test_unanswered_order_is_sent_again(host, way, monkeypatch):
@@ -203,7 +203,7 @@ async def test_unanswered_order_is_sent_again(host, way, monkeypatch):
     assert set(host.offers) == {"u"}
     monkeypatch.setattr(control, "ANSWER_S", 60)
     with pytest.raises(HostSilentError):
-        await link.order(offer())  # at once: it did not answer last time
+        await link.order(offer())  # at once, because the host did not answer the last time
     way.lost = ()
     host.end.remind()
     assert (await link.order(offer())).verdict is Verdict.TAKEN
@@ -217,13 +217,13 @@ async def test_lost_change_is_requested_again(host, way):
     await heard()
     assert link.state.version("u") == 1
     link.mend()
-    assert way.count(wire.Hello) == 0, "nobody can know yet"
+    assert way.count(wire.Hello) == 0, "the loss cannot be known yet"
     host.end.remind()
     link.mend()
     assert way.count(wire.Hello) == 1
     assert link.state.version("u") == 2
     link.mend()
-    assert way.count(wire.Hello) == 1, "all is heard"
+    assert way.count(wire.Hello) == 1, "all messages have arrived"
 
 
 async def test_gap_is_noticed_by_the_next_message(host, way):
@@ -241,7 +241,7 @@ async def test_gap_is_noticed_by_the_next_message(host, way):
     assert link.state.version("u") == 2
 
 
-async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
+async def test_end_is_repeated_until_acknowledged(host, way):
     link = Link(way)
     await link.order(offer())
     way.lost = (wire.Ended,)
@@ -263,7 +263,7 @@ async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
     assert (link.state.ended, host.acknowledged) == (set(), {"u"})
 
 
-async def test_a_report_that_comes_late_changes_nothing(host, way):
+async def test_late_report_changes_nothing(host, way):
     link = Link(way)
     await link.order(offer())
     for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
@@ -274,7 +274,7 @@ async def test_a_report_that_comes_late_changes_nothing(host, way):
     assert link.state.has_ended("u")
 
 
-# --- what overtakes -------------------------------------------------------------------------------------------------
+# --- reordered messages ---------------------------------------------------------------------------------------------
 
 
 async def test_earlier_order_does_not_replace_a_later_one(host):
@@ -287,7 +287,7 @@ async def test_earlier_order_does_not_replace_a_later_one(host):
 
 
 async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
-    """It may be of that very run. Whoever wishes for it still sends it again."""
+    """It may belong to the ended run. If the sandbox still exists, the server sends it again."""
     link = Link(way)
     host.end.send(offer(session=link.session, number=98))
     host.end.send(offer("another", session=link.session, number=100))
@@ -304,11 +304,11 @@ async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
     assert set(host.offers) == {"u"}
 
 
-# --- what it costs, and what is shown -------------------------------------------------------------------------------
+# --- costs and reports ----------------------------------------------------------------------------------------------
 
 
 async def test_reports_are_rendered_only_on_request(host, way, monkeypatch):
-    """And of many changes in one turn of the loop one is told."""
+    """Several changes in one turn of the loop cause one report."""
     drawn = []
     standing = FakeHost.standing
     monkeypatch.setattr(FakeHost, "standing", lambda self, uid: drawn.append(uid) or standing(self, uid))
@@ -350,8 +350,8 @@ async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monk
     assert stale == "it does not answer"
 
 
-async def test_many_runs_are_requested_in_parts(host, way):
-    """All in one answer were more than a host that dials in can say at once."""
+async def test_many_runs_are_requested_in_batches(host, way):
+    """One answer for all would exceed the limit of an agent's message."""
     link, uids = Link(way), [f"u{number:03}" for number in range(250)]
     for uid in uids:
         await link.order(offer(uid))
@@ -376,7 +376,7 @@ async def test_many_runs_are_requested_in_parts(host, way):
     [(ValueError("a defect"), "the host's log has the details"), (DocumentsRefusedError("what?"), "what?")],
 )
 async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, fault, said):
-    """Who lists all sandboxes asks all of them at once."""
+    """A list of all sandboxes queries all clusters at once."""
     links, other = Links(), FakeHost()
     links.add("org", {"good": Encoded(other.end), "bad": way})
     for cluster, uid in (("good", "v"), ("bad", "u")):
@@ -410,7 +410,7 @@ async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
 
 
 async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
-    """A wish is stored also while its cluster is away."""
+    """A spec is stored even if its cluster is offline."""
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
     way.lost = (wire.AskAdmit,)
     await Link(way).admit((DOCUMENT,), ())
@@ -460,7 +460,7 @@ def test_host_state_lists_runs_changed_since_a_moment():
     assert told.changed_since(told.changes) == []
     told.forget_ends(["w"])
     assert told.changed_since(seen) == ["u"]
-    # Of a host that has begun anew all that was known stands otherwise, and what is not any more is not kept for ever.
+    # After a restart of the host all known runs count as changed, and ended runs are not kept forever.
     seen = told.changes
     told.apply_inventory(inventory(2, "v"))
     assert sorted(told.changed_since(seen)) == ["u", "v"]

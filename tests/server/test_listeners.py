@@ -1,4 +1,4 @@
-"""Places of those who listen to changes: bounded in all, and for each organisation and key by what others leave."""
+"""Slots for streams: limited in all, and for each organisation and key by the slots that the others leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from server.test_changes import listening, soon  # noqa: F401 # a fixture for al
 
 
 def fill(listeners, org, key):
-    """Places until no more is to be had."""
+    """Take slots until none is left."""
     found = []
     while (place := listeners.take(org, key)) is not None:
         found.append(place)
@@ -42,7 +42,7 @@ def test_streams_leave_half_to_other_keys_and_organisations():
     assert len(taken) <= 200
 
 
-def test_a_place_that_was_left_is_free_once():
+def test_released_slot_is_free_once():
     listeners = Listeners(4)
     first, *others = fill(listeners, "a", "one")
     assert others == []
@@ -52,7 +52,7 @@ def test_a_place_that_was_left_is_free_once():
 
 
 class Slow:
-    """A stream whose first look ends when the test says so."""
+    """A stream whose first poll ends when the test says so."""
 
     def __init__(self):
         self.goes_on = asyncio.Event()

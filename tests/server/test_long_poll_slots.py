@@ -1,4 +1,4 @@
-"""A request that waits for news holds a connection, and nobody is to hold so many that others have none."""
+"""Slots for long polls: one key or organisation cannot occupy all connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def few(monkeypatch):
 
 
 def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) -> int:
-    """How many places that key gets until it gets no more."""
+    """Return the number of slots that a key gets."""
     places: list[None] = []
     with contextlib.suppress(RequestError):
         while len(places) < 1000:
@@ -45,7 +45,7 @@ def test_organisation_gets_half_of_long_poll_slots():
             held.enter_context(found.one("acme", "one", 1.0))
         assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "10")
     with contextlib.ExitStack() as held:
-        assert taken(found, "acme", "one", held) == PLACES / 4, "they are free again"
+        assert taken(found, "acme", "one", held) == PLACES / 4, "the slots are released"
 
 
 def test_organisation_leaves_connections_to_others():
@@ -53,7 +53,7 @@ def test_organisation_leaves_connections_to_others():
 
 
 class Waiting:
-    """Requests that wait, each in a thread of its own."""
+    """Start long polls, each in a thread."""
 
     def __init__(self, client: Client, path: str, many: int) -> None:
         self.statuses: list[int] = []

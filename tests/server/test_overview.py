@@ -1,4 +1,4 @@
-"""What needs attention, what has ended, a sandbox's plan, and an output that is shown for the record."""
+"""Attention, ended sandboxes, plans, and outputs whose access is recorded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ALIKE = unit("db/make", "preStart", "waiting", reason="PodRefused", message="as 
 BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="all places are taken", since=5)
 
 
-def test_attention_lists_each_kind_worst_first_with_advice():
+def test_attention_is_sorted_by_severity_with_advice():
     stop = EndRequest(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
     doubt = unit(
@@ -102,12 +102,12 @@ def test_attention_lists_each_kind_worst_first_with_advice():
     assert (said["unknown"].until, said["unknown"].units) == (NOW + 99, ("db/make",))
     assert said["expiring"].until == NOW + 1000
     assert said["abandoned"].message == "cluster is gone (ann)"
-    assert said["abandoned"].units == ("db/make",), "whose delete step has not succeeded, and no other"
+    assert said["abandoned"].units == ("db/make",), "only the unit whose delete step has not succeeded"
     assert said["silent"].subject == "cluster far"
     assert said["ignored"].reason == "Unsupported"
     held = said["held"]
     assert (held.reason, held.message) == ("PodRefused", "warm: it would be privileged (and 1 more)")
-    assert (held.units, held.since) == (("warm", "db/make"), 5), "one that waits its turn needs nobody"
+    assert (held.units, held.since) == (("warm", "db/make"), 5), "a unit that waits for its turn needs no attention"
 
 
 def test_missing_plugin_or_image_needs_attention_with_advice():
@@ -119,7 +119,7 @@ def test_missing_plugin_or_image_needs_attention_with_advice():
     assert (pull.kind, pull.since, "available to the cluster's nodes" in pull.next) == ("held", 6, True)
 
 
-def test_the_server_gathers_it(db, host):
+def test_server_gathers_attention(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1")
@@ -136,7 +136,7 @@ def test_attention_does_not_refer_to_an_empty_log():
     assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
 
 
-def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
+def test_log_is_checked_once_its_attempt_has_ended(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     asked = []
@@ -154,11 +154,11 @@ def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
 
     fails(1)
     host.log_data[uid, "mydb/provision", 1] = (b"", False)
-    assert "dayfly logs sb1" in advice(), "more may come"
+    assert "dayfly logs sb1" in advice(), "the log may grow"
     host.log_data[uid, "mydb/provision", 1] = (b"", True)
     assert "it printed nothing" in advice()
     host.log_data[uid, "mydb/provision", 2] = (b"no such host", True)
-    assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "what has ended is not asked again"
+    assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "a log that has ended is not queried again"
     fails(2)
     assert ("dayfly logs sb1" in advice(), len(asked)) == (True, 3)
 
@@ -178,7 +178,7 @@ async def test_empty_log_check_is_cached_per_run():
         return await mute.find("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
 
     assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
-    assert await look("a") == {"a": {"db/make"}}, "and nothing of what it may not see"
+    assert await look("a") == {"a": {"db/make"}}, "no unit of an invisible run"
     assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
     assert sorted(asked) == ["a", "b"]
 
@@ -204,7 +204,7 @@ def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
         ("host", "h1", False),
         ("password", "", True),
     ]
-    assert "canary" in db.call("GET", "sandboxes/sb1/outputs").body.decode(), "as other clients know it"
+    assert "canary" in db.call("GET", "sandboxes/sb1/outputs").body.decode(), "as in the API"
     ask = {"unit": "mydb/provision", "output": "password"}
     assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "canary"
     last = db.get("audit")["entries"][-1]
@@ -212,11 +212,11 @@ def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
     before = db.get("audit")["head"]["number"]
     assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "nothing"}).status == 404
     assert db.call("POST", "sandboxes/sb1/reveal", {"unit": 5}).status == 400
-    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+    assert db.get("audit")["head"]["number"] == before, "no value was shown"
 
 
 def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
-    """The operator of a cluster that dials in says of a sensitive output only that it is there."""
+    """An agent sends no values of sensitive outputs."""
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
@@ -224,7 +224,7 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
         Value(unit="mydb/provision", output="password", value=b"", sensitive=True),
     )
     ask = {"unit": "mydb/provision", "output": "password"}
-    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a host of this server tells all it has"
+    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a local host sends all values"
     of = Links.of
 
     def dialled(self, *where):
@@ -236,7 +236,7 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     answer = db.call("POST", "sandboxes/sb1/reveal", ask)
     assert answer.status == 409
     assert "sensitive and never leaves its cluster" in answer.json["error"]
-    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+    assert db.get("audit")["head"]["number"] == before, "no value was shown"
     assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "host"}).json["value"] == "h1"
     for found in (db.get("sandboxes/sb1/outputs"), db.get("sandboxes/sb1/outputs?masked=true")):
         assert [(each["output"], each["value"], each.get("withheld")) for each in found] == [
@@ -280,7 +280,7 @@ def test_attention_covers_route_groups_with_their_commands():
     assert "`dayfly routegroup extend late --for 2h`" in late.next
 
 
-def test_the_server_gathers_it_of_route_groups(db, host):
+def test_server_gathers_attention_for_route_groups(db, host):
     db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}, ttl={"duration": "1m"}))
     uid = db.get("routegroups/pay/report")["uid"]
     host.say(uid, ready=False, reason="HookFailed", message="announce: exit 1")
@@ -311,7 +311,7 @@ def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
 
 
 def ended(client, host, name, plural="sandboxes", *, given_up=""):
-    """One that was made, and has ended; returns its uid."""
+    """Create a run that has ended; return its UID."""
     if plural == "sandboxes":
         client.put(f"sandboxes/{name}", wishes.empty())
     else:
@@ -355,12 +355,12 @@ async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
     for _ in range(2):
         said = {each.get("sandbox") or each.get("group"): each for each in client.get("attention")}
         assert {name: each["kind"] for name, each in said.items()} == {"lost": "abandoned", "party": "abandoned"}
-        assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "which of that name it was"
-        assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
+        assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "the UID identifies the run"
+        assert sorted(asked) == sorted([gone, group]), "the host is queried once"
 
 
 async def test_abandoned_runs_stay_in_attention_without_their_host(client, host, monkeypatch):
-    """A cluster's agent lets go of each end as soon as it is noted here."""
+    """An agent's cluster forgets each ended run once this server has archived it."""
     lost = ended(client, host, "lost", given_up="its machine burnt")
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     for uid in (lost, party, ended(client, host, "well")):
@@ -384,7 +384,7 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
 
 
 async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, host, monkeypatch):
-    """And once somebody serves one of that name again, they are asked what they know of it."""
+    """If a host serves the cluster again, it is queried."""
     lost = ended(client, host, "lost", given_up="its machine burnt")
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     ended(client, host, "well")
@@ -408,7 +408,7 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
     [HostUnavailableError("it does not answer"), HostFailedError("disk"), DocumentsRefusedError("no such question")],
 )
 def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
-    """One cluster of several; what only it could tell of is told the next time."""
+    """Concerns that only that host knows appear later."""
     ended(client, host, "lost", given_up="its machine burnt")
     client.put("sandboxes/sb1", wishes.empty())
     (uid,) = host.offers
@@ -427,7 +427,7 @@ def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch
 
 
 async def test_end_without_recorded_reason_is_read_from_history(client, host):
-    """As an older server leaves it."""
+    """As an older server stores it."""
     uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
     table = ended_sandboxes
     await client.store.for_org("local").write(lambda rows: rows.execute(rows.delete(table)))

@@ -1,4 +1,4 @@
-"""Routing rules: a fork that answers by a route that is in force has one for each key, and nothing else has any."""
+"""Routing rules: a running fork with an active route has one rule for each key."""
 
 import json
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ def told(*, groups=None, ports=None, known=True, **how):
     return json.loads(msgspec.json.encode(list(rules(describe_forks(RECORD, now, groups or {}, ports or {})))))
 
 
-def test_the_exact_form():
+def test_rules_in_the_public_format():
     assert told(ports={("shop", "web"): 8083}) == [
         {
             "routingKey": "k1",
@@ -69,7 +69,7 @@ def test_fork_not_running_or_not_routed_has_no_rules(lacks):
 @pytest.mark.parametrize(
     ("name", "good"), list(zip(PARAMETERS, ("Deployment", "shop", "web", "k1", "box"), strict=True))
 )
-def test_each_filter(name, good):
+def test_each_filter_selects_rules(name, good):
     (rule,) = rules(describe_forks(RECORD, standing(), {}, {}))
     assert Query.of({name: good}).takes(rule)
     assert Query.of({name: ""}).takes(rule)

@@ -71,7 +71,7 @@ WISH = wish({"mydb": {"key": CANARY}})
 
 
 def test_secrets_reach_the_host_and_no_answer_or_file(client: Client, host: FakeHost, store: Kept, tmp_path):
-    assert store == {}, "what was left is forgotten when a server begins"
+    assert store == {}, "secrets without a sandbox are deleted at the start of a server"
     made = client.call("PUT", "sandboxes/sb1", WISH)
     assert made.status == 200, made.body
     assert list(store.values()) == [GIVEN]

@@ -1,4 +1,4 @@
-"""What needs attention: stuck cleanups, unknown outcomes, possible leftovers, silent clusters.
+"""Concerns that need attention: stuck cleanups, unknown outcomes, possible leftovers, silent clusters.
 
 These are pure functions; `api.overview` gathers their input. The most severe concerns come first, then the oldest.
 """
@@ -30,7 +30,7 @@ ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", 
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that needs attention, about a `sandbox`, a route `group` or neither.
+    """A problem that needs attention, about a `sandbox`, a route `group` or neither.
 
     It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
     that has ended.
@@ -215,7 +215,7 @@ def describe_abandoned(name: str, report: RunReport, history: Iterable[HistoryEn
 
 
 def describe_forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concern:
-    """Return the concern about an abandoned cleanup of which no host has a record.
+    """Return the concern about an abandoned cleanup that no host has a record of.
 
     Args:
         name: The name of the sandbox, or `routegroup/NAME`.

@@ -25,7 +25,7 @@ LOCAL = "local"
 
 
 class Role(enum.IntEnum):
-    """What a key may do. Each role includes the previous one."""
+    """The rights of a key. Each role includes the previous one."""
 
     VIEWER = 1
     MEMBER = 2
@@ -42,7 +42,7 @@ class Caller(NamedTuple):
 
     Attributes:
         org: The organisation of the key, the only one to which it has access.
-        role: What the key may do.
+        role: The role of the key.
         key_id: Identifies the key in records. It is not secret.
         name: The name of the key.
         scope: The objects to which the key has access.

@@ -19,7 +19,7 @@ FORM = "write cluster:PATTERN, name:PATTERN or plugin:PATTERN, as name:ci-*"
 
 
 class Reach(enum.Enum):
-    """Which keys with a scope may use an operation."""
+    """The keys with a scope that may use an operation."""
 
     COMMON = "common"
     """All: it concerns common objects."""

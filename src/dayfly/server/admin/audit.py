@@ -56,7 +56,7 @@ def append(rows: Rows, who: Actor, action: str, what: str, spec: str | bytes = "
         who: The author of the change.
         action: A verb, such as "create".
         what: The object, as in its path.
-        spec: The stored spec, of which the entry gets the digest.
+        spec: The stored spec; the entry contains its digest.
     """
     found = rows.execute(rows.select(audit_heads)).one_or_none()
     head = ChainHead(found.number, found.digest) if found is not None else ChainHead()

@@ -1,4 +1,4 @@
-"""API keys: an admin creates and revokes them; they are shown once, and only their digests are stored.
+"""API keys. An admin creates and revokes them. A key is shown once, and only its digest is stored.
 
 A key is `dfk_ID_SECRET`. The ID identifies its row and is not secret; the secret has 256 random bits. So a dump of the
 database contains no usable keys. Secret scanners recognise the prefix, and the checksum in the last six characters

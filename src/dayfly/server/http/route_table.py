@@ -25,7 +25,7 @@ class RouteOperation(NamedTuple):
 
     Attributes:
         role: The lowest role that may use it; None if it needs no key.
-        summary: What it does, for the OpenAPI document.
+        summary: Its summary in the OpenAPI document.
         answer: The type of the answer 200; in a list for a list of this type.
         query: The query parameters, with their JSON types.
         body: The type of the body; None if it has none.

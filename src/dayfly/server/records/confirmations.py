@@ -10,8 +10,8 @@ the host has lost data. Therefore a confirmation is safe under these rules:
   runs it does not know.
 - It is written after the host's answer, and the host answers after it has written its ledger. A restored database
   lacks newer confirmations, so it resends those orders. Its older confirmations do not count in the next session.
-- Of two orders for a run, the one with the higher number in the mailbox counts. It does not matter which server sent
-  it, nor which server received the answer first.
+- If a run has two orders, the order with the higher number in the mailbox counts. It does not matter which server
+  sent it, nor which server received the answer first.
 
 Sessions of local hosts end with this process, so their confirmations are not stored.
 """
@@ -116,7 +116,7 @@ class Confirmations:
 
     @property
     def uids(self) -> set[str]:
-        """The runs of which this object has information."""
+        """The UIDs of the runs about which it has information."""
         return self._taken_over | self._confirmed.keys()
 
     def has_run(self, record: RunRecord[Any]) -> bool:

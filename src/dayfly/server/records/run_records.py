@@ -40,13 +40,13 @@ _JSON_COLUMNS = ("spec", "stop", "abandon")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunKind(Generic[S]):
-    """What distinguishes sandboxes and route groups in the store and in addresses.
+    """The differences between sandboxes and route groups in the store and in paths.
 
     Attributes:
         noun: Name of the kind in messages.
-        plural: Name of the kind in addresses.
+        plural: Name of the kind in paths.
         not_found: Text of the answer 404.
-        prefix: What precedes the name in a key. Sandboxes have no prefix, and names contain no slash.
+        prefix: The part before the name in a key. Sandboxes have no prefix, and names contain no slash.
         table: Records of runs that have not ended.
         ended: Tombstones.
         decoder: Decodes a stored spec.
@@ -109,8 +109,8 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         lease_seconds: How long a sandbox lives without renewal; 0 for no lease.
         unmatched_since: Since when a route group has no sandbox; 0 while it has one.
         taken_over: Whether the host is known to have sealed the run.
-        stop: Who requested the end.
-        abandon: Who requested the end without cleanup.
+        stop: The request to delete it.
+        abandon: The request to abandon its cleanup.
         revision: Increased by each write; 0 for a record that is not stored yet.
     """
 
@@ -229,7 +229,7 @@ def read_page(
     """Return records that can be read, by name.
 
     Args:
-        rows: Those of their organisation.
+        rows: The rows of their organisation.
         kind: Which of its records.
         after: Only records with names after this one.
         takes: Only records that it accepts.
@@ -319,8 +319,8 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
     """Write a new record or a new revision of one, and its references; return the stored record.
 
     Args:
-        rows: Those of its organisation.
-        record: The record; its revision is the one that was read.
+        rows: The rows of its organisation.
+        record: The record; its revision is as it was read.
         declares: Whether its forks derive from baselines that are declared here.
 
     Raises:

@@ -66,7 +66,7 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | No
     """Replace the record of a run that has ended by a tombstone; delete tombstones that are older than a week.
 
     Args:
-        rows: Those of its organisation.
+        rows: The rows of its organisation.
         record: The record. It may be gone already, if another server has archived it.
         now: Unix milliseconds.
         given_up: Whether its cleanup was abandoned; None if that is not known.

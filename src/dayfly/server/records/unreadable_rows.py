@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableError(RequestError):
-    """This version cannot read a stored object.
+    """A stored object that this version cannot read.
 
     Args:
         what: Kind and name of the object.

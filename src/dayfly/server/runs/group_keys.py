@@ -1,7 +1,7 @@
-"""The routing keys of route groups: which of them route to a sandbox's forks, and the orders that tell its host.
+"""The routing keys of route groups: which of them route to a sandbox's forks, and the orders to its host.
 
 The routes of a group's key belong to the run of each sandbox. When a sandbox joins or leaves a group, its host gets a
-new offer with the same spec and other keys. Of two offers for one spec the later one counts.
+new offer with the same spec and other keys. If there are two offers for one spec, the later offer counts.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def open_session(rows: Rows, cluster: str, opening: Opening, now: int) -> Sessio
 
 
 def publish(rows: Rows, cluster: str, messages: Collection[wire.AnyToHost], now: int) -> list[int]:
-    """Number and store messages; return their numbers, or 0 for a message of another session or without room."""
+    """Store messages with numbers; return the numbers, or 0 for a message of another session or without room."""
     row = _lock(rows, cluster)
     if row is None or row.frozen:
         return [0 for _ in messages]
