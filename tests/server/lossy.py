@@ -33,7 +33,7 @@ class LossyLink:
         self._hear: Callable[[wire.AnyToControl], None] = lambda _: None
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """Deliver the pending messages to an attached link before its own."""
+        """Attach a link, which also receives the messages under way to an earlier link."""
         self._hear = hear
         self._end.attach(lambda message: self._go(self._reaches_control, wire.encode(message)))
 

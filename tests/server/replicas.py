@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ports import free_port
-from server.balancer import HOST, Balancer, Way
+from server.balancer import HOST, Address, Balancer
 from server.later import Clock
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -119,10 +119,10 @@ def _answers(port: int) -> bool:
     return True
 
 
-class Asking:
+class RetryingClient:
     """A client that repeats a request without an answer."""
 
-    def __init__(self, way: Way, org: str, key: str) -> None:
+    def __init__(self, way: Address, org: str, key: str) -> None:
         self._way = way
         self._base = f"/api/v2/orgs/{org}/"
         self._key = key

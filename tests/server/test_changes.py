@@ -148,7 +148,7 @@ def record(uid, name="sb1"):
     return stored.sandbox(uid, org="local", name=name, cluster="local", labels={"of": uid})
 
 
-def told(stream):
+def read_new_events(stream):
     """Return type and labels of the new events of `sb1`."""
     found = [(each.kind, json.loads(each.data).get("spec", {}).get("labels", {}).get("of")) for each in stream.events]
     stream.events.clear()
@@ -164,22 +164,22 @@ async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypat
 
     await org_store.write(lambda rows: run_records.save(rows, record("1")))
     await stream.poll()
-    assert told(stream) == [("changed", "1")]
+    assert read_new_events(stream) == [("changed", "1")]
     await org_store.write(lambda rows: anew(rows, "1", "2"))
     await stream.poll()
-    assert told(stream) == [("changed", "2")]
+    assert read_new_events(stream) == [("changed", "2")]
     # A deletion is unknown when sandboxes are polled, and known when events are published.
     await org_store.write(lambda rows: anew(rows, "2", "3"))
     monkeypatch.setattr(run_records, "read_changes", lambda _rows, before: (set(), set(), set(before)))
     await stream.poll()
-    assert told(stream) == []
+    assert read_new_events(stream) == []
     monkeypatch.undo()
     await org_store.write(lambda rows: run_records.save(rows, record("another", "sb2")))
     await stream.poll()
-    assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
+    assert sorted(read_new_events(stream)) == [("changed", "3"), ("changed", "another")]
     await org_store.write(lambda rows: tombstones.archive(rows, record("3"), 3))
     await stream.poll()
-    assert told(stream) == [("deleted", None)]
+    assert read_new_events(stream) == [("deleted", None)]
 
 
 def test_reconnected_stream_resumes_after_last_event_id(client):

@@ -124,7 +124,7 @@ def stored(client) -> int:
     return len(json.dumps(client.get("sandboxes")))
 
 
-def asked(port: int) -> socket.socket:
+def request_long_list(port: int) -> socket.socket:
     """Request that list on a connection with a small receive buffer."""
     connection = socket.socket()
     connection.settimeout(20)
@@ -154,7 +154,7 @@ def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
         lost(self, exc)
         gone.set()
 
-    with asked(client.port) as connection:
+    with request_long_list(client.port) as connection:
         monkeypatch.setattr(http_server.BoundedHttp, "connection_lost", noted)
         assert gone.wait(20)
         assert taken(connection) < size // 2
@@ -163,7 +163,7 @@ def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
 def test_slow_reader_is_not_disconnected(client, monkeypatch):
     size = stored(client)
     monkeypatch.setattr(http_server, "TAKES_S", 0.5)
-    with asked(client.port) as connection:
+    with request_long_list(client.port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         assert taken(connection, 0.02) > size // 2
 

@@ -68,7 +68,7 @@ class Scoped(World):
         self.ours = {"tokens": said[2][1]["id"], "keys": self.keys[OURS, Role.VIEWER].split("_")[1]}
         self.routing_keys = {each[1]["name"]: each[1]["routingKey"] for each in said[3:7:2]}
 
-    def at(self, path, name, org=OURS):
+    def format_path(self, path, name, org=OURS):
         names = {"{org}": org, "{namespace}": "default", "{id}": self.ours["tokens" if "tokens" in path else "keys"]}
         names["{name}"] = CLUSTER if "clusters" in path else "db" if "plugins" in path else name
         for word, value in names.items():
@@ -127,7 +127,7 @@ async def test_every_route_for_every_role_scope_and_organisation(first, played):
                 if path in STREAMS and "{name}" not in path:
                     continue
                 if "{org}" in path:
-                    at = world.at(path, BY_NAME, THEIRS)
+                    at = world.format_path(path, BY_NAME, THEIRS)
                     assert (await world.call(key, method, at, ENDING))[0] == 404, (title, role, method, at)
                 for name in (BY_NAME, BY_CLUSTER):
                     if "{name}" in path or name == BY_NAME:
@@ -141,7 +141,7 @@ async def test_every_route_for_every_role_scope_and_organisation(first, played):
 
 async def judged(world, path, method, least, title, role, key, name):
     """Send a request for an object outside of the scope, if the path names one."""
-    at = world.at(path, name)
+    at = world.format_path(path, name)
     if path in STREAMS and "{name}" in path and may(title, name):
         return 0  # it never ends
     if method != "GET" and "{name}" in path and reach(path, method) is Reach.RUNS and may(title, name):
@@ -169,7 +169,7 @@ async def judged(world, path, method, least, title, role, key, name):
         else:
             # The answer must be the same as for an object that does not exist.
             none, nothing = await world.call(
-                key, method, world.at(path, NOBODY), BODIES.get(f"{method} {path}", ENDING)
+                key, method, world.format_path(path, NOBODY), BODIES.get(f"{method} {path}", ENDING)
             )
             assert (status, answer["error"]) == (none, nothing["error"]), case
             assert status in (400, 404), case

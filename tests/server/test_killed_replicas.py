@@ -10,7 +10,7 @@ import pytest
 
 from dayfly.server.admin import audit_chain
 from server import wishes
-from server.replicas import Asking, Replicas
+from server.replicas import Replicas, RetryingClient
 
 ORG, CLUSTER = "acme", "far"
 
@@ -29,7 +29,7 @@ def replicas(postgres, tmp_path):
 def test_replicas_killed_in_turn_lose_no_answered_request(replicas):
     key = replicas.init(ORG)
     replicas.start()
-    asking = Asking(replicas.balancer.way(), ORG, key)
+    asking = RetryingClient(replicas.balancer.add_address(), ORG, key)
     asking.must("PUT", f"clusters/{CLUSTER}", {})
     numbers, said = itertools.count(1), {}
 

@@ -34,13 +34,13 @@ def offer(uid="u", generation=1, **more):
     return wire.Offer(uid=uid, name="box", target=TARGET, documents=(DOCUMENT,), generation=generation, **more)
 
 
-class Way:
+class FilteringTransport:
     """A transport. `lost` are the types of messages that it drops, and `sent` is all that was sent."""
 
     def __init__(self, host: FakeHost) -> None:
         self.lost: tuple[type, ...] = ()
         self.sent: list[object] = []
-        self.way = Encoded(host.end)
+        self.transport = Encoded(host.end)
 
     def attach(self, hear) -> None:
         def reach(message):
@@ -48,26 +48,26 @@ class Way:
             if not isinstance(message, self.lost):
                 hear(message)
 
-        self.way.attach(reach)
+        self.transport.attach(reach)
 
     def send(self, message) -> None:
         self.sent.append(message)
         if not isinstance(message, self.lost):
-            self.way.send(message)
+            self.transport.send(message)
 
     def count(self, kind: type) -> int:
         return sum(isinstance(message, kind) for message in self.sent)
 
 
-async def heard():
+async def deliver_messages():
     """Return the messages of the host in this turn of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
 @pytest.fixture
-def way(host):
-    return Way(host)
+def transport(host):
+    return FilteringTransport(host)
 
 
 # --- encoding -------------------------------------------------------------------------------------------------------
@@ -147,13 +147,13 @@ async def test_host_refuses_unknown_message(host, change, says):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-async def test_orders_of_earlier_process_are_ignored(host, way):
-    first = Link(way)
+async def test_orders_of_earlier_process_are_ignored(host, transport):
+    first = Link(transport)
     late = msgspec.structs.replace(offer(), session=first.session, number=50)
-    now = Way(host)
+    now = FilteringTransport(host)
     second = Link(now)
     assert second.session > first.session
-    way.send(late)
+    transport.send(late)
     await host.carried_out()
     assert host.offers == {}
     assert now.count(wire.Pulse) == 1, "the answer to the message of another session"
@@ -164,28 +164,28 @@ async def test_orders_of_earlier_process_are_ignored(host, way):
     assert host.offers == {}
 
 
-async def test_restarted_host_is_met_again(way):
+async def test_restarted_host_is_met_again(transport):
     """A caller that waits for an answer is not kept waiting."""
-    link = Link(way)
+    link = Link(transport)
     old = link.session
-    way.lost = (wire.Reply, wire.Standings)
+    transport.lost = (wire.Reply, wire.Standings)
     asked = asyncio.ensure_future(link.look(["u"]))
     await asyncio.sleep(0)
     begun = FakeHost()
     begun.sessions = 7
     begun.offers["v"] = offer("v")
-    way.way = Encoded(begun.end)
+    transport.transport = Encoded(begun.end)
     begun.end.attach(link.hear)
     assert link.session == 8 > old
     assert await asked == ({}, "it has begun anew meanwhile")
     assert link.state.version("v") == 1
 
 
-async def test_lost_inventory_of_new_session_is_requested(host, way):
-    link = Link(way)
-    way.lost = (wire.Inventory,)
-    way.attach(link.hear)
-    way.lost = ()
+async def test_lost_inventory_of_new_session_is_requested(host, transport):
+    link = Link(transport)
+    transport.lost = (wire.Inventory,)
+    transport.attach(link.hear)
+    transport.lost = ()
     assert link.session == 1
     host.end.pulse()
     assert link.session == 2
@@ -194,77 +194,77 @@ async def test_lost_inventory_of_new_session_is_requested(host, way):
 # --- lost messages --------------------------------------------------------------------------------------------------
 
 
-async def test_unanswered_order_is_sent_again(host, way, monkeypatch):
+async def test_unanswered_order_is_sent_again(host, transport, monkeypatch):
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    link = Link(way)
-    way.lost = (wire.Reply,)
+    link = Link(transport)
+    transport.lost = (wire.Reply,)
     with pytest.raises(HostSilentError, match="does not answer"):
         await link.order(offer())
     assert set(host.offers) == {"u"}
     monkeypatch.setattr(control, "ANSWER_S", 60)
     with pytest.raises(HostSilentError):
         await link.order(offer())  # at once, because the host did not answer the last time
-    way.lost = ()
+    transport.lost = ()
     host.end.remind()
     assert (await link.order(offer())).verdict is Verdict.TAKEN
 
 
-async def test_lost_change_is_requested_again(host, way):
-    link = Link(way)
+async def test_lost_change_is_requested_again(host, transport):
+    link = Link(transport)
     await link.order(offer())
-    way.lost = (wire.Stands,)
+    transport.lost = (wire.Stands,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
-    await heard()
+    await deliver_messages()
     assert link.state.version("u") == 1
     link.mend()
-    assert way.count(wire.Hello) == 0, "the loss cannot be known yet"
+    assert transport.count(wire.Hello) == 0, "the loss cannot be known yet"
     host.end.remind()
     link.mend()
-    assert way.count(wire.Hello) == 1
+    assert transport.count(wire.Hello) == 1
     assert link.state.version("u") == 2
     link.mend()
-    assert way.count(wire.Hello) == 1, "all messages have arrived"
+    assert transport.count(wire.Hello) == 1, "all messages have arrived"
 
 
-async def test_gap_is_noticed_by_the_next_message(host, way):
-    link = Link(way)
+async def test_gap_is_noticed_by_the_next_message(host, transport):
+    link = Link(transport)
     for uid in ("u", "v"):
         await link.order(offer(uid))
-    way.lost = (wire.Stands,)
+    transport.lost = (wire.Stands,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
-    await heard()
-    way.lost = ()
+    await deliver_messages()
+    transport.lost = ()
     host.say("v", ready=True, reason=Reason.READY, message="now")
-    await heard()
+    await deliver_messages()
     assert (link.state.version("u"), link.state.version("v")) == (1, 2)
     link.mend()
     assert link.state.version("u") == 2
 
 
-async def test_end_is_repeated_until_acknowledged(host, way):
-    link = Link(way)
+async def test_end_is_repeated_until_acknowledged(host, transport):
+    link = Link(transport)
     await link.order(offer())
-    way.lost = (wire.Ended,)
+    transport.lost = (wire.Ended,)
     host.finish("u")
-    await heard()
+    await deliver_messages()
     assert link.state.ended == set()
-    way.lost = (wire.Acknowledge,)
+    transport.lost = (wire.Acknowledge,)
     host.end.remind()
     assert link.state.ended == {"u"}
     link.acknowledge({"u"})
     host.end.remind()
     assert link.state.ended == {"u"}
-    way.lost = ()
+    transport.lost = ()
     link.acknowledge({"u"})
     await host.carried_out()
-    ends = way.count(wire.Ended)
+    ends = transport.count(wire.Ended)
     host.end.remind()
-    assert way.count(wire.Ended) == ends
+    assert transport.count(wire.Ended) == ends
     assert (link.state.ended, host.acknowledged) == (set(), {"u"})
 
 
-async def test_late_report_changes_nothing(host, way):
-    link = Link(way)
+async def test_late_report_changes_nothing(host, transport):
+    link = Link(transport)
     await link.order(offer())
     for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
         link.hear(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
@@ -286,9 +286,9 @@ async def test_earlier_order_does_not_replace_a_later_one(host):
     assert host.leases == {"u": 50}
 
 
-async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
+async def test_birth_sent_before_forgetting_an_end_is_refused(host, transport):
     """It may belong to the ended run. If the sandbox still exists, the server sends it again."""
-    link = Link(way)
+    link = Link(transport)
     host.end.send(offer(session=link.session, number=98))
     host.end.send(offer("another", session=link.session, number=100))
     await host.carried_out()
@@ -307,24 +307,24 @@ async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
 # --- costs and reports ----------------------------------------------------------------------------------------------
 
 
-async def test_reports_are_rendered_only_on_request(host, way, monkeypatch):
+async def test_reports_are_rendered_only_on_request(host, transport, monkeypatch):
     """Several changes in one turn of the loop cause one report."""
     drawn = []
     standing = FakeHost.standing
     monkeypatch.setattr(FakeHost, "standing", lambda self, uid: drawn.append(uid) or standing(self, uid))
-    link = Link(way)
+    link = Link(transport)
     await link.order(offer())
     for _ in range(9):
         host.versions["u"] = host.version("u") + 1
         host.end.changed("u")
-    await heard()
-    assert (drawn, way.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
+    await deliver_messages()
+    assert (drawn, transport.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
     found, stale = await link.look(["u"])
     assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
 
 
-async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monkeypatch):
-    link = Link(way)
+async def test_pushed_report_is_not_requested_and_its_clock_runs(host, transport, monkeypatch):
+    link = Link(transport)
     await link.order(offer())
     unit = UnitReport(
         id="db/make",
@@ -341,24 +341,24 @@ async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monk
     monkeypatch.setattr(control.time, "time_ns", lambda: 1_061_000 * 1_000_000)
     found, stale = await link.look(["u"])
     assert (found["u"].report.message, stale) == ("db/make: has run for 1 min 1 s", "")
-    assert way.count(wire.AskStanding) == 0
+    assert transport.count(wire.AskStanding) == 0
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    way.lost = (wire.Standings,)
+    transport.lost = (wire.Standings,)
     link.hear(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
     found, stale = await link.look(["u"])
     assert found["u"].seq == 9
     assert stale == "it does not answer"
 
 
-async def test_many_runs_are_requested_in_batches(host, way):
+async def test_many_runs_are_requested_in_batches(host, transport):
     """One answer for all would exceed the limit of an agent's message."""
-    link, uids = Link(way), [f"u{number:03}" for number in range(250)]
+    link, uids = Link(transport), [f"u{number:03}" for number in range(250)]
     for uid in uids:
         await link.order(offer(uid))
     found, why = await link.look(uids)
     assert (sorted(found), why) == (uids, "")
-    assert [len(each.uids) for each in way.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
-    assert max(len(each.runs) for each in way.sent if isinstance(each, wire.Standings)) == 100
+    assert [len(each.uids) for each in transport.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
+    assert max(len(each.runs) for each in transport.sent if isinstance(each, wire.Standings)) == 100
     standing = host.standing
 
     def short(uid):
@@ -375,10 +375,10 @@ async def test_many_runs_are_requested_in_batches(host, way):
     ("fault", "said"),
     [(ValueError("a defect"), "the host's log has the details"), (DocumentsRefusedError("what?"), "what?")],
 )
-async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, fault, said):
+async def test_failing_host_hides_no_other_clusters(host, transport, monkeypatch, fault, said):
     """A list of all sandboxes queries all clusters at once."""
     links, other = Links(), FakeHost()
-    links.add("org", {"good": Encoded(other.end), "bad": way})
+    links.add("org", {"good": Encoded(other.end), "bad": transport})
     for cluster, uid in (("good", "v"), ("bad", "u")):
         await links.of("org", cluster).order(offer(uid))
 
@@ -393,8 +393,8 @@ async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, faul
     assert looked["org", "bad"] == ({}, said)
 
 
-async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
-    link = Link(way)
+async def test_refusal_differs_from_temporary_failure(host, transport, monkeypatch):
+    link = Link(transport)
     host.refuse = "no such kind"
     with pytest.raises(DocumentsRefusedError, match="no such kind"):
         await link.admit((DOCUMENT,), ())
@@ -409,11 +409,11 @@ async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
         await link.order(offer())
 
 
-async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
+async def test_silent_host_admits_and_may_refuse_later(transport, monkeypatch):
     """A spec is stored even if its cluster is offline."""
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    way.lost = (wire.AskAdmit,)
-    await Link(way).admit((DOCUMENT,), ())
+    transport.lost = (wire.AskAdmit,)
+    await Link(transport).admit((DOCUMENT,), ())
 
 
 async def test_host_report_notifies_when_it_is_visible():

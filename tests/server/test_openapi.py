@@ -37,7 +37,7 @@ def answered(method, path, form):
     return {**said["content"]["application/json"]["schema"], "components": DOCUMENT["components"]}
 
 
-def place(path):
+def find_pattern(path):
     """Return the pattern in the route table that matches a path."""
     below = path.removeprefix("/api/v2").replace("/orgs/local", "/orgs/{org}")
     for known in route_table.ROUTES:
@@ -51,7 +51,7 @@ def place(path):
     "path", [*READS, "/api/v2/meta/reasons", "/api/v2/meta/openapi.json", f"{ORG}/audit", f"{ORG}/keys"]
 )
 def test_read_answer_matches_its_openapi_schema(filled, path):
-    form = answered("GET", place(path), "200")
+    form = answered("GET", find_pattern(path), "200")
     answer = filled.get(path)
     jsonschema.validate(answer, form)
     assert answer not in ([], {}) or path.rpartition("/")[2] in (
@@ -79,9 +79,9 @@ def test_write_and_error_answers_match_their_openapi_schema(client):
     ):
         answer = client.call(method, path, body)
         assert answer.status == 200, answer.body
-        jsonschema.validate(answer.json, answered(method, place(f"{ORG}/{path}"), "200"))
+        jsonschema.validate(answer.json, answered(method, find_pattern(f"{ORG}/{path}"), "200"))
         refused = client.call(method, path, [] if body is not None else None, headers={"signadot-api-key": "x"})
-        jsonschema.validate(refused.json, answered(method, place(f"{ORG}/{path}"), "401"))
+        jsonschema.validate(refused.json, answered(method, find_pattern(f"{ORG}/{path}"), "401"))
 
 
 def test_the_document_needs_no_key(filled):

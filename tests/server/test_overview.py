@@ -39,10 +39,7 @@ def box(name, told, begins_at=0, expires_at=0):
 def test_healthy_sandboxes_need_no_attention():
     well = report(units=(unit("db/make", "preStart", "succeeded"),))
     pending = report(ready=False, reason="ResourcesPending", message="db/make: running")
-    assert (
-        attention.find_concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW)
-        == []
-    )
+    assert attention.find_concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], NOW) == []
 
 
 REFUSED = unit("warm", "preStart", "waiting", reason="PodRefused", message="it would be privileged", since=8)
@@ -75,9 +72,7 @@ def test_attention_is_sorted_by_severity_with_advice():
                     units=(drop,),
                 ),
             ),
-        ],
-        [
-            (
+            box(
                 "gone",
                 report(
                     phase=Phase.ABANDONED,
@@ -90,10 +85,10 @@ def test_attention_is_sorted_by_severity_with_advice():
                         unit("z/make", "preStart", "skipped"),
                     ),
                 ),
-            )
+            ),
         ],
-        [SilentCluster("far", NOW - 100_000, "")],
         NOW,
+        [SilentCluster("far", NOW - 100_000, "")],
     )
     assert [each.kind for each in found] == list(attention.ORDER)
     said = {each.kind: each for each in found}
@@ -114,7 +109,7 @@ def test_missing_plugin_or_image_needs_attention_with_advice():
     missing = report(ready=False, reason="PluginMissing", message="no plugin db", born_at=4)
     image = unit("db/make", "preStart", "waiting", reason="ErrImagePull", message="not found", since=6)
     pulling = report(ready=False, reason="ResourcesPending", message="m", units=(image,))
-    plugin, pull = attention.find_concerns([box("a", missing), box("b", pulling)], (), (), NOW)
+    plugin, pull = attention.find_concerns([box("a", missing), box("b", pulling)], NOW)
     assert (plugin.kind, plugin.since, "apply the plugin" in plugin.next) == ("held", 4, True)
     assert (pull.kind, pull.since, "available to the cluster's nodes" in pull.next) == ("held", 6, True)
 
@@ -130,9 +125,9 @@ def test_server_gathers_attention(db, host):
 def test_attention_does_not_refer_to_an_empty_log():
     bad = unit("db/make", "preStart", "failed", message="exit code 1", started_at=5)
     failed = report(ready=False, reason="ResourceFailed", message="db/make: exit code 1", about="db/make", units=(bad,))
-    (told,) = attention.find_concerns([box("a", failed)], (), (), NOW)
+    (told,) = attention.find_concerns([box("a", failed)], NOW)
     assert told.next.startswith("read its log with `dayfly logs a db make`")
-    (told,) = attention.find_concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
+    (told,) = attention.find_concerns([box("a", failed)._replace(mute={"db/make"})], NOW)
     assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
 
 
@@ -273,7 +268,7 @@ def test_attention_covers_route_groups_with_their_commands():
         box("routegroup/late", report(), NOW - 3_600_000, NOW + 1000),
         box("routegroup/stuck", msgspec.structs.replace(told, units=(bye,))),
     ]
-    stuck, late = attention.find_concerns(boxes, (), (), NOW)
+    stuck, late = attention.find_concerns(boxes, NOW)
     assert (stuck.kind, stuck.group, stuck.sandbox, stuck.subject) == ("stuck", "stuck", "", "route group stuck")
     assert "`dayfly retry routegroup/stuck`" in stuck.next
     assert (late.kind, late.group, late.sandbox, late.until) == ("expiring", "late", "", NOW + 1000)

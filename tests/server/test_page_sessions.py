@@ -18,7 +18,7 @@ LINKS, ENTER, SESSION = "/api/v2/page/links", "/api/v2/page/enter", "/api/v2/pag
 BOX = {"spec": {"cluster": "local"}}
 
 
-def ours(client, **more):
+def page_headers(client, **more):
     """The headers that the page sends with its cookie."""
     at = f"127.0.0.1:{client.port}"
     return {"signadot-api-key": "", "Dayfly-Page": "1", "Origin": f"http://{at}", **more}
@@ -34,7 +34,7 @@ def code(client, **headers):
 
 
 def enter(client, given, **headers):
-    return client.call("POST", ENTER, {"code": given}, ours(client, **headers))
+    return client.call("POST", ENTER, {"code": given}, page_headers(client, **headers))
 
 
 def cookie(client, key=KEY):
@@ -47,7 +47,9 @@ def cookie(client, key=KEY):
 def as_page(client):
     """A browser that is signed in as the owner of the home."""
     given = cookie(client)
-    return lambda method, path, body=None, **more: client.call(method, path, body, ours(client, Cookie=given, **more))
+    return lambda method, path, body=None, **more: client.call(
+        method, path, body, page_headers(client, Cookie=given, **more)
+    )
 
 
 def test_link_becomes_strict_http_only_cookie(client):
@@ -57,7 +59,7 @@ def test_link_becomes_strict_http_only_cookie(client):
         rf"dayfly-{client.port}=[0-9a-f]{{16}}\.[\w-]{{43}}; HttpOnly; Max-Age=43200; Path=/; SameSite=strict", found
     )
     assert (answer.json["role"], answer.json["name"], answer.json["org"]) == ("admin", "this home", "local")
-    who = client.call("GET", SESSION, headers=ours(client, Cookie=found.partition(";")[0]))
+    who = client.call("GET", SESSION, headers=page_headers(client, Cookie=found.partition(";")[0]))
     assert who.json == answer.json
 
 
@@ -67,7 +69,7 @@ def test_under_tls_the_cookie_is_bound_to_host_and_tls(client):
     found = answer.headers["set-cookie"]
     assert found.startswith("__Host-dayfly=")
     assert {"Secure", "HttpOnly", "Path=/", "SameSite=strict"} <= set(found.split("; "))
-    assert client.call("GET", SESSION, headers=ours(client, Cookie=found.partition(";")[0])).status == 200
+    assert client.call("GET", SESSION, headers=page_headers(client, Cookie=found.partition(";")[0])).status == 200
 
 
 def test_code_or_cookie_with_nul_is_refused(place, host):
@@ -75,7 +77,7 @@ def test_code_or_cookie_with_nul_is_refused(place, host):
     with serving(place, {"local": host}) as client:
         assert enter(client, "a\0.b").status == 401
         written = f'dayfly-{client.port}="a\\000.b"'
-        assert client.call("GET", SESSION, headers=ours(client, Cookie=written)).status == 401
+        assert client.call("GET", SESSION, headers=page_headers(client, Cookie=written)).status == 401
 
 
 def test_link_works_once_for_concurrent_requests(client):
@@ -90,20 +92,20 @@ def test_link_expires_after_minute_session_after_twelve_hours(client, monkeypatc
     old, given, now = code(client), cookie(client), time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + 61 * 10**9)
     assert enter(client, old).error == page_sessions.USED
-    assert client.call("GET", SESSION, headers=ours(client, Cookie=given)).status == 200
+    assert client.call("GET", SESSION, headers=page_headers(client, Cookie=given)).status == 200
     monkeypatch.setattr(time, "time_ns", lambda: now + 43_300 * 10**9)
-    assert client.call("GET", SESSION, headers=ours(client, Cookie=given)).status == 401
+    assert client.call("GET", SESSION, headers=page_headers(client, Cookie=given)).status == 401
 
 
 @pytest.mark.parametrize("given", ["", ".", "a.b", "0" * 16 + "." + "x" * 43, "é.é", "a" * 5000])
 def test_malformed_code_is_refused(client, given):
     assert enter(client, given).error == page_sessions.USED
-    assert client.call("POST", ENTER, {"code": 5}, ours(client)).error == page_sessions.USED
+    assert client.call("POST", ENTER, {"code": 5}, page_headers(client)).error == page_sessions.USED
 
 
 def test_code_and_cookie_are_not_interchangeable(client):
     given = code(client)
-    as_cookie = client.call("GET", SESSION, headers=ours(client, Cookie=f"dayfly-{client.port}={given}"))
+    as_cookie = client.call("GET", SESSION, headers=page_headers(client, Cookie=f"dayfly-{client.port}={given}"))
     assert as_cookie.status == 401
     secret = cookie(client).partition("=")[2]
     assert enter(client, secret).status == 401
@@ -134,7 +136,7 @@ def test_cross_site_request_with_cookie_is_refused(client, as_page, wrong):
 def test_cookie_has_the_rights_and_lifetime_of_its_key(client):
     made = client.call("POST", "keys", {"name": "looker", "role": "viewer"}).json
     given = cookie(client, made["key"])
-    by = lambda method, path, body=None: client.call(method, path, body, ours(client, Cookie=given))  # noqa: E731
+    by = lambda method, path, body=None: client.call(method, path, body, page_headers(client, Cookie=given))  # noqa: E731
     assert by("GET", "sandboxes").status == 200
     assert by("PUT", "sandboxes/sb1", BOX).error.startswith("PUT here needs the role member")
     assert by("GET", "audit").status == 403
@@ -147,7 +149,7 @@ def test_expired_key_ends_its_sessions(client, monkeypatch):
     made = client.call("POST", "keys", {"name": "short", "role": "viewer", "expiresInSeconds": 60}).json
     given, now = cookie(client, made["key"]), time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now + 61 * 10**9)
-    assert client.call("GET", SESSION, headers=ours(client, Cookie=given)).status == 401
+    assert client.call("GET", SESSION, headers=page_headers(client, Cookie=given)).status == 401
 
 
 def test_cookie_creates_no_keys_tokens_or_links(as_page):
@@ -203,8 +205,8 @@ def test_stream_ends_soon_after_its_session(client):
     given = cookie(client)
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=12)
     with contextlib.closing(connection):
-        connection.request("GET", "/api/v2/orgs/local/changes", headers=ours(client, Cookie=given))
+        connection.request("GET", "/api/v2/orgs/local/changes", headers=page_headers(client, Cookie=given))
         with connection.getresponse() as stream:
             assert stream.status == 200
-            assert client.call("DELETE", SESSION, None, ours(client, Cookie=given)).status == 200
+            assert client.call("DELETE", SESSION, None, page_headers(client, Cookie=given)).status == 200
             assert stream.read().startswith(b"event: ")

@@ -81,7 +81,7 @@ class World:
             path = path.replace(name, value)
         return path
 
-    def tells(self, answer, asked):
+    def find_canaries(self, answer, asked):
         """Return the canaries in an answer that are not in the request."""
         text = json.dumps(answer)
         found = [*self.ids.values(), self.routing_key, CANARY]
@@ -111,31 +111,31 @@ async def test_every_route_for_every_role_and_every_organisation(place, monkeypa
             if path == "/page/enter":
                 # Signing in needs a link, which none of these keys has (tests/page).
                 status, answer = await world.call("", method, path, {"code": "00.00"})
-                assert (status, world.tells(answer, path)) == (403, []), answer
+                assert (status, world.find_canaries(answer, path)) == (403, []), answer
                 continue
             if least is None:
                 status, answer = await world.call("", method, path, body)
-                assert (status, world.tells(answer, path)) == (200, []), (method, path)
+                assert (status, world.find_canaries(answer, path)) == (200, []), (method, path)
                 continue
             for who in ("none", "wrong", "revoked", "expired"):
                 for org in (OURS, THEIRS):
                     at = world.address(path, org)
                     status, answer = await world.call(world.keys[who], method, at, body)
                     assert (status, answer["error"].split(":")[0]) == (401, "no valid key"), (who, method, at)
-                    assert world.tells(answer, "") == [], (who, method, at)
+                    assert world.find_canaries(answer, "") == [], (who, method, at)
                     tried += 1
             for role in Role:
                 own, foreign = world.address(path, OURS), world.address(path, THEIRS)
                 if "{org}" in path:
                     status, answer = await world.call(world.keys[OURS, role], method, foreign, body)
                     assert status == 404, (role, method, foreign)
-                    assert world.tells(answer, foreign) == [], (role, method, foreign, answer)
+                    assert world.find_canaries(answer, foreign) == [], (role, method, foreign, answer)
                     tried += 1
                 if path in STREAMS and role >= least and "{name}" not in path:
                     continue
                 status, answer = await world.call(world.keys[OURS, role], method, own, body)
                 tried += 1
-                assert world.tells(answer, own) == [], (role, method, own, answer)
+                assert world.find_canaries(answer, own) == [], (role, method, own, answer)
                 if role < least:
                     assert status == 403, (role, method, own)
                     assert f"needs the role {least.word}" in answer["error"]

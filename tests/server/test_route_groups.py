@@ -329,31 +329,31 @@ def test_groups_are_found_by_their_labels(client, host):
 
 @pytest.mark.parametrize("family", ["sandboxes/sb1", GROUP])
 class TestExtending:
-    def wish(self, family, **ttl):
+    def spec(self, family, **ttl):
         return wishes.empty(ttl=ttl) if family.startswith("s") else group(ttl={"offsetFrom": "createdAt", **ttl})
 
     def ends(self, client, family):
         return parsed(client.get(family)["status"]["scheduledDeleteTime"])
 
     def test_extension_counts_from_now(self, client, host, family):
-        client.put(family, self.wish(family, duration="10m"))
+        client.put(family, self.spec(family, duration="10m"))
         answer = client.call("POST", f"{family}/extend", {"seconds": 7_200})
         assert answer.status == 200
         assert 7_200 <= self.ends(client, family) - time.time() + 5 < 7_270
         assert next(iter(host.offers.values())).expires_at == round(self.ends(client, family) * 1000)
 
     def test_extension_until_a_time(self, client, host, family):
-        client.put(family, self.wish(family, duration="10m"))
+        client.put(family, self.spec(family, duration="10m"))
         assert client.call("POST", f"{family}/extend", {"until": "2030-01-02T03:04:05Z"}).status == 200
         assert 0 <= self.ends(client, family) - parsed("2030-01-02T03:04:05Z") < 60
 
     def test_extension_never_shortens_the_ttl(self, client, host, family):
-        made = client.put(family, self.wish(family, duration="5h"))
+        made = client.put(family, self.spec(family, duration="5h"))
         again = client.call("POST", f"{family}/extend", {"seconds": 60}).json
         assert (again["spec"]["ttl"], again["updatedAt"]) == (made["spec"]["ttl"], made["updatedAt"])
 
     def test_extension_by_the_current_duration(self, client, host, family):
-        client.put(family, self.wish(family, duration="5h", offsetFrom="updatedAt"))
+        client.put(family, self.spec(family, duration="5h", offsetFrom="updatedAt"))
         assert client.call("POST", f"{family}/extend", {}).status == 200
         assert self.ends(client, family) - time.time() > 5 * 3_600 - 5
 
@@ -372,7 +372,7 @@ class TestExtending:
         ],
     )
     def test_invalid_extension_is_refused(self, client, host, family, body, sentence):
-        client.put(family, self.wish(family, duration="1h"))
+        client.put(family, self.spec(family, duration="1h"))
         answer = client.call("POST", f"{family}/extend", body)
         assert answer.status == 400
         assert sentence in answer.error
@@ -383,7 +383,7 @@ class TestExtending:
         assert (answer.status, "has no time to live" in answer.error) == (409, True)
 
     def test_condition_warns_before_the_end(self, client, host, family, monkeypatch):
-        client.put(family, self.wish(family, duration="1h"))
+        client.put(family, self.spec(family, duration="1h"))
 
         def warned():
             said = client.get(family)["status"].get("conditions", [])

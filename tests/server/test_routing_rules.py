@@ -34,13 +34,13 @@ def standing(*, fork="running", route="running", port=4000):
     return Standing(uid="u", seq=1, report=report, endpoints=endpoints)
 
 
-def told(*, groups=None, ports=None, known=True, **how):
+def compute_rules(*, groups=None, ports=None, known=True, **how):
     now = standing(**how) if known else None
     return json.loads(msgspec.json.encode(list(rules(describe_forks(RECORD, now, groups or {}, ports or {})))))
 
 
 def test_rules_in_the_public_format():
-    assert told(ports={("shop", "web"): 8083}) == [
+    assert compute_rules(ports={("shop", "web"): 8083}) == [
         {
             "routingKey": "k1",
             "baseline": {"kind": "Deployment", "namespace": "shop", "name": "web"},
@@ -51,19 +51,19 @@ def test_rules_in_the_public_format():
 
 
 def test_group_keys_have_rules_also_without_host_routing():
-    found = told(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
+    found = compute_rules(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
     assert [(rule["routingKey"], rule["destinationSandbox"]["name"]) for rule in found] == [
         ("k1", "box"),
         ("g1", "box"),
         ("g2", "box"),
     ]
     assert found[0]["mappings"][0]["workloadPort"] == 4000
-    assert told(port=0)[0]["mappings"] == []
+    assert compute_rules(port=0)[0]["mappings"] == []
 
 
 @pytest.mark.parametrize("lacks", [{"fork": "waiting"}, {"route": "waiting"}, {"route": "stopped"}, {"known": False}])
 def test_fork_not_running_or_not_routed_has_no_rules(lacks):
-    assert told(**lacks) == []
+    assert compute_rules(**lacks) == []
 
 
 @pytest.mark.parametrize(

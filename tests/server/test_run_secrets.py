@@ -58,7 +58,7 @@ def client(tmp_path: Path, blank: Path, host: FakeHost, store: Kept) -> Iterator
         yield found
 
 
-def wish(given: Any = None) -> dict[str, Any]:
+def sandbox_body(given: Any = None) -> dict[str, Any]:
     """A sandbox whose plugin, in place, takes the secret `key`."""
     spec = wishes.plugin()["spec"]
     spec["create"][0]["inputs"].append({"name": "key", "valueFromSandbox": True, "secret": True})
@@ -67,7 +67,7 @@ def wish(given: Any = None) -> dict[str, Any]:
     return found if given is None else {**found, "secrets": given}
 
 
-WISH = wish({"mydb": {"key": CANARY}})
+WISH = sandbox_body({"mydb": {"key": CANARY}})
 
 
 def test_secrets_reach_the_host_and_no_answer_or_file(client: Client, host: FakeHost, store: Kept, tmp_path):
@@ -92,8 +92,8 @@ def test_secrets_reach_the_host_and_no_answer_or_file(client: Client, host: Fake
 def test_the_same_wish_again_is_taken_and_other_secrets_are_not(client: Client, store: Kept):
     for _ in range(2):
         client.put("sandboxes/sb1", WISH)
-    client.put("sandboxes/sb1", wish())
-    other = client.call("PUT", "sandboxes/sb1", wish({"mydb": {"key": "canary-other"}}))
+    client.put("sandboxes/sb1", sandbox_body())
+    other = client.call("PUT", "sandboxes/sb1", sandbox_body({"mydb": {"key": "canary-other"}}))
     assert (other.status, "canary" in str(other.body)) == (409, False)
     assert "cannot change while it lives" in other.json["error"]
     assert (list(store.values()), store.ever) == ([GIVEN], 1)
@@ -172,7 +172,7 @@ def test_missing_and_unknown_secrets_are_refused(client: Client, store: Kept):
     ],
 )
 def test_malformed_secret_is_refused_without_its_value(client: Client, store: Kept, given: Any):
-    answer = client.call("PUT", "sandboxes/sb1", wish(given))
+    answer = client.call("PUT", "sandboxes/sb1", sandbox_body(given))
     assert (answer.status, CANARY in str(answer.body)) == (400, False), answer.body
     assert "secrets" in answer.json["error"]
     assert store.ever == 0
@@ -184,7 +184,7 @@ def test_server_with_remote_clients_refuses_secrets(
 ):
     kept = {"secret_stores": {"local": store}} if more else {}
     with serving(shutil.copy(blank, tmp_path), {"local": host}, **kept, **more) as client:
-        for body in (WISH, wish()):
+        for body in (WISH, sandbox_body()):
             answer = client.call("PUT", "sandboxes/sb1", body)
             assert answer.status == 400, answer.body
             assert "key is a secret, and --secrets-file gives it on a developer's own" in answer.json["error"]
@@ -192,7 +192,7 @@ def test_server_with_remote_clients_refuses_secrets(
 
 
 def test_document_with_a_secret_is_refused(client: Client):
-    body = wish()
+    body = sandbox_body()
     body["spec"]["resources"][0]["params"]["key"] = CANARY
     answer = client.call("PUT", "sandboxes/sb1", body)
     assert (answer.status, CANARY in str(answer.body)) == (400, False)

@@ -76,14 +76,10 @@ class SilentCluster(NamedTuple):
 
 
 def find_concerns(
-    subjects: Iterable[AttentionSubject],
-    ended: Iterable[tuple[str, RunReport]],
-    silent: Iterable[SilentCluster],
-    now: int,
+    subjects: Iterable[AttentionSubject], now: int, silent: Iterable[SilentCluster] = ()
 ) -> list[Concern]:
     """Return all concerns at the time `now` (Unix milliseconds)."""
     found = [each for subject in subjects for each in _check(subject, now)]
-    found += [describe_abandoned(name, report) for name, report in ended if report.abandon is not None]
     for each in silent:
         message = each.why or "its agent has not connected since then; it continues the orders that it has received"
         found.append(

@@ -7,9 +7,9 @@ the server's user to change or delete entries. The hash chain reveals changes by
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE, Scope
 from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, link
@@ -63,7 +63,7 @@ def append(rows: Rows, who: Actor, action: str, what: str, spec: str | bytes = "
     data = spec.encode() if isinstance(spec, str) else spec
     entry = ChainEntry(
         number=0,
-        at=time.time_ns() // 1_000_000,
+        at=now_ms(),
         key=who.key,
         name=who.name,
         program=who.program,

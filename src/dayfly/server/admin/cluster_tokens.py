@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import hmac
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.db.tables import cluster_tokens, clusters
@@ -49,7 +49,7 @@ async def authenticate(store: Store, token: str, ip: str) -> ClusterCaller | Non
     # `org` comes from the client, so it is compared with the token's organisation.
     if row is None or row.org != org or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
         return None
-    now = _now()
+    now = now_ms()
     if (
         row.last_connected_at is None
         or row.last_connected_at <= now - RECORD_USE_INTERVAL_MS
@@ -80,7 +80,7 @@ def create(rows: Rows, cluster: str) -> tuple[str, Row[Any]]:
         "cluster": cluster,
         "digest": callers.digest(secret).hex(),
         "masked": f"{rows.org}@{id_}.***",
-        "created_at": _now(),
+        "created_at": now_ms(),
     }
     rows.insert(cluster_tokens, row)
     found = find(rows, id_)
@@ -110,7 +110,3 @@ def _record_connection(rows: Rows, id_: str, now: int, ip: str) -> None:
     rows.execute(first.values(connected_at=now))
     seen = rows.update(cluster_tokens).where(cluster_tokens.c.id == id_)
     rows.execute(seen.values(last_connected_at=now, last_connected_ip=ip[:64]))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

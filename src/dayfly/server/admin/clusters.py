@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS
 from dayfly.server.access import callers
 from dayfly.server.admin import audit, cluster_tokens
@@ -117,7 +117,7 @@ class Clusters:
             found = find(rows, name)
             when.check(str(found.created_at) if found is not None else None)
             if found is None:
-                rows.insert(clusters, {"name": name, "created_at": _now(), "agent": True})
+                rows.insert(clusters, {"name": name, "created_at": now_ms(), "agent": True})
                 audit.append(rows, who, "create", f"clusters/{name}")
             elif not (found.agent or name in self._own.get(org, ())):
                 # It was a local host of a server before.
@@ -193,7 +193,7 @@ class Clusters:
 
         def write(rows: Rows) -> list[Row[Any]]:
             new = sorted(own - {row.name for row in read(rows)})
-            rows.insert(clusters, [{"name": name, "created_at": _now()} for name in new])
+            rows.insert(clusters, [{"name": name, "created_at": now_ms()} for name in new])
             return read(rows)
 
         found = await org_store.read(read)
@@ -242,7 +242,3 @@ def has_never_connected(rows: Rows, name: str, link: Link | None) -> bool:
 
 def _list(known: list[str]) -> str:
     return f"is {', '.join(known)}" if known else "is none yet: add one with PUT"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -13,12 +13,12 @@ import contextlib
 import hmac
 import secrets
 import string
-import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers, scopes
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.access.scopes import WHOLE, Scope
@@ -64,7 +64,7 @@ class StoredKeys:
         row = await self._read_row(id_)
         if row is None or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
             return None
-        now = _now()
+        now = now_ms()
         if row.last_used_at is None or row.last_used_at <= now - RECORD_USE_INTERVAL_MS:
             # A full disk must not reject reading requests; a change fails by itself.
             with contextlib.suppress(StoreError, WriteConflictError):
@@ -79,7 +79,7 @@ class StoredKeys:
         """Return the row of a key that has not expired."""
         query = lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()  # noqa: E731
         row = await self._org_store.read(query)
-        return None if row is None or (row.expires_at is not None and row.expires_at <= _now()) else row
+        return None if row is None or (row.expires_at is not None and row.expires_at <= now_ms()) else row
 
 
 class ApiKeys:
@@ -136,7 +136,7 @@ def create(rows: Rows, name: str, role: Role, *, who: Actor, seconds: int = 0, s
         seconds: When it expires; 0 for never.
         scope: Its scope.
     """
-    id_, drawn, now = secrets.token_hex(8), secrets.token_urlsafe(32), _now()
+    id_, drawn, now = secrets.token_hex(8), secrets.token_urlsafe(32), now_ms()
     secret = drawn + checksum(f"{PREFIX}_{id_}_{drawn}")
     row = {
         "id": id_,
@@ -172,7 +172,7 @@ async def create_organisation(store: Store, org: str) -> str | None:
     def work(rows: Rows) -> str | None:
         if rows.execute(rows.select(organisations)).one_or_none() is not None:
             return None
-        rows.insert(organisations, {"display_name": org, "created_at": _now()})
+        rows.insert(organisations, {"display_name": org, "created_at": now_ms()})
         who = Actor(org, "init", "dayfly server init")
         audit.append(rows, who, "create", "organisation")
         return create(rows, "first", Role.ADMIN, who=who)[0]
@@ -243,7 +243,3 @@ def _describe(row: Row[Any]) -> dict[str, Any]:
         if at is not None:
             found[field] = rfc3339(at)
     return found
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

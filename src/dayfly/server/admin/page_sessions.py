@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hmac
 import secrets
-import time
 from typing import TYPE_CHECKING, Any
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.admin.audit import Actor
@@ -65,7 +65,7 @@ class PageSessions:
 
     async def create_link(self, request: Request) -> Any:
         """Create a link for the key of the request."""
-        who, now = audit.get_actor(request), _now()
+        who, now = audit.get_actor(request), now_ms()
         id_, code = secrets.token_hex(8), secrets.token_urlsafe(32)
         row = {"id": id_, "key": who.key, "code": callers.digest(code).hex(), "digest": "", "created_at": now}
 
@@ -86,7 +86,7 @@ class PageSessions:
         caller = None if row is None else await self._holder(row)
         if row is None or caller is None:
             raise RequestError(401, USED)
-        secret, now = secrets.token_urlsafe(32), _now()
+        secret, now = secrets.token_urlsafe(32), now_ms()
         until = now + SESSION_S * 1000
         who = Actor(caller.org, caller.key_id, caller.name, callers.program(request.headers))
 
@@ -125,7 +125,7 @@ class PageSessions:
         row = await self._all_orgs.read(query)
         if row is None or not hmac.compare_digest(callers.digest(secret).hex(), getattr(row, column)):
             return None
-        return row if row.expires_at > _now() else None
+        return row if row.expires_at > now_ms() else None
 
     async def _holder(self, row: Row[Any]) -> Caller | None:
         """Return the caller of its key; None if the key is not valid or belongs to another organisation."""
@@ -177,7 +177,3 @@ def _cookie_name(headers: Headers, *, tls: bool) -> str:
 def _describe(caller: Caller, until: int) -> dict[str, Any]:
     found = {"org": caller.org, "role": caller.role.word, "name": caller.name, "key": caller.key_id}
     return {**found, "expiresAt": rfc3339(until)} if until else found
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,13 +9,13 @@ import contextlib
 import functools
 import itertools
 import shlex
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
 from dayfly import compile as compiler
+from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import NO_ANSWER
 from dayfly.link.transport import HERE
 from dayfly.server import attention
@@ -93,7 +93,7 @@ class OverviewApi:
 
     async def attention(self, request: Request) -> Any:
         """Return what needs attention, the most severe first."""
-        who, now = callers.get_caller(request), time.time_ns() // 1_000_000
+        who, now = callers.get_caller(request), now_ms()
         org, scope = who.org, who.scope
         sandboxes, ended, silent = await self._store.for_org(org).read(
             lambda rows: (read_page(rows, SANDBOXES), _read_abandoned(rows), _read_silent_clusters(rows, now))
@@ -123,7 +123,7 @@ class OverviewApi:
                 AttentionSubject(name, report, *self._strategy.current_lifetime(group), mute.get(group.uid, ()))
             )
         abandoned = [each for name, row in ended if (each := self._describe_ended(org, name, row)) is not None]
-        return attention.sort_concerns([*attention.find_concerns(subjects, (), silent, now), *abandoned], now)
+        return attention.sort_concerns([*attention.find_concerns(subjects, now, silent), *abandoned], now)
 
     def _log_queries(
         self, org: str, runs: Iterable[RunRecord[Any]], states: dict[str, RunState]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import sqlalchemy as sa
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.catalog import baselines
@@ -77,7 +77,7 @@ class BaselineApi:
         if workload.namespace != namespace:
             problem = f"{quote(workload.namespace)} is not the namespace in the path, {quote(namespace)}"
             raise SpecError(problem, ("namespace",))
-        now, when = time.time_ns() // 1_000_000, preconditions.read(request)
+        now, when = now_ms(), preconditions.read(request)
 
         def work(rows: Rows) -> Any:
             document = msgspec.json.encode(workload).decode()

@@ -6,12 +6,12 @@ the stored one, so clients that do not know the field do not delete it.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dayfly import compile as compiler
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.db.store import WriteConflictError
@@ -108,7 +108,7 @@ class PluginApi:
             "name": plugin.name,
             "version": plugin.version,
             "spec": msgspec.json.encode(plugin.spec).decode(),
-            "created_at": (now := time.time_ns() // 1_000_000),
+            "created_at": (now := now_ms()),
             "readme": plugin.readme or "",
         }
 

@@ -12,11 +12,11 @@ import collections
 import contextlib
 import json
 import logging
-import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from dayfly.lib.clock import now_ms
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
@@ -77,7 +77,7 @@ class CloudEventPublisher:
         sandboxes: RunService[SandboxSpec],
         to: EventReceiver,
         *,
-        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now: Callable[[], int] = now_ms,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store, self._links, self._sync, self._sandboxes = store, links, sync, sandboxes

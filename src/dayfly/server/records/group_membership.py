@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.route_groups import Group, Member, Members
 from dayfly.server.db.tables import sandboxes
 from dayfly.server.records import unreadable_rows
@@ -61,12 +61,6 @@ class GroupMembership:
         """
         found = self._members.of(record.uid) if record.stop is None else {}
         return {uid: member for uid, member in found.items() if not self._is_ending(uid, member)}
-
-    def groups_with(
-        self, sandbox: str, records: Iterable[RunRecord[RouteGroupSpec]]
-    ) -> list[RunRecord[RouteGroupSpec]]:
-        """Return the groups that have a sandbox of that name now."""
-        return [each for each in records if any(member.name == sandbox for member in self.members_of(each).values())]
 
     async def refresh(self) -> list[RunRecord[RouteGroupSpec]]:
         """Read the changes of the store; return all readable groups."""
@@ -129,16 +123,12 @@ class GroupMembership:
 
     def _is_ending(self, uid: str, member: Member) -> bool:
         link, sandbox = self._links.of(self._org, member.scope), self._sandboxes.get(uid)
-        if sandbox is None or sandbox.has_expired(_now()):
+        if sandbox is None or sandbox.has_expired(now_ms()):
             return True
         # After a reconnection the host lists ended runs but sends no reports of them.
         last = link.state.last_report(uid) if link is not None else None
         is_closed = last is not None and last.report is not None and last.report.phase is not Phase.OPEN
         return is_closed or (link is not None and link.state.has_ended(uid))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _read_group(record: RunRecord[RouteGroupSpec]) -> Group | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan import route_groups as groups
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE
@@ -66,7 +66,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         membership = self.membership(record.org)
         has_sandboxes = bool(membership.members_of(record)) or not membership.is_complete
         # The next sweep stores the time when the last sandbox left.
-        since = 0 if has_sandboxes else record.unmatched_since or time.time_ns() // 1_000_000
+        since = 0 if has_sandboxes else record.unmatched_since or now_ms()
         current = msgspec.structs.replace(record, unmatched_since=since)
         return current.life_begins_at, current.ends_at
 

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.server.cpu_timer import CpuTimer
 from dayfly.server.db.store import StoreError, retry_conflicts
@@ -105,7 +105,7 @@ class GroupSweep:
             if record is None or record.stop is not None or not self._membership(org).is_complete:
                 return
             if self._is_stale(record):
-                since = 0 if self._membership(org).members_of(record) else _now()
+                since = 0 if self._membership(org).members_of(record) else now_ms()
                 updated = msgspec.structs.replace(record, unmatched_since=since)
                 await self._store.for_org(org).write(lambda rows: save(rows, updated))
             elif self._is_over(record):
@@ -119,8 +119,4 @@ class GroupSweep:
     def _is_over(self, record: RunRecord[RouteGroupSpec]) -> bool:
         """Return whether it had no sandbox for its time to live. Its host handles the other kinds of expiry."""
         applies = record.spec.ttl is not None and record.spec.ttl.offset_from == NO_MATCHED_SANDBOXES
-        return applies and not self._membership(record.org).members_of(record) and 0 < record.ends_at <= _now()
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+        return applies and not self._membership(record.org).members_of(record) and 0 < record.ends_at <= now_ms()

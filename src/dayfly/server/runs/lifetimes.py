@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.route_groups import EXPIRES, expires_soon
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.request_data import parse_rfc3339, rfc3339
@@ -31,15 +31,15 @@ def parse_extension(body: Any, duration_s: int) -> int:
     seconds = body.get("seconds", duration_s)
     if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= _MAX_EXTENSION_S:
         raise SpecError(f"must be a whole number from 1 to {_MAX_EXTENSION_S}", ("seconds",))
-    return _now() + seconds * 1000
+    return now_ms() + seconds * 1000
 
 
 def _parse_time(written: Any) -> int:
     at = parse_rfc3339(written)
     if not at:
         raise SpecError("must be a time with its zone, like 2026-01-02T03:04:05Z", ("until",))
-    if not 0 < at - _now() <= _MAX_EXTENSION_S * 1000:
-        problem = "is in the past" if at <= _now() else "is more than ten years away"
+    if not 0 < at - now_ms() <= _MAX_EXTENSION_S * 1000:
+        problem = "is in the past" if at <= now_ms() else "is more than ten years away"
         raise SpecError(f"{quote(written)} {problem}", ("until",))
     return at
 
@@ -56,12 +56,8 @@ def no_time_to_live(what: str) -> RequestError:
 
 def expiry_conditions(begin: int, end: int) -> list[dict[str, str]]:
     """Return the condition that warns before the end, once the end is near."""
-    if not end or _now() < ttl.warns_at(begin, end):
+    if not end or now_ms() < ttl.warns_at(begin, end):
         return []
     reason, message = expires_soon(rfc3339(end))
     since = rfc3339(ttl.warns_at(begin, end))
     return [{"type": EXPIRES, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}]
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.server.http.errors import RequestError
 from dayfly.spec.errors import SpecError, quote
@@ -76,4 +76,4 @@ def refuse_too_early(record: RunRecord[Any], report: RunReport) -> None:
 
 def end_request(reason: Reason, message: str, by: str) -> EndRequest:
     """Return the request to end a run now."""
-    return EndRequest(at=time.time_ns() // 1_000_000, reason=reason, message=message, by=by)
+    return EndRequest(at=now_ms(), reason=reason, message=message, by=by)

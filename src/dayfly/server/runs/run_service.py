@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import secrets
 import string
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.link.transport import CompileTarget
 from dayfly.link.wire import Reply, Retry, Verdict
 from dayfly.plan.reasons import Reason
@@ -173,7 +173,7 @@ class RunService(Generic[S]):
                 raise lifetimes.no_time_to_live(f"{self.kind.noun} {quote(name)}")
             begin, end = await self._strategy.read_lifetime(record)
             if ttl.offset_from == "updatedAt":
-                begin = _now()  # this request changes the spec, which restarts such a time to live
+                begin = now_ms()  # this request changes the spec, which restarts such a time to live
             if duration := lifetimes.extended_duration(begin, end, lifetimes.parse_extension(body, ttl.seconds)):
                 extended = msgspec.structs.replace(ttl, duration=duration)
                 return await self._change(who, record, msgspec.structs.replace(record.spec, ttl=extended), 0)
@@ -261,7 +261,7 @@ class RunService(Generic[S]):
             # If no host has ever received an order for the cluster, the run has ended already.
             over = clusters.has_never_connected(rows, marked.cluster, self._sync.link(marked))
             if over:
-                tombstones.archive(rows, stored, _now())
+                tombstones.archive(rows, stored, now_ms())
             return stored, over
 
         stored, over = await self._store.for_org(record.org).write(write)
@@ -292,7 +292,7 @@ class RunService(Generic[S]):
         return record
 
     async def _create(self, who: Actor, name: str, wanted: Wanted[S]) -> Any:
-        org_store, now = self._store.for_org(who.org), _now()
+        org_store, now = self._store.for_org(who.org), now_ms()
         cluster = await self._strategy.choose_cluster(who, wanted.spec)
         link = self._links.of(who.org, cluster)
         if link is None:
@@ -334,7 +334,7 @@ class RunService(Generic[S]):
         warnings: tuple[str, ...] = ()
         if spec != record.spec:
             # Increased even if the clock goes back, because it determines which of two specs is newer.
-            changed = msgspec.structs.replace(record, spec=spec, updated_at=max(_now(), record.updated_at + 1))
+            changed = msgspec.structs.replace(record, spec=spec, updated_at=max(now_ms(), record.updated_at + 1))
             compiled = await self._strategy.compile_change(changed)
             record = await self._store.for_org(record.org).write(lambda rows: self._save(rows, who, "change", changed))
             await self._sync.send_order_soon(record, compiled)
@@ -398,7 +398,3 @@ class RunService(Generic[S]):
         if record.stop is not None or report.phase is not Phase.OPEN:
             text = f"{self.kind.noun} {quote(record.name)} is being deleted and waits for: {report.message}"
             raise RequestError(409, f"{text}; apply it again once it is gone")
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

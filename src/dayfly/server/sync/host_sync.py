@@ -16,10 +16,10 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from dayfly.lib.clock import now_ms
 from dayfly.link.server_end import HostFailedError
 from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
 from dayfly.plan.reasons import Reason
@@ -170,7 +170,7 @@ class HostSync:
     async def renew_lease(self, record: RunRecord[Any], seconds: int) -> int | None:
         """Renew a lease from now on; return its end in Unix milliseconds, or None if the run is closing."""
         link = self.link(record)
-        until = _now() + seconds * 1000
+        until = now_ms() + seconds * 1000
         if link is None:
             return None
         answer = await link.order(Lease(uid=record.uid, until=until))
@@ -361,9 +361,9 @@ class HostSync:
             return Abandon(uid=record.uid, request=record.abandon)
         if record.stop is not None:
             return Stop(uid=record.uid, request=record.stop, known=known)
-        if 0 < record.expires_at <= _now() and not known:
+        if 0 < record.expires_at <= now_ms() and not known:
             # If a host has received it without our knowledge, the run ends; otherwise it never starts.
-            request = EndRequest(at=_now(), reason=Reason.EXPIRED, message=EXPIRED)
+            request = EndRequest(at=now_ms(), reason=Reason.EXPIRED, message=EXPIRED)
             return Stop(uid=record.uid, request=request)
         if compiled is None:
             compiled = await self._store.for_org(record.org).read(
@@ -371,7 +371,7 @@ class HostSync:
             )
         if record.lease_seconds and (record.uid not in self._leases or not known):
             # Clients could not renew it without a server or a run, so it starts with this process or with the run.
-            self._leases[record.uid] = _now() + record.lease_seconds * 1000
+            self._leases[record.uid] = now_ms() + record.lease_seconds * 1000
         return Offer(
             uid=record.uid,
             generation=record.updated_at,
@@ -395,7 +395,7 @@ class HostSync:
         # An administrator of its host may also have abandoned it.
         given_up = record.abandon is not None or (report.abandon is not None if report is not None else None)
         await self._store.for_org(record.org).write(
-            lambda rows: tombstones.archive(rows, record, _now(), given_up=given_up)
+            lambda rows: tombstones.archive(rows, record, now_ms(), given_up=given_up)
         )
         self._archived.add(record.uid)
         self._forget(record.uid)
@@ -418,7 +418,3 @@ class HostSync:
 
 async def _load_nothing(_org: str) -> None:
     """Do nothing: the server has no route groups."""
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from starlette.requests import Request
 
+from dayfly.lib.clock import now_ms
 from dayfly.link.envelope import (
     FROZEN_STATUS,
     MOST_BODY,
@@ -83,7 +83,7 @@ class Agents:
     def __init__(self, store: Store, *, identify: Identify | None = None, now: Callable[[], int] | None = None) -> None:
         self._store = store
         self._identify = identify or functools.partial(cluster_tokens.authenticate, store)
-        self._now = now or (lambda: time.time_ns() // 1_000_000)
+        self._now = now or now_ms
         self._links = Links()
         self._hosts: dict[tuple[str, str], MailboxTransport] = {}
         self._has_work = asyncio.Event()
