@@ -11,7 +11,7 @@ from starlette.requests import Request
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.api import changes
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.listener_slots import Listeners
+from dayfly.server.http.shared_slots import SharedSlots
 from server import wishes
 from server.client import ORG, Client, wait_for
 from server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
@@ -26,7 +26,7 @@ def fill(listeners, org, key):
 
 
 def test_streams_leave_half_to_other_keys_and_organisations():
-    listeners = Listeners(200)
+    listeners = SharedSlots(200)
     taken = fill(listeners, "a", "one")
     assert len(taken) == 50
     taken += fill(listeners, "a", "two")
@@ -43,7 +43,7 @@ def test_streams_leave_half_to_other_keys_and_organisations():
 
 
 def test_released_slot_is_free_once():
-    listeners = Listeners(4)
+    listeners = SharedSlots(4)
     first, *others = fill(listeners, "a", "one")
     assert others == []
     first.release()

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from dayfly.server.http import listener_slots
+from dayfly.server.http import shared_slots
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.listener_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
+from dayfly.server.http.shared_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
 from server import wishes
 from server.client import Client, wait_for
 from server.fake_host import uid_of
@@ -21,7 +21,7 @@ PLACES = 16
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(listener_slots, "most_connections", lambda: int(PLACES / CALLERS_SHARE))
+    monkeypatch.setattr(shared_slots, "most_connections", lambda: int(PLACES / CALLERS_SHARE))
 
 
 def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) -> int:

@@ -15,7 +15,7 @@ from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.http import rate_limit
-from dayfly.server.http.rate_limit import MAX_WAIT_S, Rate
+from dayfly.server.http.rate_limit import MAX_WAIT_S, RateLimit
 from server import wishes
 from server.client import KEY, ORG
 from server.fake_host import FakeHost
@@ -50,13 +50,13 @@ class Clock:
         return task.result()
 
 
-async def admit(bucket: Rate, org: str, key: str) -> int:
+async def admit(bucket: RateLimit, org: str, key: str) -> int:
     """Wait as the server does for each request."""
     return await bucket.queue(org, key) if bucket.reserve(org, key) else 0
 
 
-def limited(clock: Clock, per_second: float) -> Rate:
-    return Rate(per_second, clock.time, clock.pause)
+def limited(clock: Clock, per_second: float) -> RateLimit:
+    return RateLimit(per_second, clock.time, clock.pause)
 
 
 @given(st.floats(0.5, 1000), st.lists(st.floats(0, 2), min_size=1, max_size=200))

@@ -34,9 +34,9 @@ from dayfly.server.http import tls
 from dayfly.server.http.auth_middleware import AuthMiddleware, Secure
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import refuse
-from dayfly.server.http.listener_slots import CALLERS_SHARE, LongPollSlots
-from dayfly.server.http.rate_limit import Rate
+from dayfly.server.http.rate_limit import RateLimit
 from dayfly.server.http.route_table import API
+from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.tls import Renewal
 from dayfly.server.http.unsupported_routes import describe_unsupported
 from dayfly.server.records.run_records import read_entries
@@ -75,7 +75,7 @@ def create_app(
     version: str,
     loopback: bool = True,
     tls: bool = False,
-    rate: float | Rate = 0,
+    rate: float | RateLimit = 0,
     agents: Agents | None = None,
     receiver: EventReceiver | None = None,
     secret_stores: Mapping[str, SecretStore] = {},
@@ -153,7 +153,7 @@ async def _handle_exception(_request: Request, fault: Exception) -> Response:
     return refuse(fault)
 
 
-def _create_rate_limit(rate: float | Rate, closing: asyncio.Event) -> Rate | None:
+def _create_rate_limit(rate: float | RateLimit, closing: asyncio.Event) -> RateLimit | None:
     """Return the rate limit; waiting requests proceed when the server closes."""
 
     async def pause(seconds: float) -> None:
@@ -161,7 +161,7 @@ def _create_rate_limit(rate: float | Rate, closing: asyncio.Event) -> Rate | Non
             async with asyncio.timeout(seconds):
                 await closing.wait()
 
-    return (Rate(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
+    return (RateLimit(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
 
 
 def _create_links(org: str, hosts: Mapping[str, HostTransport], agents: Agents, notifier: ChangeNotifier) -> Links:

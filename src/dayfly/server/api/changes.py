@@ -18,7 +18,7 @@ from dayfly.server.db.store import CHANGE_MARKER_MAX_AGE_S, StoreError
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.event_stream import GROUP, EventFeed
 from dayfly.server.http.handler import serve
-from dayfly.server.http.listener_slots import Listened, Listeners
+from dayfly.server.http.shared_slots import SharedSlots, SlotResponse
 from dayfly.server.records import run_records
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.spec.host_errors import HostUnavailableError
@@ -60,7 +60,7 @@ class OrganisationStream(EventFeed):
     ) -> None:
         super().__init__()
         self._groups = GroupChanges(groups, links, org)
-        self.listeners = 0
+        self.client_count = 0
         self._org_store, self._links, self._sandboxes = store.for_org(org), links, sandboxes
         self._revisions: set[run_records.Revision] = set()
         # By host: the number of its changes that have been processed.
@@ -112,10 +112,10 @@ class OrganisationStream(EventFeed):
 
     async def refresh(self, record: RunRecord[SandboxSpec]) -> None:
         """Publish the newest state of one sandbox. If the stream has no clients yet, poll all."""
-        uids = {record.uid} if self.listeners else set()
+        uids = {record.uid} if self.client_count else set()
         for _ in range(MAX_ATTEMPTS if uids else 0):
             uids = await self._publish_sandboxes(uids)
-        if uids or not self.listeners:
+        if uids or not self.client_count:
             await self.poll()
 
     async def _poll_sandboxes(self) -> None:
@@ -187,7 +187,7 @@ class Changes:
         self._strategy, self._closing = strategy, closing
         self._notifier = store.notifier
         self._streams: dict[str, OrganisationStream] = {}
-        self._listeners = Listeners(MAX_STREAMS)
+        self._slots = SharedSlots(MAX_STREAMS)
 
     def routes(self) -> list[Route]:
         """Return the HTTP routes."""
@@ -209,11 +209,11 @@ class Changes:
 
     async def _open(self, request: Request, name: str, record: RunRecord[SandboxSpec] | None = None) -> Any:
         who = callers.get_caller(request)
-        slot = self._listeners.take(who.org, who.key_id)
+        slot = self._slots.take(who.org, who.key_id)
         if slot is None:
             text = "your key has the maximum of open event streams while other keys need some: retry later"
             raise RequestError(503, text, {"Retry-After": "10"})
-        with contextlib.ExitStack() as held:  # counted before the poll, which concurrent requests share
+        with contextlib.ExitStack() as held:  # taken before the poll, so that requests which wait for it count, too
             held.callback(slot.release)
             new = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, who.org)
             stream = self._streams.setdefault(who.org, new)
@@ -222,13 +222,13 @@ class Changes:
             # The answer to HEAD has no body.
             events = self._events(stream, last, name, who.scope)
             body = _end_on_failure(events) if request.method == "GET" else ()
-            answer = Listened(body, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+            answer = SlotResponse(body, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
             answer.slot = slot
             held.pop_all()
         return answer
 
     async def _events(self, stream: OrganisationStream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
-        stream.listeners += 1
+        stream.client_count += 1
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             sent, events = stream.number, stream.events_after(last) if last else None
@@ -257,7 +257,7 @@ class Changes:
                 events = stream.events_after(f"{stream.id}-{sent}")
         finally:
             closing.cancel()
-            stream.listeners -= 1
+            stream.client_count -= 1
 
 
 def _is_changed_group(event: StreamEvent) -> bool:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dayfly.link.wire import LogBytes
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.store import Store
-    from dayfly.server.http.listener_slots import LongPollSlots
+    from dayfly.server.http.shared_slots import LongPollSlots
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.records.tombstones import Tombstone
     from dayfly.server.runs.run_service import RunService

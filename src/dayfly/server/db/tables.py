@@ -60,8 +60,8 @@ api_keys = Table(
     Index("api_keys_by_org", "org", "created_at"),
 )
 
-# Sessions of the page. A row starts as a link that can be used once (`code`) and becomes a session (`digest`): the
-# SHA-256 of one secret is stored and the other column is empty. Each request checks the rights of the session's key.
+# Sessions of the page. A row starts as a link that can be used once (`code`) and becomes a session (`digest`). One of
+# these columns has the SHA-256 of a secret, the other is empty. Each request checks the rights of the session's key.
 page_sessions = Table(
     "page_sessions",
     metadata,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from dayfly.server.access.callers import Caller, Cookies, Keys
-    from dayfly.server.http.rate_limit import Rate
+    from dayfly.server.http.rate_limit import RateLimit
 
 HSTS = b"max-age=31536000"
 # Interval at which the key of a request in progress is checked.
@@ -54,7 +54,7 @@ class AuthMiddleware:
         keys: Keys,
         sessions: Cookies,
         loopback: bool,
-        rate: Rate | None = None,
+        rate: RateLimit | None = None,
         read_change_marker: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._rate = rate

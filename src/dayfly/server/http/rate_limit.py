@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.lib.http_server import most_connections
-from dayfly.server.http.listener_slots import Listeners
+from dayfly.server.http.shared_slots import SharedSlots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ class _Bucket(NamedTuple):
     at: float
 
 
-class Rate:
+class RateLimit:
     """Limits the requests of each key per second. Each server counts separately.
 
     Args:
@@ -48,7 +48,7 @@ class Rate:
         self._per_second = per_second
         self._full = max(1.0, 2 * per_second)
         self._buckets: dict[tuple[str, str], _Bucket] = {}
-        self._queue = Listeners(int(most_connections() * QUEUE_SHARE))
+        self._queue = SharedSlots(int(most_connections() * QUEUE_SHARE))
         self._clock = clock
         self._pause = pause
 

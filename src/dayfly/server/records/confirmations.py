@@ -1,12 +1,12 @@
 """The orders that hosts have confirmed, so that no server resends them.
 
-The *form* of an order is a fingerprint of its inputs: the record's revision, the target and routing keys for which it
-was compiled, and the version of Dayfly. A host that has carried out an order of the same form needs no other, unless
-the host has lost data. Therefore a confirmation is safe under these rules:
+The *form* of an order is a fingerprint of its inputs: revision, compile target, routing keys and version of Dayfly. A
+host that has carried out an order of the same form needs no other, unless the host has lost data. Therefore a
+confirmation is safe under these rules:
 
 - It only counts in its session, and session numbers are never reused. A new session starts when either side has lost
   data: the host has restarted or lost its ledger, or the server's database was restored. (A restored server exchanges
-  no messages until an administrator confirms it.) In a new session all orders are resent, and the host reports which
+  no messages until an administrator confirms it.) In a new session all orders are resent. Then the host reports which
   runs it does not know.
 - It is written after the host's answer, and the host answers after it has written its ledger. A restored database
   lacks newer confirmations, so it resends those orders. Its older confirmations do not count in the next session.

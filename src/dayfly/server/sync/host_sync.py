@@ -333,8 +333,8 @@ class HostSync:
     async def _send(self, record: RunRecord[Any], link: Link, given: CompiledRun | None) -> None:
         """Send the order of a record and handle the answer.
 
-        The order needs the host's compile target: an order that was compiled without routing would remove the routes
-        of a host that has not reported yet that it routes.
+        The order needs the target that the host reports when it connects. Without this report an order would be
+        compiled without routing, and would remove the host's routes.
         """
         session, target = await self._meet(record.org, link)
         keys = self.routing_keys(record.org, record.uid)

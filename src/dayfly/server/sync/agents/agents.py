@@ -33,8 +33,8 @@ from dayfly.server.admin import audit, cluster_tokens
 from dayfly.server.db.store import StoreError
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
-from dayfly.server.http.listener_slots import AGENTS_SHARE, LongPollSlots
 from dayfly.server.http.request_data import read_body, read_number, read_wait, rfc3339
+from dayfly.server.http.shared_slots import AGENTS_SHARE, LongPollSlots
 from dayfly.server.records import run_records
 from dayfly.server.sync.agents import mailbox
 from dayfly.server.sync.agents.mailbox import FrozenState, MailboxError, SessionEndedError

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CALLERS_SHARE, AGENTS_SHARE = 1 / 2, 3 / 8
 
 
-class Listeners:
+class SharedSlots:
     """The slots. No organisation and no key can occupy all of them.
 
     An organisation may have half of the slots that the other organisations leave, and each of its keys half of those
@@ -32,13 +32,13 @@ class Listeners:
         self._by_key: Counter[tuple[str, str]] = Counter()
         self._by_org: Counter[str] = Counter()
 
-    def take(self, org: str, key: str) -> ListenerSlot | None:
+    def take(self, org: str, key: str) -> Slot | None:
         """Occupy a slot; None if the key or its organisation already has its share."""
         of_key, of_org = self._by_key[org, key], self._by_org[org]
         share = _half(self._size - (self._by_org.total() - of_org))
         if of_key >= _half(share - (of_org - of_key)):
             return None
-        return ListenerSlot(self, org, key)
+        return Slot(self, org, key)
 
     def count(self, org: str, key: str, change: int) -> None:
         """Add `change` to the occupied slots of a key."""
@@ -48,26 +48,26 @@ class Listeners:
         self._by_key, self._by_org = +self._by_key, +self._by_org
 
 
-class ListenerSlot:
+class Slot:
     """An occupied slot."""
 
-    def __init__(self, listeners: Listeners, org: str, key: str) -> None:
-        self._owner = listeners, org, key
+    def __init__(self, slots: SharedSlots, org: str, key: str) -> None:
+        self._owner = slots, org, key
         self._is_released = False
-        listeners.count(org, key, 1)
+        slots.count(org, key, 1)
 
     def release(self) -> None:
         """Release the slot. Further calls do nothing."""
         if not self._is_released:
             self._is_released = True
-            listeners, org, key = self._owner
-            listeners.count(org, key, -1)
+            slots, org, key = self._owner
+            slots.count(org, key, -1)
 
 
-class Listened(StreamingResponse):
+class SlotResponse(StreamingResponse):
     """A streaming response that releases its slot at the end, even if it was cancelled before its first chunk."""
 
-    slot: ListenerSlot | None = None
+    slot: Slot | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -78,10 +78,10 @@ class Listened(StreamingResponse):
 
 
 class LongPollSlots:
-    """Slots for a share of the connections, which organisations and keys share fairly (`Listeners`)."""
+    """Slots for a share of the connections, which organisations and keys share fairly (`SharedSlots`)."""
 
     def __init__(self, share: float) -> None:
-        self._listeners = Listeners(int(most_connections() * share))
+        self._slots = SharedSlots(int(most_connections() * share))
 
     @contextlib.contextmanager
     def one(self, org: str, key: str, seconds: float) -> Iterator[None]:
@@ -93,7 +93,7 @@ class LongPollSlots:
         if seconds <= 0:
             yield
             return
-        slot = self._listeners.take(org, key)
+        slot = self._slots.take(org, key)
         if slot is None:
             text = "your key has its share of the waiting requests: retry later, or omit `wait`"
             raise RequestError(503, text, {"Retry-After": "10"})
