@@ -281,7 +281,7 @@ def test_local_cluster_exists_and_stays(client):
         ("/devboxes/d/claim", "no devboxes"),
         ("/secrets/s", "no secrets of an organisation"),
         ("/service-accounts", "dayfly key create"),
-        ("/tests/executions", "no tests of its own"),
+        ("/tests/executions", "no Smart Tests"),
         ("/plan-tags/t", "no plans of that kind"),
     ],
 )

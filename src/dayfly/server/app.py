@@ -35,10 +35,9 @@ from dayfly.server.http.auth_middleware import AuthMiddleware, Secure
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import refuse
 from dayfly.server.http.rate_limit import RateLimit
-from dayfly.server.http.route_table import API
+from dayfly.server.http.route_table import API, describe_unsupported
 from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.tls import Renewal
-from dayfly.server.http.unsupported_routes import describe_unsupported
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep

@@ -14,8 +14,7 @@ from dayfly.server.access import callers
 from dayfly.server.db.store import StoreError
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import READING_METHODS, refuse
-from dayfly.server.http.route_table import API, ROUTES
-from dayfly.server.http.unsupported_routes import LOGIN
+from dayfly.server.http.route_table import API, LOGIN, ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

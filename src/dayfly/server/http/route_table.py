@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from dayfly.link.envelope import Asked, Heard, Letters, Opening, Said, Session
 from dayfly.server import attention
 from dayfly.server.access.callers import Role
 from dayfly.server.access.scopes import Reach
-from dayfly.server.http import forms, page_forms
+from dayfly.server.http import forms
 from dayfly.spec import api
 from dayfly.spec.routing.rules import PARAMETERS
 
@@ -57,16 +58,12 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
     "/meta/health": {"GET": RouteOperation(None, "Check whether the server and its store respond.", forms.Health)},
     "/meta/reasons": {"GET": RouteOperation(VIEWER, "List all reasons with their meanings.", [forms.ReasonMeaning])},
     "/meta/openapi.json": {"GET": RouteOperation(None, "Return this document.", forms.Document)},
-    "/page/links": {
-        "POST": RouteOperation(VIEWER, "Create a link that signs in on the page once.", page_forms.PageLink)
-    },
+    "/page/links": {"POST": RouteOperation(VIEWER, "Create a link that signs in on the page once.", forms.PageLink)},
     "/page/enter": {
-        "POST": RouteOperation(
-            None, "Sign in on the page with a link.", page_forms.PageSession, body=page_forms.PageCode
-        )
+        "POST": RouteOperation(None, "Sign in on the page with a link.", forms.PageSession, body=forms.PageCode)
     },
     "/page/session": {
-        "GET": RouteOperation(VIEWER, "Return who is signed in on the page.", page_forms.PageSession),
+        "GET": RouteOperation(VIEWER, "Return who is signed in on the page.", forms.PageSession),
         "DELETE": RouteOperation(VIEWER, "Sign out."),
     },
     "/orgs": {"GET": RouteOperation(VIEWER, "Return the organisation of the key.", forms.Organisations)},
@@ -136,12 +133,12 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
         "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])
     },
     _ORG + "/ended-sandboxes": {
-        "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [page_forms.Ended], _ENDED)
+        "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.Ended], _ENDED)
     },
-    _SANDBOX + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a sandbox.", page_forms.Plan)},
+    _SANDBOX + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a sandbox.", forms.Plan)},
     _SANDBOX + "/reveal": {
         "POST": RouteOperation(
-            MEMBER, "Return one output and record it in the audit log.", api.Output, body=page_forms.OutputName
+            MEMBER, "Return one output and record it in the audit log.", api.Output, body=forms.OutputName
         )
     },
     _SANDBOX: {
@@ -166,10 +163,10 @@ ROUTES: dict[str, dict[str, RouteOperation]] = {
             VIEWER, "List all route groups.", [api.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
         )
     },
-    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a route group.", page_forms.Plan)},
+    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a route group.", forms.Plan)},
     _GROUP + "/reveal": {
         "POST": RouteOperation(
-            MEMBER, "Return one output and record it in the audit log.", api.Output, body=page_forms.OutputName
+            MEMBER, "Return one output and record it in the audit log.", api.Output, body=forms.OutputName
         )
     },
     _GROUP: {
@@ -236,3 +233,43 @@ def reach(path: str, method: str) -> Reach:
     if path in _OWN_SESSION or (method == "GET" and ROUTES[path][method].role is VIEWER):
         return Reach.COMMON
     return Reach.PLUGIN if path == _PLUGIN else Reach.WHOLE
+
+
+# --- endpoints of Signadot's API without an equivalent ----------------------------------------------------------------
+
+LOGIN = f"{API}/auth/device"
+"""Clients log in below this path, without a key."""
+
+_UNSUPPORTED_PATH = re.compile(rf"{API}/orgs/[^/]+/([^/]+)(?:/.*)?", re.DOTALL)
+_UNSUPPORTED_ENDPOINTS = {
+    re.compile(rf"{LOGIN}/(code|token|token/refresh)"): (
+        "login by a browser; use a key: signadot auth login --with-api-key KEY (dayfly key create NAME makes one)"
+    ),
+    re.compile(rf"{API}/meta/plans"): "plans of that kind",
+    re.compile(rf"{API}/orgs/[^/]+/clusters/[^/]+/devmesh/analyze"): (
+        "analysis of DevMesh: it has no sidecars, a Gateway routes requests"
+    ),
+    re.compile(r"/api/v1/orgs/[^/]+/(sandboxes|clusters)(/status)?"): "API of version 1: use /api/v2",
+}
+_UNSUPPORTED_COLLECTIONS = {
+    "jobs": "jobs",
+    "runnergroups": "runner groups of jobs",
+    "artifacts": "artifacts of jobs",
+    "secrets": "secrets of an organisation",
+    "devboxes": "devboxes",
+    "service-accounts": "service accounts (it gives keys to programs: dayfly key create)",
+    "users": "users (it gives keys to people: dayfly key create)",
+    "events": "event log (it has /changes, /audit and CloudEvents)",
+    "tests": "Smart Tests",
+    **dict.fromkeys(
+        ("plans", "plan-tags", "plan-actions", "plan-runnergroups", "plan-runnergroup-settings"), "plans of that kind"
+    ),
+}
+
+
+def describe_unsupported(path: str) -> str:
+    """Return the feature of Signadot that a path belongs to and Dayfly does not support; "" for other paths."""
+    if single := next((what for pattern, what in _UNSUPPORTED_ENDPOINTS.items() if pattern.fullmatch(path)), ""):
+        return single
+    found = _UNSUPPORTED_PATH.fullmatch(path)
+    return _UNSUPPORTED_COLLECTIONS.get(found[1], "") if found else ""
