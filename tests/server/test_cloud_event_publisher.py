@@ -333,13 +333,13 @@ async def test_change_during_slow_query_is_sent_afterwards(world, monkeypatch):
         await world.put(name)
         world.say(name, Reason.RESOURCES_PENDING)
     assert await world.publish() == []
-    slow, real = asyncio.Event(), SandboxStrategy.states
+    slow, real = asyncio.Event(), SandboxStrategy.query_states
 
     async def slow_states(self, found, scope):
         await slow.wait()
         return await real(self, found, scope)
 
-    monkeypatch.setattr(SandboxStrategy, "states", slow_states)
+    monkeypatch.setattr(SandboxStrategy, "query_states", slow_states)
     for name, ready in (("sb1", False), ("sb2", True)):
         world.say(name, Reason.READY if ready else Reason.RESOURCES_PENDING, ready=ready)
         await world.wait_for_reports()

@@ -106,10 +106,10 @@ class OverviewApi:
             if scope.takes_name(row.name) and scope.takes_cluster(tombstones.scope_cluster(row))
         ]
         silent = [each for each in silent if scope.takes_cluster(each.name)]
-        states = await self._sandboxes.states(sandboxes)
+        states = await self._sandboxes.query_states(sandboxes)
         _, groups = await self._strategy.refresh(org)
         groups = [each for each in groups if scope.takes(each)]
-        states |= await self._strategy.states(groups, scope)
+        states |= await self._strategy.query_states(groups, scope)
         mute = await self._mute.find(org, self._log_queries(org, (*sandboxes, *groups), states))
         subjects = [
             AttentionSubject(

@@ -226,7 +226,7 @@ class CloudEventPublisher:
         found, known = await org_store.read(
             lambda rows: (run_records.read_by_uid(rows, SANDBOXES, uids), event_rows.read_known_ids(rows, uids))
         )
-        states = await self._sandboxes.states(found)
+        states = await self._sandboxes.query_states(found)
         now, new, check_at = self._now(), list[NewEvent](), dict[str, int]()
         for record in found:
             state, warns_at = states[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)

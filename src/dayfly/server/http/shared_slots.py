@@ -84,7 +84,7 @@ class LongPollSlots:
         self._slots = SharedSlots(int(most_connections() * share))
 
     @contextlib.contextmanager
-    def one(self, org: str, key: str, seconds: float) -> Iterator[None]:
+    def hold(self, org: str, key: str, seconds: float) -> Iterator[None]:
         """Hold a slot while a request is answered. A request that does not wait needs none.
 
         Raises:

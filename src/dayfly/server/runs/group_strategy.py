@@ -70,7 +70,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         current = msgspec.structs.replace(record, unmatched_since=since)
         return current.life_begins_at, current.ends_at
 
-    async def selection(self, request: Request) -> Callable[[RunRecord[RouteGroupSpec]], bool]:
+    async def read_selection(self, request: Request) -> Callable[[RunRecord[RouteGroupSpec]], bool]:
         """Return a predicate for the groups that have the sandbox of the query, or for all groups."""
         who, name = callers.get_caller(request), read_text(request, "sandbox")
         if not name:
@@ -80,7 +80,9 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         membership, _ = await self.refresh(who.org)
         return lambda record: any(member.name == name for member in membership.members_of(record).values())
 
-    async def states(self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE) -> dict[str, RunState]:
+    async def query_states(
+        self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE
+    ) -> dict[str, RunState]:
         """Return the states of runs by UID, with their sandboxes of that scope and unsupported fields."""
         found = await self._states(records, scope)
         return {

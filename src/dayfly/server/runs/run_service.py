@@ -102,7 +102,7 @@ class RunService(Generic[S]):
             callers.get_caller(request),
         )
         limit, org_store = read_number(request, "limit", 0, least=1), self._store.for_org(who.org)
-        is_selected = await self._strategy.selection(request)
+        is_selected = await self._strategy.read_selection(request)
         takes = None
         if terms or not who.scope.is_whole:
             takes = lambda record: label_selector.takes(terms, record.spec.labels) and callers.keep_visible(who, record)  # noqa: E731
@@ -205,9 +205,9 @@ class RunService(Generic[S]):
 
     # --- for the other modules of the server --------------------------------------------------------------------------
 
-    async def states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
-        """See `Strategy.states`."""
-        return await self._strategy.states(records, scope)
+    async def query_states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
+        """See `Strategy.query_states`."""
+        return await self._strategy.query_states(records, scope)
 
     async def describe_all(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> list[dict[str, Any]]:
         """See `Strategy.describe_all`."""
@@ -275,7 +275,7 @@ class RunService(Generic[S]):
         return link is not None and link.state.has_ended(record.uid)
 
     async def _report(self, record: RunRecord[S]) -> Any:
-        return (await self.states([record]))[record.uid].report
+        return (await self.query_states([record]))[record.uid].report
 
     async def _describe(self, who: Requester, record: RunRecord[S]) -> dict[str, Any]:
         return (await self.describe_all([record], who.scope))[0]

@@ -55,12 +55,12 @@ class Strategy(abc.ABC, Generic[S]):
         self._links = links
         self._sync = sync
 
-    async def selection(self, _request: Request) -> Callable[[RunRecord[S]], bool]:
+    async def read_selection(self, _request: Request) -> Callable[[RunRecord[S]], bool]:
         """Return a predicate for the query parameters of a list."""
         return lambda _record: True
 
     @abc.abstractmethod
-    async def states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
+    async def query_states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
         """Return the states of runs by UID, as visible to a key with that scope."""
 
     @abc.abstractmethod

@@ -48,7 +48,9 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         super().__init__(store, links, sync)
         self._secrets = secrets
 
-    async def states(self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE) -> dict[str, RunState]:
+    async def query_states(
+        self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE
+    ) -> dict[str, RunState]:
         """Return the states of runs by UID, with pending orders and unsupported fields."""
         states, silence = await query_hosts(self._links, self._sync, records)
         return {
@@ -60,7 +62,7 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE
     ) -> list[dict[str, Any]]:
         """Return the API objects of sandboxes."""
-        states = await self.states(records)
+        states = await self.query_states(records)
         found = ((record, states[record.uid]) for record in records)
         return [run_form(each, state, each.expires_at, tone(state.report).name.lower()) for each, state in found]
 

@@ -264,7 +264,7 @@ class HostSync:
         finish, no run must be the last one each time.
         """
         random.shuffle(pending)
-        queue = iter(sorted(pending, key=lambda each: not each.entry.waits))
+        queue = iter(sorted(pending, key=lambda each: not each.entry.needs_order))
         works = [CpuTimer(self._send_each(queue)) for _ in range(min(MAX_CONCURRENT_ORDERS, len(pending)))]
         try:
             ended = await asyncio.gather(*(work.done() for work in works), return_exceptions=True)

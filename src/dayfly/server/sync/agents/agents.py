@@ -277,7 +277,7 @@ class Agents:
         def collect(rows: Rows) -> Any:
             return mailbox.collect(rows, identity.cluster, session, after, digest, self._now())
 
-        with self._slots.one(identity.org, identity.cluster, seconds):
+        with self._slots.hold(identity.org, identity.cluster, seconds):
             return await self._wait_for_messages(request, identity, collect, until)
 
     async def _wait_for_messages(
