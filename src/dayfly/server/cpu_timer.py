@@ -6,7 +6,10 @@ import inspect
 import time
 from typing import TYPE_CHECKING, Any
 
+from dayfly.server.db.store import StoreError
+
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Coroutine, Generator
 
 
@@ -41,3 +44,18 @@ class CpuTimer:
                 yield waits_for
             except BaseException as fault:  # noqa: BLE001  -- passed on to the coroutine, cancellations above all
                 thrown = fault
+
+
+async def run_round(work: Coroutine[Any, Any, None], what: str, log: logging.Logger) -> float:
+    """Run one round of a background task; return its CPU seconds.
+
+    A failure is logged and not raised, because it must not end the rounds after it.
+    """
+    timer = CpuTimer(work)
+    try:
+        await timer
+    except StoreError as fault:
+        log.warning("cannot use the store: %s", fault)
+    except Exception:
+        log.exception("%s failed", what)
+    return timer.seconds

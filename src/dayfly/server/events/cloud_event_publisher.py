@@ -21,7 +21,7 @@ from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
-from dayfly.server.cpu_timer import CpuTimer
+from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows
 from dayfly.server.events.event_rows import NewEvent
@@ -100,14 +100,8 @@ class CloudEventPublisher:
         """Publish events until cancelled."""
         try:
             while True:
-                round_ = CpuTimer(self.run_round())
-                try:
-                    await round_
-                except StoreError as fault:
-                    log.warning("cannot use the store: %s", fault)
-                except Exception:
-                    log.exception("a round of the event publisher failed")
-                await self._pause(max(POLL_INTERVAL_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * round_.seconds)))
+                seconds = await run_round(self.run_round(), "a round of the event publisher", log)
+                await self._pause(max(POLL_INTERVAL_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds)))
         finally:
             await self._close()
 

@@ -12,7 +12,7 @@ import msgspec
 
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
-from dayfly.server.cpu_timer import CpuTimer
+from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, retry_conflicts
 from dayfly.server.records.run_records import GROUPS, read_entries, save
 from dayfly.server.records.unreadable_rows import UnreadableError
@@ -52,15 +52,7 @@ class GroupSweep:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            round_ = CpuTimer(self.sweep())
-            try:
-                await round_
-            except StoreError as fault:
-                log.warning("cannot use the store: %s", fault)
-            except Exception:
-                # One failed sweep must not end all others.
-                log.exception("a sweep of the route groups failed")
-            await self._pause(round_.seconds)
+            await self._pause(await run_round(self.sweep(), "a sweep of the route groups", log))
 
     async def _pause(self, cpu_seconds: float) -> None:
         """Wait until the next sweep. If a host routes by key, a changed run ends the wait early."""

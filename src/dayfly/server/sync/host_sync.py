@@ -25,7 +25,7 @@ from dayfly.link.wire import Abandon, Ended, Lease, Offer, Stop, Verdict
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import subject
 from dayfly.server.catalog import run_specs
-from dayfly.server.cpu_timer import CpuTimer
+from dayfly.server.cpu_timer import CpuTimer, run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.records import confirmations, run_records, tombstones
 from dayfly.server.records.confirmations import NO_CONFIRMATION, Confirmation, Confirmations
@@ -201,15 +201,8 @@ class HostSync:
     async def _run_rounds(self) -> None:
         while True:
             # The pause depends on CPU time: a slow disk or a busy machine must not delay pending orders.
-            round_ = CpuTimer(self.sweep())
-            try:
-                await round_
-            except StoreError as fault:
-                log.warning("cannot use the store: %s", fault)
-            except Exception:
-                # A faulty round must not end all others; its orders are still pending.
-                log.exception("a round of the sync failed")
-            seconds, self._task_seconds = round_.seconds + self._task_seconds, 0.0
+            seconds = await run_round(self.sweep(), "a round of the sync", log) + self._task_seconds
+            self._task_seconds = 0.0
             speed, self._has_progress = PROGRESS_FACTOR if self._has_progress else 1, False
             await asyncio.sleep(max(SWEEP_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds / speed)))
 
