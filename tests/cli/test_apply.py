@@ -149,7 +149,7 @@ def test_step_without_output_is_not_referred_to_its_log(served: Cli):
     assert "left no file /tmp/missing" in said
     assert said.endswith("; it printed nothing")
     told = served("why", "mute").out
-    assert "to do: go by its message (it printed nothing), fix the plugin" in told, told
+    assert "to do: see its message (it printed nothing), fix the plugin" in told, told
 
 
 def test_delete_step_that_was_not_due_is_not_shown_as_done(served: Cli):

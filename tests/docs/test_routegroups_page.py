@@ -4,7 +4,7 @@ import pytest
 
 from dayfly.operator.route_groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import CONFLICT, EXPIRES
+from dayfly.plan.route_groups import CONFLICT_CONDITION, EXPIRES_SOON_CONDITION
 from dayfly.server.runs.group_forms import ASKED
 from dayfly.server.runs.group_strategy import MOST_GROUPS
 from dayfly.spec.errors import SpecError
@@ -34,4 +34,4 @@ def test_every_match_form_offset_and_limit_is_documented():
     assert f"({LONGEST_FOREIGN} if they are not" in page
     assert f"the first {ASKED} in that order" in page
     assert f"first {LISTED}; `matched`" in page
-    assert all(f"`{word}`" in page for word in (CONFLICT, EXPIRES, Reason.EXPIRES_SOON))
+    assert all(f"`{word}`" in page for word in (CONFLICT_CONDITION, EXPIRES_SOON_CONDITION, Reason.EXPIRES_SOON))

@@ -112,7 +112,7 @@ class TestMeshes:
         ]
         found = concerned(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
         assert [each.metadata.name for each in found.found] == [f"w{number:03}" for number in range(MOST_WOVEN)]
-        assert found.remarks[0].startswith("1 more route leads to the baseline")
+        assert found.remarks[0].startswith("1 route of the baseline is above the limit")
 
 
 class TestPreviews:

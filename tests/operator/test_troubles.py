@@ -136,7 +136,7 @@ class TestPods:
             [pod] = world.pods("db/make")
             world.ask("DELETE", pod_path(pod))
             await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
-            assert "not certain whether it ever began" in message(world)
+            assert "not known whether it began" in message(world)
             world.delete()
             await gone(world)
 
@@ -149,7 +149,7 @@ class TestPods:
 
         async def story(world: World) -> None:
             await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
-            no_place = "StartDeadlineExceeded: found no place to run within 10 min: 0/3 nodes are available"
+            no_place = "StartDeadlineExceeded: was not scheduled within 10 min: 0/3 nodes are available"
             assert message(world) == f"db/make: {no_place}"
             world.kubelet.scripts["db/drop"].unschedulable = ""
             world.delete()

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dayfly.plan.decide import decide
-from dayfly.plan.retry import RECALL_MS
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import (
     NeverRan,
     Unclear,
@@ -35,9 +35,9 @@ LATE = Waiting(since=NOW - 600_000, reason="Starting", message="fetching its ima
 LACKS = Waiting(since=NOW - 9_000, reason="ErrImagePull", message="no such image", recallable=True)
 LACKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recallable=True)
 ASKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recalled=NOW - 1_000)
-MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_MS)
+MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_TIMEOUT_MS)
 ASKING = (
-    "attempt 1 cannot start (no such image), so the runner, in another container of its pod, is asked to confirm that it "
+    "attempt 1 cannot start (no such image), so the runner, in another container of its pod, was asked to confirm that it "
     "never began; without an answer within 2 min it is ended and cleaned up as if it had begun"
 )
 UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
@@ -79,4 +79,4 @@ def check(row: Row) -> None:
     """What is decided is what the row says, and so is why all else waits."""
     decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
     assert phrase(decision) == row.asked
-    assert {wait.unit: wait.said(NOW) for wait in decision.waits if wait.unit} == row.waits
+    assert {wait.unit: wait.message_at(NOW) for wait in decision.waits if wait.unit} == row.waits

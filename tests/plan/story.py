@@ -156,7 +156,7 @@ class Story:
             told += " [killed before any of it]"
         elif not performs:
             told += " [killed once it was written]"
-        why = "; ".join(f"{wait.unit} {wait.said(self.now)}" for wait in decision.waits if wait.unit)
+        why = "; ".join(f"{wait.unit} {wait.message_at(self.now)}" for wait in decision.waits if wait.unit)
         seen = "; ".join(self.news) or "nothing new"
         self.lines.append(f"{span(self.now - BEGIN)}: {seen} -> {told or 'nothing'}" + (f" | {why}" if why else ""))
         self.news = []

@@ -130,7 +130,7 @@ ROWS = (
         closed(UNKNOWN),
         "",
         {
-            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, and then cleanup can go on. Nothing is started again in the meantime"
+            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min at the latest, and cleanup continues then. No other attempt is started until then"
         },
         {(MAKE, 1): UNSEEN},
     ),
@@ -138,7 +138,7 @@ ROWS = (
         "recorded, and still ending",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
+        {MAKE: "the outcome of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): Sealed(result=succeeded())},
         PAIR,
     ),
@@ -146,7 +146,7 @@ ROWS = (
         "recorded, and seen running",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
+        {MAKE: "the outcome of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): Running(since=0)},
         PAIR,
     ),
@@ -154,7 +154,7 @@ ROWS = (
         "recorded, and out of sight",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
+        {MAKE: "the outcome of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): UNSEEN},
         PAIR,
     ),
@@ -186,7 +186,7 @@ ROWS = (
         "a cleanup was claimed by a peer that ended before it let it go",
         after(PAIR, DROPPING, claim(DROP, ref="uid-1")),
         "launch db/drop#1",
-        {DROP: "attempt 1 was released; nothing has been heard of it yet"},
+        {DROP: "attempt 1 was released; its host has not reported on it yet"},
         {(DROP, 1): Held(ref="uid-1")},
         PAIR,
     ),
@@ -194,7 +194,7 @@ ROWS = (
         "the last cleanup is recorded, and still ending",
         after(PAIR, DROPPING, claim(DROP), record(DROP, succeeded())),
         "",
-        {DROP: "the result of attempt 1 is known; its processes are still ending"},
+        {DROP: "the outcome of attempt 1 is known; its processes are still ending"},
         {(DROP, 1): Sealed(result=succeeded())},
         PAIR,
     ),
@@ -250,7 +250,7 @@ ROWS = (
         "",
         {
             APP: "is removed once fork:shop/web is gone",
-            WEB: "the result of attempt 1 is known; its processes are still ending",
+            WEB: "the outcome of attempt 1 is known; its processes are still ending",
         },
         {(APP, 1): Running(since=0), (WEB, 1): Running(since=0)},
         FOLLOWED,
@@ -281,9 +281,9 @@ ROWS = (
         {(MAKE, 1): UNSEEN},
     ),
     Row(
-        "its time to live is over",
+        "its time to live has ended",
         born(PLAN),
-        "close (its time to live is over), finish",
+        "close (its time to live has ended), finish",
         fields={"wish": TargetIntent(expires_at=NOW)},
     ),
     Row(
@@ -295,7 +295,7 @@ ROWS = (
     Row(
         "its lease has lapsed",
         born(PLAN),
-        "close (nobody renewed its lease: whoever used it is gone), finish",
+        "close (its lease was not renewed: the process that used it has ended), finish",
         fields={"wish": TargetIntent(lease_until=NOW)},
     ),
 )

@@ -57,7 +57,7 @@ ROWS = (
         "the first has ended, and what is left of it answers still",
         after(PLAN, BEGUN, record(APP, failed(at=NOW))),
         "",
-        {APP: "the result of attempt 1 is known; its processes are still ending", WEB: ONCE},
+        {APP: "the outcome of attempt 1 is known; its processes are still ending", WEB: ONCE},
         {(APP, 1): Running(since=0)},
         PLAN,
     ),
@@ -66,8 +66,8 @@ ROWS = (
         after(PLAN, BEGUN, doubt(APP)),
         "",
         {
-            APP: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, "
-            "and then cleanup can go on. Nothing is started again in the meantime",
+            APP: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min at the latest, "
+            "and cleanup continues then. No other attempt is started until then",
             WEB: ONCE,
         },
         {(APP, 1): Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)},
@@ -77,7 +77,7 @@ ROWS = (
         "it is taken away behind its gate once more: it is kept, however often",
         VOIDED,
         f"claim {APP}#3, void {APP}#3 (Deleted), release {APP}#3",
-        {APP: "attempt 3 was removed before it was allowed to start; a new one is being made", WEB: ONCE},
+        {APP: "attempt 3 was removed before it was allowed to start; another attempt follows", WEB: ONCE},
         {(APP, 3): NeverRan(reason="Deleted", message="deleted behind its gate")},
         PLAN,
         {"gated": frozenset({"fork"})},

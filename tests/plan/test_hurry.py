@@ -33,13 +33,13 @@ ROWS = (
         "its last attempt is still ending",
         DROPPED,
         "",
-        {DROP: "the result of attempt 1 is known; its processes are still ending"},
+        {DROP: "the outcome of attempt 1 is known; its processes are still ending"},
         {(DROP, 1): Running(since=0)},
         PAIR,
         wishing(drop=1),
     ),
     Row("a fork that ended", CRASHED, f"claim and launch {APP}#2", fields=wishing(app=1)),
-    Row("a create step that failed is never run again", FAILED, "", OTHER_STOPS, plan=PAIR, fields=wishing(make=1)),
+    Row("a failed create step never runs again", FAILED, "", OTHER_STOPS, plan=PAIR, fields=wishing(make=1)),
 )
 
 

@@ -11,14 +11,14 @@ import pytest
 
 import dayfly
 from dayfly.plan import reason_catalog
-from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
+from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Severity, Subject
 from dayfly.plan.reasons import Reason
 
 SOURCE = Path(dayfly.__file__).parent
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name not in ("reasons.py", "reason_words.py")]
 SAID = {name for path in FILES for name in re.findall(r"\bReason\.(\w+)", path.read_text())}
 # Kubernetes says these; nobody here has to.
-NOT_OURS = {*SECTIONS[Of.IMAGE]}
+NOT_OURS = {*SECTIONS[Subject.IMAGE]}
 
 
 def literal(node: ast.AST) -> Iterator[str]:
@@ -67,6 +67,6 @@ def test_advice_can_be_filled_in():
 
 
 def test_unknown_reason_counts_as_trouble():
-    assert reason_catalog.tone("FailedMount") is Tone.TROUBLE
-    assert reason_catalog.tone("") is Tone.PROGRESS
+    assert reason_catalog.severity("FailedMount") is Severity.TROUBLE
+    assert reason_catalog.severity("") is Severity.PROGRESS
     assert reason_catalog.advice("FailedMount") == ""

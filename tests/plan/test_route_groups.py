@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dayfly.plan.route_groups import Group, Member, Members, conflicts, routed, standing
+from dayfly.plan.route_groups import Group, Member, Members, conflicts, group_state, routes_by_sandbox
 from dayfly.spec.report import RunReport
 from dayfly.spec.routing.label_match import parse
 from dayfly.spec.run import Phase
@@ -104,32 +104,34 @@ def test_forks_of_the_same_name_in_two_clusters_are_no_conflict():
 
 def test_group_status_describes_its_members():
     one, two = member("one", 1, baselines=["shop/web"]), member("two", 2, baselines=["shop/web"])
-    said = standing(report(), [], [])
-    assert (said.ready, said.reason, said.message) == (True, "NoMatchedSandboxes", "No living sandbox matches.")
-    assert standing(report(), [one], []).message == "1 sandbox matches: one."
-    said = standing(report(), [one, two], ["two"])
+    said = group_state(report(), [], [])
+    assert (said.ready, said.reason, said.message) == (True, "NoMatchedSandboxes", "No live sandbox matches.")
+    assert group_state(report(), [one], []).message == "1 sandbox matches: one."
+    said = group_state(report(), [one, two], ["two"])
     assert said.message == (
-        "2 sandboxes match: one and two; not ready: two. shop/web is forked by several: one goes before two."
+        "2 sandboxes match: one and two; not ready: two. shop/web is forked by several sandboxes: one takes precedence over two."
     )
     assert (said.ready, said.matched, said.reason) == (True, ("one", "two"), "AllDesiredWorkloadsReady")
 
 
 def test_many_conflicts_are_partly_named_and_counted():
     names = [f"shop/w{number}" for number in range(10)]
-    said = standing(report(), [member(name, 1, baselines=names) for name in ("one", "two")], [])
-    assert said.message.count("one goes before two") == 8
-    assert said.message.endswith("shop/w7 is forked by several: one goes before two; and so are 2 more.")
+    said = group_state(report(), [member(name, 1, baselines=names) for name in ("one", "two")], [])
+    assert said.message.count("one takes precedence over two") == 8
+    assert said.message.endswith(
+        "shop/w7 is forked by several sandboxes: one takes precedence over two; and so are 2 more."
+    )
 
 
 @pytest.mark.parametrize(("phase", "matched"), [(Phase.OPEN, ("one",)), (Phase.CLOSED, ())])
 def test_unready_group_gives_its_reason_and_ending_one_is_empty(phase, matched):
-    said = standing(report(ready=False, reason="HooksPending", message="a: runs", phase=phase), [member("one")], [])
+    said = group_state(report(ready=False, reason="HooksPending", message="a: runs", phase=phase), [member("one")], [])
     assert (said.ready, said.reason, said.message, said.matched) == (False, "HooksPending", "a: runs", matched)
 
 
 def test_unready_members_do_not_make_a_group_unready():
     """A label is all that a stranger needs to join."""
-    assert standing(report(), [member(str(n)) for n in range(50)], [str(n) for n in range(50)]).ready
+    assert group_state(report(), [member(str(n)) for n in range(50)], [str(n) for n in range(50)]).ready
 
 
 def test_the_key_of_a_group_leads_to_one_fork_of_each_baseline():
@@ -137,7 +139,7 @@ def test_the_key_of_a_group_leads_to_one_fork_of_each_baseline():
     young = Member("young", "c", {}, ("shop/web", "shop/pay"), 2)
     elsewhere = Member("far", "d", {}, ("shop/web",), 3)
     members = {"y": young, "o": old, "f": elsewhere}
-    assert routed([("k1", members), ("k2", {"y": young})]) == {
+    assert routes_by_sandbox([("k1", members), ("k2", {"y": young})]) == {
         "o": {"shop/web": ("k1",)},
         "y": {"shop/pay": ("k1", "k2"), "shop/web": ("k2",)},
         "f": {"shop/web": ("k1",)},

@@ -124,7 +124,7 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
         ("", "delete sandbox", 2000, 9200, ""),
         ("delete sandbox", "db/drop", 2020, 9100, ""),
     ]
-    assert len(spans) == 2 + run_trace.MOST_ATTEMPTS, "what is tried for weeks is still one trace"
+    assert len(spans) == 2 + run_trace.MAX_ATTEMPTS, "what is tried for weeks is still one trace"
     assert spans[1].attributes["dayfly.attempts"] == 40
     assert spans[0].link == (run_trace.trace_id(UID, "create"), run_trace.span_id(UID, "create"))
     assert spans[0].trace != spans[0].link[0]
@@ -151,7 +151,7 @@ def test_fork_span_lasts_from_its_start_until_readiness():
         "dayfly.attempts": 1,
         "dayfly.outcome": "running",
     }, "of no resource nothing is said"
-    assert run_trace.last_news(run) == 600
+    assert run_trace.last_change(run) == 600
     failed = run_trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
     assert tree(failed)[0][3] == 500, "with what has ended last, not when somebody looked"
 
@@ -175,4 +175,4 @@ def test_unit_started_at_the_close_belongs_to_the_deletion():
     ],
 )
 def test_when_a_creation_is_settled(changes, outcome):
-    assert run_trace.settled(report(**changes)) == outcome
+    assert run_trace.creation_outcome(report(**changes)) == outcome

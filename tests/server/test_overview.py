@@ -130,7 +130,7 @@ def test_attention_does_not_refer_to_an_empty_log():
     (told,) = attention.concerns([box("a", failed)], (), (), NOW)
     assert told.next.startswith("read its log with `dayfly logs a db make`")
     (told,) = attention.concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
-    assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
+    assert told.next.startswith("see its message (it printed nothing), fix the plugin")
 
 
 def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):

@@ -348,7 +348,7 @@ class Simulation(abc.ABC):
         if self.story is not None:
             for wait in decision.waits:
                 if wait.unit:
-                    self.say(server.name, f"{wait.unit} waits: {wait.reason}, {wait.said(scene.now)}")
+                    self.say(server.name, f"{wait.unit} waits: {wait.reason}, {wait.message_at(scene.now)}")
         if any(wait.reason == "WaitingForSlot" for wait in decision.waits) and self.free_slots(self.oracle.run):
             server.dirty = True  # a host whose place became free looks again at whoever waits for one
         self.oracle.told(scene.world, decision)

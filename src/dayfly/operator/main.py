@@ -198,7 +198,7 @@ class Operator:
             await self._tell(run, scene, then)
             if decision is None and self._agent is not None:
                 await self._say_waiting(run, self._agent)
-            if decision is not None and decision.rests_after(done):
+            if decision is not None and decision.is_idle_after(done):
                 self._reconciler.rest(run)
             result = "done"
         except (errors.ApiError, ForeignSecretError) as error:

@@ -1,4 +1,4 @@
-"""Moves of a ledger as lines of a run's history: what people read of it later, and what a trace is made of."""
+"""Ledger moves as entries of a run's history, which reports and traces read."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,15 +7,15 @@ from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.run_data import HistoryEntry
 
 
-def lines(run: Run, moves: Iterable[Move], at: int) -> Iterator[HistoryEntry]:
-    """One for each of the moves that led to `run`, which were written at that moment."""
+def history_entries(run: Run, moves: Iterable[Move], at: int) -> Iterator[HistoryEntry]:
+    """Yield one entry for each move that led to `run` and was written at that time."""
     for move in moves:
-        unit, attempt, reason, message = _told(run, move)
+        unit, attempt, reason, message = _fields(run, move)
         name = type(move).__name__
         yield HistoryEntry(seq=run.seq, at=at, unit=unit, attempt=attempt, move=name, reason=reason, message=message)
 
 
-def _told(run: Run, move: Move) -> tuple[str, int, str, str]:
+def _fields(run: Run, move: Move) -> tuple[str, int, str, str]:
     match move:
         case Claim(unit=unit, attempt=attempt):
             return unit, attempt, "", ""
@@ -28,12 +28,12 @@ def _told(run: Run, move: Move) -> tuple[str, int, str, str]:
         case Void(unit=unit, attempt=attempt, reason=reason, message=message):
             return unit, attempt, reason, message
         case Close(request=request) | GiveUp(request=request):
-            return "", 0, request.reason, _signed(request)
+            return "", 0, request.reason, _message_with_author(request)
         case Started() | Stopped():
             return "", 0, "", ""
         case Finish():
             return "", 0, run.phase.value, ""
 
 
-def _signed(request: EndRequest) -> str:
+def _message_with_author(request: EndRequest) -> str:
     return request.message + (f" (by {request.by})" if request.by else "")

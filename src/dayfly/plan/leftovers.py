@@ -10,7 +10,7 @@ from dayfly.spec.run_data import HistoryEntry
 _CLOSING = frozenset({Close.__name__, GiveUp.__name__})
 
 
-def left_over(report: RunReport) -> tuple[str, ...]:
+def leftovers_in_report(report: RunReport) -> tuple[str, ...]:
     """Return the create steps that may have run, of resources whose delete steps have not all succeeded."""
     owed = {
         unit.resource
@@ -25,7 +25,7 @@ def left_over(report: RunReport) -> tuple[str, ...]:
     )
 
 
-def left_by(history: Iterable[HistoryEntry]) -> tuple[str, ...]:
+def leftovers_in_history(history: Iterable[HistoryEntry]) -> tuple[str, ...]:
     """Return the create steps that were permitted to run, of resources without a successful delete step."""
     closed, made, gone = False, dict[str, str](), set[str]()
     for entry in history:

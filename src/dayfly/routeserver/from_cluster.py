@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.route_groups.membership import member
-from dayfly.plan.route_groups import Group, Members, routed
+from dayfly.plan.route_groups import Group, Members, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, fork_id
@@ -173,7 +173,7 @@ class ClusterRuleWatcher:
             name=meta.name,
             key=(meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(uid),
             forks=[baseline for baseline, _ in of],
-            groups=routed(groups).get(uid, {}),
+            groups=routes_by_sandbox(groups).get(uid, {}),
             states={unit.id: unit.state for unit in status.units} if status else {},
             mappings={fork_id(baseline): tuple(self._answers(key)) for baseline, key in of},
         )

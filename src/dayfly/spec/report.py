@@ -40,7 +40,7 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
 
     `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
-    with clocks has its `template` beside it (`plan.messages.Clocked`), for whoever shows it later.
+    with clocks has its `template` beside it (`plan.messages.ClockedText`), for whoever shows it later.
     """
 
     id: str

@@ -188,13 +188,13 @@ def _resources(sandboxes: list[RunView], name: str, flags: str, output: str | No
 def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
     import msgspec
 
-    from dayfly.plan.phases import of_resource
+    from dayfly.plan.phases import resource_progress
     from dayfly.plan.status import sentence
     from dayfly.spec.report import UnitReport
 
     units = msgspec.convert(one.report["units"], list[UnitReport])
     for wish in one.spec.get("resources") or ():
-        stands = of_resource(units, wish["name"], closed=bool(one.report.get("closed")))
+        stands = resource_progress(units, wish["name"], closed=bool(one.report.get("closed")))
         worst = stands.worst
         yield {
             "name": wish["name"],
@@ -202,7 +202,7 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
             "plugin": wish.get("plugin") or "(its own steps)",
             "phase": stands.phase if units else _phase(one.report),
             "progress": f"{stands.done}/{stands.total}",
-            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.troubled else "",
+            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.has_trouble else "",
         }
 
 

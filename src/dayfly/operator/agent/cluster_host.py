@@ -35,7 +35,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.plan.actions import Decision
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe, limited
+from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import World
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.kinds import Offered, RunSpec
@@ -264,7 +264,7 @@ class ClusterHost:
         urls = self._cluster.urls.get(names.run_name(target.name, target.uid), {})
         # On the wire a report is whole, as every host's is: its Sandbox here says what is lacking by itself.
         bare = msgspec.structs.replace(report, unsupported=())
-        if self._spoken.note(uid, limited(bare, report.unsupported), urls):
+        if self._spoken.note(uid, with_unsupported(bare, report.unsupported), urls):
             self.end.changed(uid)
 
     def _heard(self, change: Change[SandboxObject]) -> None:

@@ -8,7 +8,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
-from dayfly.plan.route_groups import Group, Member, Members, routed
+from dayfly.plan.route_groups import Group, Member, Members, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 
@@ -40,7 +40,7 @@ class ClusterMembership:
         """By baseline, the keys of groups whose requests go to the forks of a sandbox."""
         uid = seen.metadata.uid
         groups = [(routing_key(group), self._members.of(group)) for group in self._members.groups_of(uid)]
-        return routed(groups).get(uid, {})
+        return routes_by_sandbox(groups).get(uid, {})
 
     def _lead_anew(self, groups: Iterable[str], *others: str) -> None:
         """Whose forks these groups' requests go to may be others now, and so of these sandboxes."""

@@ -273,4 +273,4 @@ def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool
     if verdict is not None:
         return _holds(found, verdict)
     others = tuple(each for each in meta.finalizers or () if each not in holds(meta))
-    return not others, messages.held_by_others(others) if others else ""
+    return not others, messages.remaining_finalizers(others) if others else ""

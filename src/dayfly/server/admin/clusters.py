@@ -80,7 +80,7 @@ class Clusters:
     async def reasons(self, _request: Request) -> Any:
         """Our addition: the catalogue of reasons, for whoever shows or alerts on them."""
         return [
-            {"reason": reason, "of": of.name.lower(), "tone": CATALOGUE[reason].tone.name.lower()}
+            {"reason": reason, "of": of.name.lower(), "tone": CATALOGUE[reason].severity.name.lower()}
             | {"meaning": CATALOGUE[reason].meaning}
             for of, found in SECTIONS.items()
             for reason in found

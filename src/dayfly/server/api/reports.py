@@ -18,8 +18,8 @@ import msgspec
 
 from dayfly.link.host_state import NOTHING_YET
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.plan.leftovers import left_by
-from dayfly.plan.why import forgotten, mute, why
+from dayfly.plan.leftovers import leftovers_in_history
+from dayfly.plan.why import records_dropped, units_without_output, why
 from dayfly.server.access import callers
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import chosen, flag, moment, rfc3339, serve, wait_seconds, whole_number
@@ -128,13 +128,15 @@ class Reports:
             ours = subject.link is not None and not subject.link.shared
             left = await self._left(subject) if report.abandon is not None and not report.units else None
             return why(report, name, await self._mute(subject), left, ids=ours) or {}
-        return forgotten(name, abandoned=bool(trace.given_up), ended_at=trace.ended_at) if trace is not None else {}
+        return (
+            records_dropped(name, abandoned=bool(trace.given_up), ended_at=trace.ended_at) if trace is not None else {}
+        )
 
     async def _left(self, subject: Subject) -> tuple[str, ...] | None:
         """Return the create steps that may have left something after the end; None if the host has no history."""
         with contextlib.suppress(*NO_ANSWER):
             if subject.link is not None and (moves := await subject.link.history(subject.uid)):
-                return left_by(moves)
+                return leftovers_in_history(moves)
         return None
 
     async def outputs(self, request: Request) -> Any:
@@ -267,7 +269,7 @@ class Reports:
     async def _mute(self, subject: Subject) -> set[str]:
         """The units whose last attempt has ended and printed nothing, as far as their host tells."""
         try:
-            return mute(await self._logs(subject))
+            return units_without_output(await self._logs(subject))
         except NO_ANSWER:
             return set()
 

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.plan.why import ended_logs, mute
+from dayfly.plan.why import ended_logs, units_without_output
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -32,7 +32,7 @@ class _KnownAttempts(NamedTuple):
     """The attempts whose logs were asked for, and which of their units have printed nothing."""
 
     attempts: dict[str, int]
-    mute: set[str]
+    units_without_output: set[str]
 
 
 class Mute:
@@ -53,7 +53,7 @@ class Mute:
                 known.pop(report.uid, None)
                 asked.append((report.uid, ask, attempts))
         await asyncio.gather(*(_learn(known, *each) for each in asked[:AT_ONCE]))
-        found = {uid: known[uid].mute for uid in ours if uid in known}
+        found = {uid: known[uid].units_without_output for uid in ours if uid in known}
         for uid in list(known)[: max(len(known) - KEPT, 0)]:
             del known[uid]
         return found
@@ -68,4 +68,4 @@ async def _learn(known: dict[str, _KnownAttempts], uid: str, ask: Ask, attempts:
         return
     newest = {info.unit: info.attempt for info in logs if info.sealed}
     if attempts.items() <= newest.items():
-        known[uid] = _KnownAttempts(attempts, mute(logs))
+        known[uid] = _KnownAttempts(attempts, units_without_output(logs))

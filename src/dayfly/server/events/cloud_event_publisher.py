@@ -20,7 +20,7 @@ from urllib.parse import quote
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
-from dayfly.plan.cloud_events import About
+from dayfly.plan.cloud_events import EventSubject
 from dayfly.server.cpu_timer import CpuTimer
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows
@@ -218,7 +218,7 @@ class CloudEventPublisher:
         for record in found:
             standing, warns = told[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
             soon = 0 < warns <= now
-            for kind in cloud_events.kinds(standing.report, expires_soon=soon):
+            for kind in cloud_events.event_kinds(standing.report, expires_soon=soon):
                 id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
                 if id_ not in known:
                     event = cloud_events.cloud_event(self._about(record, standing), kind, standing.report)
@@ -239,9 +239,9 @@ class CloudEventPublisher:
         if new:
             self._sending.wake(org)
 
-    def _about(self, record: RunRecord[SandboxSpec], standing: RunState) -> About:
+    def _about(self, record: RunRecord[SandboxSpec], standing: RunState) -> EventSubject:
         source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
-        return About(
+        return EventSubject(
             uid=record.uid,
             form=record.updated_at,
             source=self._to.source or source,

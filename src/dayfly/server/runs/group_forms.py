@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.plan import route_groups as groups
-from dayfly.plan.reason_catalog import Tone
-from dayfly.plan.status import limited
+from dayfly.plan.reason_catalog import Severity
+from dayfly.plan.status import with_unsupported
 from dayfly.server import attention
 from dayfly.server.runs.endpoints import url as address
 from dayfly.server.runs.run_states import RunState, run_form
@@ -51,7 +51,7 @@ def wire(
 
 def tone(report: RunReport, *, conflict: bool) -> str:
     """How a group stands in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
-    return max(attention.tone(report), Tone.WARNING if conflict else Tone.PROGRESS).name.lower()
+    return max(attention.tone(report), Severity.WARNING if conflict else Severity.PROGRESS).name.lower()
 
 
 def listed(wire: dict[str, Any]) -> dict[str, Any]:
@@ -69,14 +69,14 @@ def spoken(record: RunRecord[RouteGroupSpec], told: RunState, stands: GroupState
     """The report of its run in the words of the group, and what nobody carries out for it."""
     in_vain = group_unsupported(documents.export(record.document)["spec"], leads) if leads else ()
     changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unsupported": ()}
-    return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unsupported, *in_vain))
+    return with_unsupported(msgspec.structs.replace(told.report, **changes), (*told.report.unsupported, *in_vain))
 
 
 def _conditions(stands: GroupState) -> list[dict[str, str]]:
     found = stands.conflicts
     return [
         {
-            "type": groups.CONFLICT,
+            "type": groups.CONFLICT_CONDITION,
             "status": "True" if found else "False",
             "reason": groups.conflict_reason(found),
             "message": groups.conflict_message(found),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from dayfly.plan.route_groups import EXPIRES, expires_soon
+from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION, expires_soon
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import rfc3339, unix_ms
 from dayfly.spec.errors import SpecError, quote
@@ -56,7 +56,15 @@ def conditions(begin: int, end: int) -> list[dict[str, str]]:
         return []
     reason, message = expires_soon(rfc3339(end))
     since = rfc3339(ttl.warns_at(begin, end))
-    return [{"type": EXPIRES, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}]
+    return [
+        {
+            "type": EXPIRES_SOON_CONDITION,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": since,
+        }
+    ]
 
 
 def _now() -> int:

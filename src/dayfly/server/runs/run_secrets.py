@@ -160,10 +160,10 @@ def _check(record: RunRecord[SandboxSpec], compiled: Compiled, given: Given, kep
         missing = tuple(name for name in names if (resource, name) not in given)
         with faults:
             if names and not kept:
-                raise SpecError(messages.no_secrets(names), places[resource])
+                raise SpecError(messages.secrets_not_available(names), places[resource])
             if missing:
                 what, it = ("are secrets that were", "them") if len(missing) > 1 else ("is a secret that was", "it")
-                named = messages.names(missing, most=MOST)
+                named = messages.join_names(missing, most=MOST)
                 problem = f"{named} {what} not given; --secrets-file FILE gives {it}, or in Python secrets="
                 raise SpecError(problem, places[resource])
     for resource, name in given:
