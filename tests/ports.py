@@ -10,7 +10,7 @@ _CHANCE = random.SystemRandom()  # two workers draw other numbers
 
 
 def free_port() -> int:
-    """One where nobody listens, and that the kernel hands out to nobody who binds port 0 or connects meanwhile."""
+    """One where nobody listens, and that the kernel passes out to nobody who binds port 0 or connects meanwhile."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = _CHANCE.randrange(lowest // 2, lowest)

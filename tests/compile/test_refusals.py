@@ -205,7 +205,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             ),
             (
                 "spec.hooks.preStop[0].inputs[0].valueFrom.fork.expression: "
-                '"{{.Pod.IP}}" holds more than text, {{.Service.Host}}, {{.Service.Port}}, {{.Name}} and {{.Ready}}'
+                '"{{.Pod.IP}}" may contain only text, {{.Service.Host}}, {{.Service.Port}}, {{.Name}} and {{.Ready}}'
             ),
         ),
         (
@@ -310,7 +310,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             ),
             (
                 "spec.forks[0].customizations.env[0].valueFrom.fork.expression: "
-                '"{{.Service.Host}}{{.Name}}" holds more than text, {{.Service.Host}} and {{.Service.Port}}'
+                '"{{.Service.Host}}{{.Name}}" may contain only text, {{.Service.Host}} and {{.Service.Port}}'
             ),
         ),
     ],

@@ -67,23 +67,27 @@ REFUSED = {
     "a kind of rights": (
         manifest("{apiVersion: rbac.authorization.k8s.io/v1, §kind: Role}"),
         f"{HERE}.manifest.kind",
-        "no step may make a Role: it gives rights",
+        "no step may create a Role: it gives rights",
     ),
     "a token": (
         manifest("{apiVersion: v1, kind: Secret, §type: kubernetes.io/service-account-token}"),
         f"{HERE}.manifest.type",
-        "no step may make a Secret of type kubernetes.io/service-account-token",
+        "no step may create a Secret of type kubernetes.io/service-account-token",
     ),
     "a status": (
         manifest("{apiVersion: v1, kind: ConfigMap, §status: {}}"),
         f"{HERE}.manifest.status",
         "the object's controller writes its status",
     ),
-    "namespace": (meta("{§namespace: x}"), f"{HERE}.manifest.metadata.namespace", "lies in the sandbox's namespace"),
+    "namespace": (
+        meta("{§namespace: x}"),
+        f"{HERE}.manifest.metadata.namespace",
+        "is created in the sandbox's namespace",
+    ),
     "generateName": (meta("{§generateName: x}"), f"{HERE}.manifest.metadata.generateName", "Dayfly derives one"),
     "owners": (meta("{§ownerReferences: []}"), f"{HERE}.manifest.metadata.ownerReferences", "its owner"),
-    "finalizers": (meta("{§finalizers: [a/b]}"), f"{HERE}.manifest.metadata.finalizers", "beyond its deletion"),
-    "unknown meta": (meta("{§x: 1}"), f"{HERE}.manifest.metadata.x", "is none of name, labels, annotations"),
+    "finalizers": (meta("{§finalizers: [a/b]}"), f"{HERE}.manifest.metadata.finalizers", "after its deletion"),
+    "unknown meta": (meta("{§x: 1}"), f"{HERE}.manifest.metadata.x", "is not one of name, labels, annotations"),
     "a name": (meta("{§name: A_b}"), f"{HERE}.manifest.metadata.name", "is not the name of an object"),
     "our label": (
         meta("{labels: {§dayfly.dev/run: x}}"),
@@ -102,7 +106,7 @@ REFUSED = {
     "the namespace by input": (
         placed("/metadata/namespace"),
         f'{HERE}.set["/metadata/namespace"]',
-        "only a label",
+        "only labels and annotations",
     ),
     "all labels by input": (placed("/metadata/labels"), f'{HERE}.set["/metadata/labels"]', "/metadata/labels/KEY"),
     "our label by input": (
@@ -136,14 +140,14 @@ REFUSED = {
     "a regular expression": (
         field("ready: {when: {§path: \"$[?search(@, 'a')]\", in: [a]}}"),
         f"{HERE}.ready.when.path",
-        "match and search can take any time; they are for webhooks alone",
+        "match and search can take any time; only webhooks may use them",
     ),
     "one in an output": (
         step().replace(
             "    object:", "    outputs: [{name: o, §valueFromJSONPath: \"$[?search(@, 'a')]\"}]\n    object:"
         ),
         "spec.create[0].outputs[0].valueFromJSONPath",
-        "match and search can take any time; they are for webhooks alone",
+        "match and search can take any time; only webhooks may use them",
     ),
     "one in a Secret's name": (
         step().replace(
@@ -151,16 +155,16 @@ REFUSED = {
             "    outputs: [{name: o, valueFromSecret: {key: k, §nameFromJSONPath: \"$[?search(@, 'a')]\"}}]\n    object:",
         ),
         "spec.create[0].outputs[0].valueFromSecret.nameFromJSONPath",
-        "match and search can take any time; they are for webhooks alone",
+        "match and search can take any time; only webhooks may use them",
     ),
-    "no value": (field("failed: {when: {path: $.phase, §in: []}}"), f"{HERE}.failed.when.in", "names no value"),
+    "no value": (field("failed: {when: {path: $.phase, §in: []}}"), f"{HERE}.failed.when.in", "has no value"),
     "removal that creates": (step(made="      §remove: make\n"), f"{HERE}.remove", "a create step makes an object"),
     "as of an input": (
         step().replace("valueFromSandbox: true}", "valueFromSandbox: true, §as: {env: A}}"),
         "spec.create[0].inputs[0].as",
         "an object places its inputs with set",
     ),
-    "again": (step("    retry: {§idempotent: true}\n"), "spec.create[0].retry.idempotent", "an object is made once"),
+    "again": (step("    retry: {§idempotent: true}\n"), "spec.create[0].retry.idempotent", "an object is created once"),
     "pull": (step("    timeouts: {§pull: 1m}\n"), "spec.create[0].timeouts.pull", "an object has only timeouts.run"),
     "a path": (
         step("    outputs: [{name: a, §valueFromPath: /a}]\n"),

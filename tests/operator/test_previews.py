@@ -206,7 +206,7 @@ def test_fork_stays_until_the_group_address_is_redirected():
 
         world.cluster.refuses = refuses
         world.delete()
-        said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, leads requests to it"
+        said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, routes requests to it"
         await world.until(lambda: said in str(world.status().get("units")), "it to be said", 60)
         assert len(world.gateways.ours()) == 1, "its own are gone"
         await world.rest(300)

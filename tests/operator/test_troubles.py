@@ -43,7 +43,7 @@ class TestPods:
             world.ask("PATCH", f"{pod_path(pod)}/status", status, "application/merge-patch+json")
             await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
             assert "its node node is lost" in message(world)
-            assert "certain to have ended at" in message(world)
+            assert "it ends at" in message(world)
             world.delete()
             await world.rest(1800)
             assert not world.cloud.starts("db/drop")

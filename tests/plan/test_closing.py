@@ -130,7 +130,7 @@ ROWS = (
         closed(UNKNOWN),
         "",
         {
-            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min at the latest, and cleanup continues then. No other attempt is started until then"
+            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min or earlier, and cleanup continues then. No other attempt is started until then"
         },
         {(MAKE, 1): UNSEEN},
     ),

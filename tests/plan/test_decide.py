@@ -244,7 +244,7 @@ ROWS = (
         PAIR_CLAIMED,
         "doubt db/make#1 (NodeLost)",
         {
-            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min at the latest, and cleanup continues then. No other attempt is started until then",
+            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min or earlier, and cleanup continues then. No other attempt is started until then",
             "db/other": "is not started while the outcome of db/make is unknown",
         },
         {(MAKE, 1): UNSEEN},

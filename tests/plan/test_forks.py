@@ -66,7 +66,7 @@ ROWS = (
         after(PLAN, BEGUN, doubt(APP)),
         "",
         {
-            APP: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min at the latest, "
+            APP: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min or earlier, "
             "and cleanup continues then. No other attempt is started until then",
             WEB: ONCE,
         },

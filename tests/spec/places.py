@@ -13,7 +13,7 @@ def marked(source: str) -> tuple[str, int, int]:
     return source.replace("§", ""), source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
 
 
-def load(source: str, **variables: str) -> documents.Wish:
+def load(source: str, **variables: str) -> documents.TypedDocument:
     """The one wish of a text; embedded files are refused."""
 
     def read(path: str) -> bytes:

@@ -54,7 +54,7 @@ class TestKinds:
             ("§name: a", "", "has no spec; write both, name and spec"),
             ("§spec: {cluster: c}", "", "has no name; write both, name and spec"),
             ("§name: a\nspec: x", "", "its spec must be a mapping"),
-            ("name: a\n§spec: {forks: []}", "spec", "cannot tell"),
+            ("name: a\n§spec: {forks: []}", "spec", "its kind is not clear"),
             ("§name: n\nspec: {cluster: c}", "name", 'write "n" in quotes'),
             ("§name: ''\nspec: {cluster: c}", "name", "cannot be empty"),
             ("kind: Sandbox\n§name: 1\nspec: {cluster: c}", "name", 'write "1" in quotes'),

@@ -81,7 +81,7 @@ def test_input_named_after_a_reserved_variable_is_refused(form, name):
     variable = name.upper().replace("-", "_")
     assert fault.keys[-3:] == ("inputs", 0, "name")
     assert fault.problem.startswith(f'the input "{name}" would be ${variable}, ')
-    assert fault.problem.endswith("; give it another variable: as: {env: ...}")
+    assert fault.problem.endswith("; choose another variable: as: {env: ...}")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -44,7 +44,7 @@ def test_route_group_is_recognised_by_match_or_kind(head):
         (
             "  cluster: c\n  endpoints: [{name: a, target: 'http://w:80', cluster: d}]\n",
             "spec.endpoints[0].cluster",
-            'the group is of cluster "c" alone',
+            'the group is only in cluster "c"',
         ),
         (
             f"  hooks: {{preStart: [{{name: a, script: '#!/bin/sh', inputs: [{{name: x, valueFrom: {FROM}}}]}}]}}\n",

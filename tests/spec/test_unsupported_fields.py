@@ -65,8 +65,8 @@ def test_endpoint_a_routing_host_cannot_serve_is_reported():
     leads = GroupReach(anywhere=True, nowhere=("north",), addresses="east")
     assert group_unsupported({"endpoints": [*endpoints, elsewhere]}, leads) == (
         "spec.match (in north no data plane routes requests by their key)",
-        "spec.endpoints[1] (no key can stand in what is sent by tcp)",
-        "spec.endpoints[2] (the group has its addresses in east, and none in west)",
+        "spec.endpoints[1] (requests of tcp cannot have a routing key)",
+        "spec.endpoints[2] (the group has addresses only in east, not in west)",
     )
     spec = {"defaultRouteGroup": {"endpoints": endpoints}, "local": [{}]}
     assert unsupported(spec, by_name=True, routes=True, local=ToLocal.YES) == (

@@ -327,7 +327,7 @@ def not_reported(attempt: int) -> str:
 def outcome_unknown(record: UnitRecord, message: str) -> ClockedText:
     return ClockedText(
         f"attempt {record.attempt} may have run, and its outcome is not known ({_escape(message)}); it ends {{until}} "
-        "at the latest, and cleanup continues then. No other attempt is started until then"
+        "or earlier, and cleanup continues then. No other attempt is started until then"
     )
 
 

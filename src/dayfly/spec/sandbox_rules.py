@@ -1,4 +1,4 @@
-"""What a sandbox must fulfil that needs no other document: said of every fault at once, each with its place."""
+"""The rules for a sandbox that need no other document. All faults are reported at once, each with its path."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 LONGEST_CLUSTER = 255
 # The events in which a sandbox's forks run.
 _BESIDE_FORKS = ("postStart", "preStop")
-# A hook goes with no resource.
+# Hooks belong to no resource.
 _HOOK_VARIABLES = tuple(name for name in BUILT_IN_VARIABLES if name != "DAYFLY_RESOURCE_NAME")
 
 
 def check_sandbox(sandbox: Sandbox) -> None:
-    """Hold a sandbox to every rule that needs no other document.
+    """Check a sandbox by every rule that needs no other document.
 
     Raises:
-        SpecError: every fault, the keys of each counted from the document's root.
+        SpecError: Every fault, each with a path from the document's root.
     """
     spec = sandbox.spec
     root: Path = ("spec",)
@@ -81,7 +81,7 @@ def check_sandbox(sandbox: Sandbox) -> None:
 
 
 def _check_head(spec: SandboxSpec, root: Path) -> None:
-    """Where it lives, and for how long."""
+    """Check the cluster and the time to live."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
     if len(spec.cluster.encode()) > LONGEST_CLUSTER:
@@ -113,7 +113,7 @@ def _check_fork(fork: Fork, keys: Path) -> None:
 
 
 def _check_workload(of: WorkloadRef, keys: Path) -> None:
-    """Refuse a baseline that can be none: its names become parts of requests to the API server."""
+    """Refuse an invalid baseline, whose names become parts of requests to the API server."""
     check_choice(of.kind, FORK_KINDS, (*keys, "kind"))
     for field in ("namespace", "name"):
         if not getattr(of, field):
@@ -155,7 +155,7 @@ def _check_key(kind: str, reference: KeyRef, keys: Path) -> None:
 
 
 def _check_baselines(spec: SandboxSpec, root: Path) -> None:
-    """A baseline appears at most once over `forks[].forkOf` and `local[].from`."""
+    """Check that a baseline appears at most once in `forks[].forkOf` and `local[].from`."""
     found: list[tuple[str, Path]] = []
     for index, fork in enumerate(spec.forks):
         of = fork.fork_of
@@ -171,7 +171,7 @@ def _check_baselines(spec: SandboxSpec, root: Path) -> None:
 
 
 def _check_origin(origin: dict[str, Any], keys: Path) -> None:
-    """Refuse the baseline of a local workload that can be none, as far as it is given."""
+    """Refuse an invalid baseline of a local workload, as far as it is given."""
     if isinstance(namespace := origin.get("namespace"), str):
         kube_names.check_namespace(namespace, (*keys, "namespace"))
     if isinstance(name := origin.get("name"), str):
@@ -193,16 +193,16 @@ def _check_resource(resource: Resource, keys: Path) -> None:
 
 
 def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path, *, variables: tuple[str, ...]) -> None:
-    """Hold hooks to every rule that needs no other document, those of a sandbox or of a route group.
+    """Check the hooks of a sandbox or a route group by every rule that needs no other document.
 
     Args:
-        hooks: As written.
-        runner: What runs them.
-        root: The way to what holds both.
-        variables: What a webhook among them may take from its environment.
+        hooks: The hooks as written.
+        runner: Their runner.
+        root: The path to the mapping with both.
+        variables: The environment variables that their webhooks may use.
 
     Raises:
-        SpecError: every fault.
+        SpecError: Every fault.
     """
     if runner:
         check_runner(runner, (*root, "runner"))
@@ -239,7 +239,7 @@ def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
             _check_resource_output(source.resource, (*here, "resource"))
         if source.fork is not None:
             if event not in _BESIDE_FORKS:
-                problem = f"there are forks in {' and '.join(_BESIDE_FORKS)} hooks alone: no {event} hook can read one"
+                problem = f"forks exist only in {' and '.join(_BESIDE_FORKS)} hooks: no {event} hook can read one"
                 raise SpecError(problem, (*here, "fork"))
             _check_fork_expression(source.fork, (*here, "fork"))
 
@@ -255,7 +255,7 @@ def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:
 
 
 def _check_endpoints(spec: SandboxSpec, root: Path) -> None:
-    """Endpoint names are unique over the whole spec, targets and ports are possible."""
+    """Check that endpoint names are unique in the spec, and that targets and ports are valid."""
     found: list[tuple[str, Path]] = []
     groups = [(spec.endpoints, (*root, "endpoints"))]
     groups += [(fork.endpoints, (*root, "forks", n, "endpoints")) for n, fork in enumerate(spec.forks)]
@@ -281,6 +281,6 @@ def _check_size(size: int, most: int, what: str, keys: Path) -> None:
 
 
 def check_choice(value: str, choices: tuple[str, ...], keys: Path) -> None:
-    """Refuse a word that is none of these."""
+    """Refuse a word that is not one of the choices."""
     if value not in choices:
         raise SpecError(f"{quote(value)} is not known here; write one of {', '.join(c for c in choices if c)}", keys)

@@ -1,4 +1,4 @@
-"""What a plain word of YAML 1.1 means, as Kubernetes reads it."""
+"""The meaning of unquoted words in YAML 1.1, as Kubernetes reads it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BASES = {"0x": 16, "0b": 2, "0o": 8}
 
 
 def resolve(word: str) -> Any:
-    """What a plain word means: None, a boolean, an integer, a float, or itself.
+    """Return the value of an unquoted word: None, a boolean, an integer, a float, or the word.
 
     Raises:
-        ValueError: infinite or not a number, which JSON cannot say.
+        ValueError: Infinity or not a number, which JSON cannot represent.
     """
     if word in _WORDS:
         return _WORDS[word]
@@ -42,7 +42,7 @@ def resolve(word: str) -> Any:
 
 
 def is_plain(word: str) -> bool:
-    """Whether a word without quotes would stay a string."""
+    """Return whether a word without quotes would stay a string."""
     try:
         return isinstance(resolve(word), str)
     except ValueError:

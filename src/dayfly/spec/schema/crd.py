@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions of our kinds, generated from the types.
+"""CustomResourceDefinitions of Dayfly's kinds, generated from the types.
 
-A class's docstring and a field's metadata (`meta`) become descriptions and limits; `crd_rules` adds rules in CEL.
-Structural schemas: unknown fields are refused (or pruned, where a client does not ask for strictness), and every string
-and list is bounded, so that the API server can price the rules.
+A class's docstring and a field's metadata (`meta`) become descriptions and limits; `crd_rules` adds rules in CEL. The
+schemas are structural: unknown fields are refused (or pruned for a client that is not strict). Every string and list
+has a limit, so that the API server can estimate the cost of rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Schema = dict[str, Any]
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind: the types of its top-level fields and how kubectl shows it."""
+    """One kind: the types of its top-level fields, and its columns in kubectl."""
 
     kind: str
     plural: str
@@ -42,13 +42,13 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = False
 
 
-_AGE = ("AGE", "date", ".metadata.creationTimestamp", "When it was created.")
+_AGE = ("AGE", "date", "Creation time.", "When it was created.")
 _STANDING = (
     ("READY", "boolean", ".status.ready", "Whether it can be used."),
     ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
 )
-_PROGRESS = ("PROGRESS", "string", ".status.progress", "Steps done, out of all.")
-_PHASE = ("PHASE", "string", ".status.phase", "The part of its life it is in.")
+_PROGRESS = ("PROGRESS", "string", ".status.progress", "Finished steps, out of all.")
+_PHASE = ("PHASE", "string", ".status.phase", "The phase.")
 _MESSAGE = {
     "name": "MESSAGE",
     "type": "string",
@@ -62,7 +62,7 @@ KINDS = (
         kind="Sandbox",
         plural="sandboxes",
         short="dfs",
-        about="A sandbox: forks of workloads with resources of their own, which exist before the forks start.",
+        about="A sandbox: forks of workloads with their own resources, which exist before the forks start.",
         namespaced=True,
         fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
         columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
@@ -72,21 +72,21 @@ KINDS = (
         kind="RouteGroup",
         plural="routegroups",
         short="dfg",
-        about="A route group: a routing key for the forks of all sandboxes of its namespace whose labels it matches.",
+        about="A route group: a routing key for the forks of all sandboxes of its namespace that match its labels.",
         namespaced=True,
         fields={"spec": RouteGroupSpec, "status": kinds.RouteGroupStatus},
-        columns=(_PHASE, *_STANDING, ("MATCHED", "integer", ".status.matched", "How many sandboxes it has."), _AGE),
+        columns=(_PHASE, *_STANDING, ("MATCHED", "integer", ".status.matched", "Number of its sandboxes."), _AGE),
         rules=crd_rules.GROUP_RULES,
     ),
     _Kind(
         kind="ResourcePlugin",
         plural="resourceplugins",
         short="dfp",
-        about="One published version of a plugin, which makes and removes one kind of resource.",
+        about="One published version of a plugin, which creates and removes one kind of resource.",
         fields={"spec": kinds.NamedPluginSpec, "status": kinds.PluginStatus},
         columns=(
-            ("PLUGIN", "string", ".spec.name", "The name that sandboxes use."),
-            ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide says why not."),
+            ("PLUGIN", "string", ".spec.name", "The name in sandboxes."),
+            ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide has the reason."),
             ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes use it."),
             _AGE,
         ),
@@ -96,7 +96,7 @@ KINDS = (
         kind="Resource",
         plural="resources",
         short="dfr",
-        about="One instance of a plugin inside one sandbox. The operator makes and removes it with its sandbox.",
+        about="One instance of a plugin in a sandbox. The operator creates and removes it with its sandbox.",
         fields={"spec": kinds.ResourceSpec, "status": kinds.ResourceStatus},
         columns=(
             ("SANDBOX", "string", ".spec.sandbox.name", "Whose it is."),
@@ -114,10 +114,10 @@ KINDS = (
         about="Steps around the lives of objects of any kind: before and after each starts, before and after it stops.",
         fields={"spec": LifecycleHookSpec, "status": kinds.LifecycleHookStatus},
         columns=(
-            ("KIND", "string", ".spec.selector.kind", "Kind of the objects it goes with."),
+            ("KIND", "string", ".spec.selector.kind", "Kind of its objects."),
             *_STANDING,
-            ("OBJECTS", "integer", ".status.objects", "How many objects it goes with."),
-            ("TROUBLED", "integer", ".status.troubled", "How many of them somebody should look at."),
+            ("OBJECTS", "integer", ".status.objects", "Number of its objects."),
+            ("TROUBLED", "integer", ".status.troubled", "Number of objects that need attention."),
             _AGE,
         ),
         rules=crd_rules.HOOK_RULES,
@@ -129,8 +129,8 @@ KINDS = (
         about="A compiled, self-contained document: the steps around one object's start and stop. It never changes.",
         fields={"spec": Lifecycle},
         columns=(
-            ("TARGET", "string", ".spec.target.name", "The object whose life it follows."),
-            ("RESOURCE", "string", ".spec.resource", "The resource it makes; empty: the target's own hooks."),
+            ("TARGET", "string", ".spec.target.name", "The object whose life the steps follow."),
+            ("RESOURCE", "string", ".spec.resource", "The resource of the document; empty for the target's own hooks."),
             _AGE,
         ),
     ),
@@ -138,13 +138,12 @@ KINDS = (
         kind="Run",
         plural="runs",
         short="dfrun",
-        about="The ledger of one object's life: which steps were allowed to start, and how they ended. "
-        "Only the operator writes it.",
+        about="The ledger of a run: its permitted attempts and their outcomes. Only the operator writes it.",
         fields={"ledger": kinds.RunResource, "spec": kinds.RunSpec},
         columns=(
-            ("TARGET", "string", ".ledger.target.name", "The object whose life it records."),
+            ("TARGET", "string", ".ledger.target.name", "The object whose life the run follows."),
             ("PHASE", "string", ".ledger.phase", "open, closed, cleaned or abandoned."),
-            ("SEQ", "integer", ".ledger.seq", "How often it was changed."),
+            ("SEQ", "integer", ".ledger.seq", "Number of changes."),
             _AGE,
         ),
     ),
@@ -152,11 +151,11 @@ KINDS = (
         kind="StepLogs",
         plural="steplogs",
         short="dfl",
-        about="What some steps of a sandbox printed. Written by the operator; read it with: dayfly logs SANDBOX.",
+        about="Logs of a sandbox's steps. The operator writes it; read it with: dayfly logs SANDBOX.",
         namespaced=True,
         fields={"spec": kinds.StepLogsSpec},
         columns=(
-            ("SANDBOX", "string", ".spec.sandbox.name", "Whose steps they are."),
+            ("SANDBOX", "string", ".spec.sandbox.name", "The sandbox of the steps."),
             ("STEPS", "string", ".spec.logs[*].unit", "Which steps."),
             _AGE,
         ),
@@ -165,7 +164,7 @@ KINDS = (
 
 
 def definitions() -> list[dict[str, Any]]:
-    """All CustomResourceDefinitions, as plain data."""
+    """Return all CustomResourceDefinitions as plain data."""
     return [_definition(kind) for kind in KINDS]
 
 
@@ -218,7 +217,7 @@ def _definition(kind: _Kind) -> dict[str, Any]:
 
 
 def schema(type_: type[WireStruct]) -> dict[str, Any]:
-    """The structural schema of one of our structs."""
+    """Return the structural schema of a struct."""
     return _struct(types.type_info(type_))
 
 
@@ -239,7 +238,7 @@ def _field(owner: type, field: Any) -> _Schema:
 
 
 def _overlaid(base: _Schema, over: _Schema) -> _Schema:
-    """One schema's words laid over another's; None takes a word away."""
+    """Return one schema updated with another; None removes a keyword."""
     for key, value in over.items():
         if value is None:
             base.pop(key, None)
@@ -254,7 +253,7 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
     match type_:
         case types.UnionType(types=alternatives):
             some = [each for each in alternatives if not isinstance(each, types.NoneType)]
-            # A param is a string or an object, which no structural type can say; reading it refuses the rest.
+            # A param is a string or an object, which a structural schema cannot express; the parser refuses the rest.
             return _of(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
         case types.AnyType():
             return {"x-kubernetes-preserve-unknown-fields": True}
