@@ -64,7 +64,7 @@ def test_the_text_has_place_code_mistake_and_advice(folder: Path):
     code, out, err = run()
     assert code == 1
     assert out.splitlines() == [
-        "make.sh:4: DF202 spec.create[0].script: makes something under the same name in every sandbox",
+        "make.sh:4: DF202 spec.create[0].script: creates something with the same name in every sandbox",
         f"    {RULES['DF202'].advice}",
         'plugin.yaml:3: DF601 spec.runner.image: "postgres" has no tag',
         f"    {RULES['DF601'].advice}",
@@ -83,7 +83,7 @@ def test_json_has_the_same(folder: Path):
         "line": 4,
         "column": 0,
         "path": "spec.create[0].script",
-        "problem": "makes something under the same name in every sandbox",
+        "problem": "creates something with the same name in every sandbox",
         "advice": RULES["DF202"].advice,
     }
 
@@ -127,7 +127,7 @@ def test_rules_are_chosen_by_their_beginning(folder: Path, words: str, codes: li
 
 
 def test_unknown_rule_is_refused(folder: Path):
-    with pytest.raises(DayflyError, match='no rule\'s code begins with "DF9"') as raised:
+    with pytest.raises(DayflyError, match='no rule has a code that begins with "DF9"') as raised:
         run("--select", "DF9")
     assert raised.value.code == 2
     with pytest.raises(DayflyError, match='there is no rule "DF999"') as raised:
