@@ -283,7 +283,7 @@ def test_server_warnings_are_printed_with_file_and_line(served: Cli, journal: Pa
         (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
         assert "s.yaml:" in warning
         assert warning.endswith(
-            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 takes it; did you mean "owner"?'
+            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 reads it; did you mean "owner"?'
         )
 
 

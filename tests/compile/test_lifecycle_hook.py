@@ -175,17 +175,17 @@ REFUSED = {
     ),
     "a limit before the stop": (
         HEAD + "  preStop:\n  - name: a\n    script: '#!/bin/sh'\n    retry: {idempotent: true, §limit: 2}\n",
-        "spec.preStop[0].retry.limit: a preStop step is tried 5 times; leave the limit out",
+        "spec.preStop[0].retry.limit: a preStop step has 5 attempts; leave the limit out",
     ),
     "not to be tried again": (
         HEAD + "  postStop:\n  - name: a\n    script: '#!/bin/sh'\n    retry: {§idempotent: false}\n",
-        "spec.postStop[0].retry.idempotent: a postStop step may be tried again; make its script safe to run twice",
+        "spec.postStop[0].retry.idempotent: a postStop step may be retried; make its script safe to run twice",
     ),
     "an object that is not removed by its name": (
         HEAD
         + "  preStart:\n  - §name: a\n    object: {manifest: {apiVersion: v1, kind: ConfigMap}}\n"
         + "  postStop:\n  - name: remove-a\n    script: '#!/bin/sh'\n",
-        'spec.preStart[0].name: its removal would be called "remove-a", as another step is: rename one, or write a',
+        'spec.preStart[0].name: its removal would be named "remove-a", as another step is: rename one, or write a',
     ),
     "too many": (
         HEAD.replace("spec:", "§spec:")
@@ -218,7 +218,7 @@ def test_hook_is_checked_without_an_object():
 def test_that_nothing_waits_for_preStart_is_said():  # noqa: N802 - the event's own name
     wish, document = read(HOOK, "hook.yaml")
     [said] = hook_doubts(wish, source=document)
-    assert said.startswith("hook.yaml:6:3: spec.preStart: runs beside the object's own start")
+    assert said.startswith("hook.yaml:6:3: spec.preStart: runs in parallel with the object's own start")
     without, _ = read(HEAD + "  preStop:\n  - {name: a, script: '#!/bin/sh'}\n")
     assert hook_doubts(without) == ()
 

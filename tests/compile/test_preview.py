@@ -130,5 +130,5 @@ def test_odd_durations_and_endless_tries():
     [[line]] = event.waves
     assert line.tries == "once"
     assert line.clocks == (
-        "starts within 10 min, fetches its image within 10 min, runs at most 90 s, then has 10 s to end"
+        "starts within 10 min, pulls its image within 10 min, runs at most 90 s, then has 10 s to end"
     )

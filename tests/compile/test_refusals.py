@@ -101,7 +101,7 @@ def at(name, output):
             QUEUE.replace("  - name: unmake\n", "  - name: unmake\n    retry: {§idempotent: false}\n"),
             (
                 "spec.delete[0].retry.idempotent: "
-                "a delete step may be tried again; make its script safe to run twice and leave this out"
+                "a delete step may be retried; make its script safe to run twice and leave this out"
             ),
         ),
     ],
@@ -221,17 +221,14 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             "hooks:\n  preStop:\n  - {name: a, script: '#!/bin/sh', retry: {idempotent: true, §limit: 2}}\n",
-            "spec.hooks.preStop[0].retry.limit: a preStop hook is tried 5 times; leave the limit out",
+            "spec.hooks.preStop[0].retry.limit: a preStop hook has 5 attempts; leave the limit out",
         ),
         (
             (
                 "hooks:\n  preStop:\n"
                 "  - {name: a, webhook: {method: POST, url: 'https://a.example/', §find: {path: [b]}}}\n"
             ),
-            (
-                "spec.hooks.preStop[0].webhook.find: "
-                "a preStop hook is sent again instead, under the same key; leave find out"
-            ),
+            ("spec.hooks.preStop[0].webhook.find: a preStop hook is sent again with the same key; leave find out"),
         ),
         (
             (
@@ -264,21 +261,18 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             f"resources:\n- name: db\n  plugin: pg\n  params:\n    db-owner: {'o' * 70000}\n    §size: {'s' * 70000}\n",
-            (
-                "spec.resources[0].params.size: "
-                "has 70000 bytes; an environment variable carries at most 65536: give it as a file"
-            ),
+            ("spec.resources[0].params.size: has 70000 bytes; an environment variable holds at most 65536: use a file"),
         ),
         (
             f"hooks:\n  preStop:\n  - {{name: a, script: '#!/bin/sh', inputs: [{{name: i, §value: {'s' * 65537}}}]}}\n",
             (
                 "spec.hooks.preStop[0].inputs[0].value: "
-                "has 65537 bytes; an environment variable carries at most 65536: give it as a file"
+                "has 65537 bytes; an environment variable holds at most 65536: use a file"
             ),
         ),
         (
             "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n- §forkOf: {kind: Rollout, namespace: shop, name: web}\n",
-            'spec.forks[1].forkOf: another fork derives from "shop/web" already, whatever its kind',
+            'spec.forks[1].forkOf: another fork is already derived from "shop/web", whatever its kind',
         ),
         (
             (
@@ -287,7 +281,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             ),
             (
                 "spec.forks[0].customizations.patch.type: "
-                "a patch of type signadot/env is not carried out; write the change under env or images"
+                "patches of type signadot/env are not supported; write the change under env or images"
             ),
         ),
         (
@@ -336,9 +330,9 @@ spec:
 @pytest.mark.parametrize(
     ("key", "plugin", "said"),
     [
-        ("host", TWICE, 'several steps of "db" make an output "host": write "one.host" or "two.host"'),
-        ("hots", TWICE, 'no create step of "db" makes an output "hots"; did you mean "host"?'),
-        ("log", PG.replace("name: pg@1.2.0", "name: twice"), 'no create step of "db" makes an output "log"; there'),
+        ("host", TWICE, 'several steps of "db" have an output "host": write "one.host" or "two.host"'),
+        ("hots", TWICE, 'no create step of "db" has an output "hots"; did you mean "host"?'),
+        ("log", PG.replace("name: pg@1.2.0", "name: twice"), 'no create step of "db" has an output "log"; there'),
     ],
 )
 def test_an_output_without_its_step_that_is_none_or_several(key, plugin, said):
@@ -384,7 +378,7 @@ def test_or_where_the_sandbox_names_it():
     with pytest.raises(SpecError) as caught:
         dayfly.compile.compile(sandbox, plugins, uid="u", routing_key="k", source=source)
     assert str(caught.value) == (
-        "box.yaml:5:16: spec.resources[0].plugin: the plugin p is wrong: spec.create[1].inputs[0].valueFromStep: "
+        "box.yaml:5:16: spec.resources[0].plugin: the plugin p is invalid: spec.create[1].inputs[0].valueFromStep: "
         'the step "first" has no output "nothing"; there are "host", "port"'
     )
 

@@ -139,11 +139,11 @@ def test_local_workload_is_idle_in_a_cluster():
         ("localhost:3000", "localhost:" + "1" * 5_000, "write localhost:<port>"),
         ("localhost:3000", "localhost:٣٠٠٠", "write localhost:<port>"),
         ("name: web}\n    mappings", "nam: web}\n    mappings", "kind, namespace and name"),
-        ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "has one mapping"),
+        ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "allows one mapping"),
         (
             "{kind: Deployment, namespace: pay",
             "{kind: Pod, namespace: shop",
-            "another fork or local workload already takes",
+            "another fork or local workload already receives",
         ),
     ],
 )

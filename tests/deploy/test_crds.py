@@ -162,7 +162,10 @@ REFUSED = [
         step(script=None, object={"manifest": {}, "remove": "b"}),
         "spec.create[0].object: Invalid value: needs exactly one of manifest and remove",
     ),
-    (step(script=None, object={"remove": "b"}), "spec.create[0].object: Invalid value: a create step makes an object"),
+    (
+        step(script=None, object={"remove": "b"}),
+        "spec.create[0].object: Invalid value: a create step creates an object",
+    ),
     (
         plugin({"delete": [{"name": "a", "object": {"manifest": {"kind": "Job"}}}]}),
         "spec.delete[0].object: Invalid value: a delete step removes the object of a create step: write remove",

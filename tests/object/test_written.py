@@ -158,7 +158,7 @@ REFUSED = {
         "match and search can take any time; only webhooks may use them",
     ),
     "no value": (field("failed: {when: {path: $.phase, §in: []}}"), f"{HERE}.failed.when.in", "has no value"),
-    "removal that creates": (step(made="      §remove: make\n"), f"{HERE}.remove", "a create step makes an object"),
+    "removal that creates": (step(made="      §remove: make\n"), f"{HERE}.remove", "a create step creates an object"),
     "as of an input": (
         step().replace("valueFromSandbox: true}", "valueFromSandbox: true, §as: {env: A}}"),
         "spec.create[0].inputs[0].as",
@@ -296,16 +296,16 @@ def test_explicit_removal_step_decides_its_order():
 
 
 WRONG = {
-    "of nobody": ("  - name: rm\n    object: {remove: tidy}\n", 'no step "tidy" makes an object'),
+    "of nobody": ("  - name: rm\n    object: {remove: tidy}\n", 'no step "tidy" creates an object'),
     "twice": (
         "  - name: rm\n    object: {remove: claim}\n  - name: rn\n    object: {remove: claim}\n",
-        '"rm" removes it already',
+        '"rm" already removes it',
     ),
     "made at the end": (
         "  - name: rm\n    object: {manifest: {apiVersion: v1, kind: ConfigMap}}\n",
-        "a delete step makes no object, which nobody would remove",
+        "a delete step cannot create an object, which would never be removed",
     ),
-    "a name that is taken": ('  - name: remove-load\n    script: "#!/bin/sh"\n', 'would be called "remove-load"'),
+    "a name that is taken": ('  - name: remove-load\n    script: "#!/bin/sh"\n', 'would be named "remove-load"'),
     "no such output": (
         (
             "  - name: rm\n    object: {remove: load}\n"
@@ -333,7 +333,7 @@ def test_an_object_is_no_way_to_create_by_removing():
 
 def test_a_hook_that_stops_makes_no_object():
     hooks = "  hooks:\n    preStop:\n    - name: a\n      object: {§manifest: {apiVersion: v1, kind: ConfigMap}}\n"
-    assert "a preStop hook makes no object" in refused("name: box\nspec:\n  cluster: local\n" + hooks)
+    assert "a preStop hook cannot create an object" in refused("name: box\nspec:\n  cluster: local\n" + hooks)
 
 
 def test_removals_count_among_the_units_of_a_run():
@@ -351,7 +351,7 @@ def test_plan_shows_created_and_removed_objects():
     assert [each.path for each in line.outputs] == ["$.status.host of the object", "password of Secret $.spec.secret"]
     lines = {each.id: each for wave in delete.waves for each in wave}
     assert lines["db/remove-claim"].request == "removes the object of claim"
-    assert lines["db/remove-claim"].clocks == "is waited for until it is gone"
+    assert lines["db/remove-claim"].clocks == "no time limit until it is gone"
     assert [each.id for each in delete.waves[-1]] == ["db/remove-claim"]
 
 

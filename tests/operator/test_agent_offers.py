@@ -166,7 +166,7 @@ LED = {
     ),
     "an address by a scheme that is none": (
         lambda _: kept(preview("ok", "javascript")),
-        'no key can stand in what is sent by "javascript"',
+        'requests of "javascript" cannot have a routing key',
     ),
 }
 

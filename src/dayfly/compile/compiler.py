@@ -1,4 +1,4 @@
-"""A sandbox and its plugins to sealed-ready documents; and the checks of a plugin on its own."""
+"""The compiler: from a sandbox and its plugins to documents, and checks of a single plugin."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """What a host needs to start a run.
+    """The compiled form of a sandbox, from which a host starts a run.
 
     Attributes:
-        documents: One for each resource, in the sandbox's order, then the sandbox's own hooks (there even if empty).
-        forks: Kept units: the forks in the sandbox's order; then, where the host routes, its routes and its previews.
-        warnings: Sentences with their place, about what is legal and probably not meant.
+        documents: One for each resource, in the sandbox's order, then the sandbox's own hooks (even without hooks).
+        forks: Kept units: the forks in the sandbox's order; then, if the host routes, its routes and its previews.
+        warnings: Sentences with their path, about parts that are valid and probably unintended.
     """
 
     documents: tuple[Lifecycle, ...]
@@ -59,25 +59,25 @@ def compile(  # noqa: A001  -- the field's word for it
     source: ParsedDocument | None = None,
     plugin_sources: Mapping[Key, ParsedDocument] | None = None,
 ) -> Compiled:
-    """Say what a sandbox means.
+    """Compile a sandbox.
 
     Args:
-        sandbox: As `spec` has loaded and checked it.
-        plugins: At least those that `missing` names, by bare name and canonical version. A sandbox that wants the
-            latest gets the highest version among them.
+        sandbox: The sandbox, loaded and checked by `spec`.
+        plugins: At least those that `missing` names, by name and canonical version. For the latest version, the highest
+            among them is used.
         uid: The target's identity.
         routing_key: The sandbox's routing key.
-        namespace: Namespace of the Sandbox object where it is one.
-        publisher: Who has published the plugins; with a plugin's name it says whom a host has granted something.
-        routed: Given where the host routes requests by their key: by `<namespace>/<name>` of a baseline the keys of
-            those route groups whose requests go to this sandbox's fork of it.
-        local: Whether the host leads requests to programs of the developer's machine.
-        source: The document the sandbox was read from, for lines and columns in errors and warnings.
-        plugin_sources: Likewise for plugins.
+        namespace: Namespace of the Sandbox object, if there is one.
+        publisher: The publisher of the plugins. With a plugin's name it is the identity for a host's grants.
+        routed: Given if the host routes requests by their key: by `<namespace>/<name>` of a baseline, the keys of the
+            route groups whose requests go to this sandbox's fork of it.
+        local: Whether the host routes requests to programs on the developer's machine.
+        source: The document of the sandbox, for lines and columns in errors and warnings.
+        plugin_sources: The documents of the plugins, likewise.
 
     Raises:
-        SpecError: a reference that leads nowhere or to a later event, a cycle, a plugin that is not there, or a limit.
-            A fault inside a published plugin without a source is told at the resource that names it.
+        SpecError: A reference without a target or to a later event, a cycle, a missing plugin, or a limit. A fault in a
+            published plugin without a source is reported at the resource that names it.
     """
     try:
         found = resources.resolve(sandbox, plugins)
@@ -113,10 +113,10 @@ def _check(
     *,
     routed: bool,
 ) -> None:
-    """Hold what is wished for to its limits, and each reference to what there is.
+    """Check the limits of a sandbox and its references.
 
     Raises:
-        SpecError: as `compile` does.
+        SpecError: As for `compile`.
     """
     spec = sandbox.spec
     led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed else ()
@@ -131,20 +131,20 @@ def _check(
 def _ways(
     sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: ToLocal
 ) -> tuple[Unit, ...]:
-    """What leads requests to the forks and to the developer's own programs, and the ways in."""
+    """Return the routes to forks and to the developer's own programs, and the preview addresses."""
     ways = routes.routes(kept, key, routed)
     ways += routes.to_local(sandbox.spec.local if local is ToLocal.YES else (), key, routed, ways)
     return (*ways, *routes.previews(_endpoints(sandbox), key, ways))
 
 
 def _doubts(sandbox: Sandbox, found: Iterable[Instance], *, local: ToLocal) -> Iterator[SpecError]:
-    """What is legal and probably not meant."""
+    """Return warnings about parts that are valid and probably unintended."""
     yield from (SpecError(*doubt) for instance in found for doubt in resources.unused_params(instance))
     if sandbox.spec.hooks and sandbox.spec.hooks.pre_stop and not sandbox.spec.forks:
-        problem = "runs only once a fork has been started, and this sandbox has none; write it under postStop"
+        problem = "runs only after a fork has been started, but this sandbox has no forks; write it under postStop"
         yield SpecError(problem, ("spec", "hooks", "preStop"))
     for field, why in fields_without_effect(msgspec.structs.asdict(sandbox.spec), local):
-        # Without a host nobody knows yet whether it has an effect.
+        # Without a host it is not known yet whether it has an effect.
         effect = why if local is ToLocal.UNKNOWN and field == "local" else f"has no effect here: {why}"
         yield SpecError(effect, ("spec", field))
 
@@ -155,18 +155,18 @@ def _endpoints(sandbox: Sandbox) -> tuple[Endpoint, ...]:
 
 
 def check_plugin(plugin: Plugin, *, source: ParsedDocument | None = None) -> Lifecycle:
-    """Refuse whatever can be refused when a plugin is published, before any sandbox names it.
+    """Check a plugin before it is published, by every rule that needs no sandbox.
 
     Returns:
-        What it becomes in a sandbox that gives it no params.
+        The compiled sandbox that gives it no params.
 
     Raises:
-        SpecError: with its place in `source`, where that is given.
+        SpecError: The fault, with its place in `source` if that is given.
     """
     try:
         check_steps(plugin.spec, ("spec",))
         workflows = references.of_plugin(plugin.spec, ("spec",))
-        # Without a sandbox's name and params it is smaller than it will ever be.
+        # Without a sandbox's name and params the document has its smallest size.
         work = units.work(plugin.spec.runner, {}, state=plugin.spec.state)
         bare = units.Setting("", {}, (), work, StepOrigin(plugin=plugin.name))
         smallest = document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
@@ -177,10 +177,10 @@ def check_plugin(plugin: Plugin, *, source: ParsedDocument | None = None) -> Lif
 
 
 def check_steps(spec: PluginSpec, keys: Path) -> None:
-    """What a plugin's steps can get wrong, each by itself and between each other; `keys` leads to its `spec`.
+    """Check a plugin's steps and their references. `keys` is the path to its `spec`.
 
     Raises:
-        SpecError: the first fault, with all others.
+        SpecError: The first fault, with all others.
     """
     faults = Faults()
     with faults:
@@ -201,16 +201,16 @@ def _check_instance(instance: Instance, sources: Mapping[Key, ParsedDocument]) -
         source = sources.get((instance.plugin.name, instance.plugin.version))
         if source is not None:
             raise located(fault, source) from None
-        problem = f"the plugin {instance.plugin.wire_name} is wrong: {fault}"
+        problem = f"the plugin {instance.plugin.wire_name} is invalid: {fault}"
         raise SpecError(problem, (*instance.keys, "plugin")) from None
 
 
 def check_workflows(workflows: tuple[Workflow, ...]) -> None:
-    """What the steps of one document can get wrong between each other.
+    """Check the references between the steps of one document.
 
     Raises:
-        SpecError: a reference that leads nowhere or to a later event, a cycle, an object that is not removed as it was
-            made, a retry that would be ignored.
+        SpecError: A reference without a target or to a later event, a cycle, an object whose removal is missing, or a
+            retry without effect.
     """
     faults = Faults()
     with faults:
@@ -224,7 +224,7 @@ def check_workflows(workflows: tuple[Workflow, ...]) -> None:
 
 
 def hooks_of(written_hooks: Hooks | None) -> tuple[Workflow, ...]:
-    """The four workflows of a target's own hooks."""
+    """Return the four workflows of a target's own hooks."""
     hooks = written_hooks or Hooks()
     steps = (hooks.pre_start, hooks.post_start, hooks.pre_stop, hooks.post_stop)
     return tuple(
@@ -255,9 +255,9 @@ def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:
 
 
 def step_environment(sandbox: str, routing_key: str, namespace: str, resource: str = "") -> dict[str, str]:
-    """What every step is told of its sandbox and, where it has one, of its resource; the run adds the rest."""
+    """Return the environment of each step: its sandbox and, if it has one, its resource. The run adds the rest."""
     named = {"SIGNADOT_RESOURCE_NAME": resource, "DAYFLY_RESOURCE_NAME": resource} if resource else {}
-    # An old name of the routing key, by which public plugins still call what they make.
+    # An old name of the routing key, which public plugins still use for names.
     place = {"SIGNADOT_SANDBOX_ID": routing_key, "DAYFLY_SANDBOX_NAMESPACE": namespace}
     return {**_builtin(sandbox, routing_key), **place, **named}
 
@@ -275,7 +275,7 @@ def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.S
 
 
 def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Setting) -> Lifecycle:
-    """The document of checked workflows."""
+    """Return the document of checked workflows."""
     by_event = {workflow.event: units.build(shared, workflow) for workflow in workflows}
     return Lifecycle(
         target=target,
@@ -289,7 +289,7 @@ def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Sett
 
 
 def check_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: str = "sandbox") -> None:
-    """Refuse too many units before any is built: a few lines can ask for a big plugin very often."""
+    """Refuse too many units before any is built: a short sandbox may use a big plugin many times."""
     count = kept + sum(len(workflow.steps) for workflows in documents for workflow in workflows)
     count += sum(objects.count_missing(workflows) for workflows in documents)
     if count > MAX_UNITS_PER_RUN:
@@ -299,7 +299,7 @@ def check_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: 
 
 
 def check_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
-    """Refuse what no host would take."""
+    """Refuse a document that is too large for any host."""
     if (size := len(canonical(made))) > MAX_DOCUMENT_BYTES:
         problem = (
             f"has {size} bytes when compiled; at most {MAX_DOCUMENT_BYTES} are allowed: put long texts into the image"
@@ -308,5 +308,5 @@ def check_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
 
 
 def located(fault: SpecError, source: ParsedDocument | None) -> SpecError:
-    """The fault with its line and column, unless it has them or nobody knows them."""
+    """Return the fault with its line and column, unless it has them or they are not known."""
     return fault if source is None else source.placed(fault)

@@ -1,7 +1,7 @@
-"""Outputs that a sandbox names without their step, as those of the first framework do: `dbhost`, not `make.dbhost`.
+"""Output keys without a step, like `dbhost` instead of `make.dbhost`, as the first framework has them.
 
-Such a key means the one create step that makes an output of this name. Where it means none, or several, it is left as
-it is, and refused with its place by whoever looks for the output.
+Such a key refers to the only create step with an output of this name. If none or several have one, the key stays, and
+the check of references refuses it with its path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
-    """The sandbox with the step before each key that lacks it and can mean one output alone.
+    """Return the sandbox with the step added to each key that lacks it and has one meaning.
 
     `plugins` are those of its resources, by the resources' names.
     """
@@ -29,12 +29,12 @@ def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
 
 
 def meant(key: str, spec: PluginSpec) -> list[str]:
-    """The outputs, as `<step>.<output>`, that a key without a step may mean."""
+    """Return the outputs, as `<step>.<output>`, to which a key without a step may refer."""
     return [f"{step.name}.{key}" for step in spec.create for output in step.outputs if output.name == key]
 
 
 def _walked(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
-    """A value with all that it holds; what is as it should be stays the very same."""
+    """Return a value with completed keys. Unchanged parts are the same objects."""
     if isinstance(value, ResourceOutput):
         return _completed(value, plugins)
     if isinstance(value, msgspec.Struct):

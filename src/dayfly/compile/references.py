@@ -1,4 +1,4 @@
-"""The steps of one document by event, and whether what they read from each other exists and comes in time."""
+"""References between the steps of one document: each output must exist, and be available in time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Workflow(msgspec.Struct, frozen=True):
     """The steps of one event.
 
     Attributes:
-        event: When they run.
-        word: What people call one of them: `create step`, `preStop hook`.
-        steps: As written.
-        keys: The way to the list of them.
+        event: The event.
+        word: The name of such a step for people: `create step`, `preStop hook`.
+        steps: The steps as written.
+        keys: The path to the list of them.
     """
 
     event: LifecycleEvent
@@ -34,12 +34,12 @@ class Workflow(msgspec.Struct, frozen=True):
     keys: Path
 
     def places(self) -> Iterator[tuple[Step, Path]]:
-        """Each step with the way to it."""
+        """Return each step with its path."""
         return ((step, (*self.keys, index)) for index, step in enumerate(self.steps))
 
 
 def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
-    """A plugin's two workflows in the order of their events; `keys` leads to its `spec`."""
+    """Return a plugin's two workflows in the order of their events. `keys` is the path to its `spec`."""
     return (
         Workflow(LifecycleEvent.PRE_START, "create step", spec.create, (*keys, "create")),
         Workflow(LifecycleEvent.POST_STOP, "delete step", spec.delete, (*keys, "delete")),
@@ -47,13 +47,13 @@ def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
 
 
 def check(workflows: tuple[Workflow, ...]) -> None:
-    """Every `valueFromStep` of one document names an output that exists by then, and nobody waits for itself.
+    """Check every `valueFromStep` of one document: the output exists and is available in time, without cycles.
 
     Args:
-        workflows: In the order of their events.
+        workflows: The workflows in the order of their events.
 
     Raises:
-        SpecError: the first reference that leads nowhere or to a later event; else the first cycle.
+        SpecError: The first reference without a target or to a later event; otherwise the first cycle.
     """
     where = {step.name: (number, step) for number, workflow in enumerate(workflows) for step in workflow.steps}
     faults = Faults()
@@ -90,7 +90,7 @@ def check_output(producer: Step, output: str, keys: Path) -> None:
 
 
 def inner_edges(prefix: str, workflows: tuple[Workflow, ...]) -> Iterator[graph.Edge]:
-    """Who reads whom within one document; `prefix` stands before each step's name."""
+    """Return the edges between the steps of one document. `prefix` precedes each step's name."""
     for workflow in workflows:
         for step, here in workflow.places():
             for index, item in enumerate(step.inputs):
@@ -111,7 +111,7 @@ def refuse_cycle(edges: Iterable[graph.Edge]) -> None:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
-    """`did you mean "host"?`, or what there is to choose from."""
+    """Return `did you mean "host"?`, or the available names."""
     choices = list(known)
     if not choices:
         return "there is none"

@@ -1,4 +1,4 @@
-"""The resources of a sandbox with the plugins behind them, and whether what is read of them exists."""
+"""The resources of a sandbox with their plugins, and checks of references to their outputs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Instance(msgspec.Struct, frozen=True):
     """One resource of the sandbox.
 
     Attributes:
-        resource: As wished.
-        keys: The way to it in the sandbox.
-        plugin: The published plugin behind it; None when its `spec` stands in place.
-        spec: What it does.
-        workflows: Its steps; their keys lead through the plugin's own document, or through the sandbox when in place.
+        resource: The resource as written.
+        keys: The path to it in the sandbox.
+        plugin: The published plugin; None for an inline one.
+        spec: The plugin's spec.
+        workflows: Its steps. Their paths are in the plugin's own document, or in the sandbox for an inline plugin.
     """
 
     resource: Resource
@@ -47,7 +47,7 @@ class Instance(msgspec.Struct, frozen=True):
         return self.resource.name
 
     def taking(self) -> Iterator[tuple[str, str]]:
-        """Each param that a step takes, with the step's name."""
+        """Return each param that a step reads, with the step's name."""
         for workflow in self.workflows:
             for step in workflow.steps:
                 for item in step.inputs:
@@ -55,20 +55,20 @@ class Instance(msgspec.Struct, frozen=True):
                         yield item.name, step.name
 
     def defaults(self) -> dict[str, str]:
-        """The params that need not be given."""
+        """Return the optional params."""
         return {name: rule.default for name, rule in self.spec.params().items() if rule.default is not None}
 
     def given(self) -> Iterator[tuple[str, ResourceOutput, Path]]:
-        """Each param that another resource makes, with the way to its reference."""
+        """Return each param with the output of another resource as its value, and the path to the reference."""
         for name, value in self.resource.params.items():
             if isinstance(value, Param):
                 yield name, value.value_from.resource, (*self.keys, "params", name, "valueFrom", "resource")
 
 
 def missing(sandbox: Sandbox) -> dict[Key, int]:
-    """The plugins that `compile` will want, in order: bare name and canonical version, "" for the latest.
+    """Return the plugins that `compile` needs, in order: name and canonical version, "" for the latest.
 
-    With each is told which resource is the first that names it.
+    Each has the first resource that names it.
     """
     places: dict[Key, int] = {}
     for place, resource in enumerate(sandbox.spec.resources):
@@ -78,10 +78,10 @@ def missing(sandbox: Sandbox) -> dict[Key, int]:
 
 
 def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instance]:
-    """The sandbox's resources by name, each with its plugin; the latest is the highest version among `plugins`.
+    """Return the sandbox's resources by name, each with its plugin. The latest is the highest version among `plugins`.
 
     Raises:
-        SpecError: a plugin or version that is not among them.
+        SpecError: A plugin or version is not among them.
     """
     found: dict[str, Instance] = {}
     for index, resource in enumerate(sandbox.spec.resources):
@@ -95,7 +95,10 @@ def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instan
 
 
 def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys: Path) -> None:
-    """Refuse a reference to an output that no create step of a resource has; `keys` leads to `{name, outputKey}`."""
+    """Refuse a reference to an output that no create step of a resource has.
+
+    `keys` is the path to `{name, outputKey}`.
+    """
     if wanted.name not in instances:
         raise SpecError(f"no resource {quote(wanted.name)}; {nearest(wanted.name, instances)}", (*keys, "name"))
     here = (*keys, "outputKey")
@@ -114,23 +117,23 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
 
 
 def _unclear(wanted: ResourceOutput, spec: PluginSpec) -> str:
-    """Why an output's name alone does not tell which one is meant."""
+    """Return why an output's name without a step is not enough."""
     if several := meant(wanted.output_key, spec):
         choices = " or ".join(quote(key) for key in several)
-        return f"several steps of {quote(wanted.name)} make an output {quote(wanted.output_key)}: write {choices}"
+        return f"several steps of {quote(wanted.name)} have an output {quote(wanted.output_key)}: write {choices}"
     known = [output.name for step in spec.create for output in step.outputs]
-    problem = f"no create step of {quote(wanted.name)} makes an output {quote(wanted.output_key)}"
+    problem = f"no create step of {quote(wanted.name)} has an output {quote(wanted.output_key)}"
     return f"{problem}; {nearest(wanted.output_key, known)}"
 
 
 def check_params(instances: Mapping[str, Instance]) -> None:
-    """Every param that is required is given, those of another resource lead to an output, and none wait in a circle.
+    """Check that required params are set, that references to other resources exist, and that there is no cycle.
 
-    Two waits are looked at. A step waits for the steps whose outputs it reads. And a resource's delete steps wait for
-    those of its readers, so two resources that read each other would both stay for ever.
+    There are two kinds of dependencies. A step waits for the steps whose outputs it reads. A resource's delete steps
+    wait for those of its readers, so two resources that read each other could never be deleted.
 
     Raises:
-        SpecError: at the param at fault, or at the first param of a cycle.
+        SpecError: At the faulty param, or at the first param of a cycle.
     """
     for instance in instances.values():
         _check_required(instance)
@@ -139,7 +142,7 @@ def check_params(instances: Mapping[str, Instance]) -> None:
             check_output(wanted, instances, keys)
     across = [edge for instance in instances.values() for edge in _edges(instance)]
     within = [e for i in instances.values() for e in references.inner_edges(f"{i.name}/", i.workflows)]
-    # Params come first, so a cycle is reported at a place in the sandbox: no plugin is at fault alone.
+    # Params come first, so a cycle is reported at a place in the sandbox: no single plugin is at fault.
     references.refuse_cycle([*across, *within])
     if cycle := find_cycle(edge for instance in instances.values() for edge in _cleanup_edges(instance, instances)):
         problem = f"resources that read each other can never be cleaned up, each waits for the other: {describe(cycle)}"
@@ -151,17 +154,17 @@ def _check_required(instance: Instance) -> None:
     for name, rule in instance.spec.params().items():
         if rule.required and name not in given:
             problem = f"{_what(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
-            # The way to the params is there only if some are given.
+            # The path to the params exists only if some are set.
             raise SpecError(problem, (*instance.keys, "params") if given else instance.keys)
 
 
 def _check_secret(instance: Instance) -> None:
-    """No document holds a secret; it may be another resource's output."""
+    """Refuse a secret in the sandbox's document. It may be another resource's output."""
     for name in sorted(instance.spec.secrets()):
         if isinstance(instance.resource.params.get(name, Param), str):
             problem = (
-                f"{quote(name)} is a secret, which no document holds: leave it out, and give it with "
-                "--secrets-file; or take another resource's output (valueFrom.resource)"
+                f"{quote(name)} is a secret, which must not be in a document: leave it out and set it with "
+                "--secrets-file, or use another resource's output (valueFrom.resource)"
             )
             raise SpecError(problem, (*instance.keys, "params", name))
 
@@ -171,11 +174,11 @@ def _what(instance: Instance) -> str:
 
 
 def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
-    """A sentence for each param that no step takes, with the way to it."""
+    """Return a warning for each param that no step reads, with its path."""
     taken = dict(instance.taking())
     for name in instance.resource.params:
         if name not in taken:
-            yield f"no step of {_what(instance)} takes it; {nearest(name, taken)}", (*instance.keys, "params", name)
+            yield f"no step of {_what(instance)} reads it; {nearest(name, taken)}", (*instance.keys, "params", name)
 
 
 def _wanted(resource: Resource, keys: Path) -> Key:
@@ -207,11 +210,11 @@ def _edges(instance: Instance) -> Iterator[Edge]:
 def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Iterator[Edge]:
     taken = dict(instance.taking())
     for param, wanted, keys in instance.given():
-        # In a cycle everyone is read, so it is enough to ask whoever is read for a cleanup.
+        # In a cycle each resource is read, so it is enough to check the resources that are read for a cleanup.
         if param in taken and _cleans(instances[wanted.name]) and wanted.name != instance.name:
             yield Edge(instance.name, wanted.name, wanted.output_key, keys)
 
 
 def _cleans(instance: Instance) -> bool:
-    """Whether it has delete steps, written or added."""
+    """Return whether it has delete steps, written or added."""
     return bool(instance.spec.delete) or any(step.object is not None for step in instance.spec.create)

@@ -1,4 +1,4 @@
-"""One written step to one work unit: where its inputs come from, its clocks and tries, its place to run."""
+"""Units: each step becomes a unit with its inputs, time limits, retries and place to run."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _STOPPING = frozenset({LifecycleEvent.PRE_STOP, LifecycleEvent.POST_STOP})
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What all units of one document share.
+    """Data that all units of one document share.
 
     Attributes:
-        resource: The resource the document makes; empty for the target's own hooks.
-        params: What the sandbox gives the resource, by name.
-        params_at: The way to them.
-        secrets: Those that are secrets.
-        work: Where scripts run and the built-in environment; it has neither script nor command.
-        origin: Who wrote the steps.
+        resource: The document's resource; empty for the target's own hooks.
+        params: The resource's params in the sandbox, by name.
+        params_at: The path to them.
+        secrets: The params that are secrets.
+        work: The place of scripts, and the built-in environment, without script and command.
+        origin: The author of the steps.
     """
 
     resource: str
@@ -66,7 +66,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
-    """Where a runner's scripts run; `env` is the built-in environment. What the runner leaves out the host chooses."""
+    """Return where a runner's scripts run, with the built-in environment `env`. The host chooses missing settings."""
     return Exec(
         image=runner.image,
         namespace=runner.namespace,
@@ -77,43 +77,43 @@ def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) ->
 
 
 def build(shared: Setting, workflow: Workflow) -> tuple[Unit, ...]:
-    """The units of one event, in the order of its steps.
+    """Return the units of one event, in the order of its steps.
 
     Raises:
-        SpecError: a constant that no environment variable can carry.
+        SpecError: A constant that no environment variable can hold.
     """
     return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.places())
 
 
 def check_retry(workflow: Workflow) -> None:
-    """Refuse what would be ignored: stop events decide for themselves how often they try.
+    """Refuse settings without effect: the retries of stop events are fixed.
 
     Raises:
-        SpecError: `idempotent: false` for a step of a stop event, or a limit or a webhook's `find` for one of preStop.
+        SpecError: `idempotent: false` for a step of a stop event, or a limit or a webhook's `find` for preStop.
     """
     if workflow.event not in _STOPPING:
         return
     for step, here in workflow.places():
         if step.retry is not None and step.retry.idempotent is False:
-            problem = f"a {workflow.word} may be tried again; make its script safe to run twice and leave this out"
+            problem = f"a {workflow.word} may be retried; make its script safe to run twice and leave this out"
             raise SpecError(problem, (*here, "retry", "idempotent"))
         if workflow.event is LifecycleEvent.PRE_STOP and step.retry is not None and step.retry.limit is not None:
-            problem = f"a {workflow.word} is tried {PRE_STOP_TRIES} times; leave the limit out"
+            problem = f"a {workflow.word} has {PRE_STOP_TRIES} attempts; leave the limit out"
             raise SpecError(problem, (*here, "retry", "limit"))
         if step.webhook is not None and step.webhook.find is not None:
-            problem = f"a {workflow.word} is sent again instead, under the same key; leave find out"
+            problem = f"a {workflow.word} is sent again with the same key; leave find out"
             raise SpecError(problem, (*here, "webhook", "find"))
 
 
 def check_variable(value: str, keys: Path) -> None:
     """Refuse a constant too large for an environment variable."""
     if (size := len(value.encode())) > MAX_VARIABLE_BYTES:
-        problem = f"has {size} bytes; an environment variable carries at most {MAX_VARIABLE_BYTES}: give it as a file"
+        problem = f"has {size} bytes; an environment variable holds at most {MAX_VARIABLE_BYTES}: use a file"
         raise SpecError(problem, keys)
 
 
 def output_of(wanted: ResourceOutput, own: str = "") -> Ref:
-    """The reference to a resource's output, seen from the document of the resource `own`."""
+    """Return the reference to a resource's output from the document of the resource `own`."""
     step, _, output = wanted.output_key.partition(".")
     return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
 
@@ -146,7 +146,7 @@ def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path
 
 
 def _object(shared: Setting, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
-    """An object's one clock runs until it is ready; its removal has none."""
+    """Return the unit of an object. Its creation has one time limit, until it is ready; its removal has none."""
     if item.remove:
         common["outputs"] = (UnitOutput(name=kube_object.GONE),)
     return Unit(
@@ -175,7 +175,7 @@ def _output(item: written.Output) -> UnitOutput:
 
 
 def _unhurried(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
-    """A request that was sent cannot be called back: whoever asks its sender to end waits until it would have."""
+    """Return the time limits of a webhook. A sent request cannot be cancelled, so its grace period is its run time."""
     assert step.webhook is not None, "only a webhook sends"
     given = step.timeouts is not None and bool(step.timeouts.run)
     run_ms = timeouts.run_ms if given or step.webhook.poll is not None else webhook.RUN_MS
@@ -184,8 +184,8 @@ def _unhurried(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
 
 def _place(item: written.Input, step: written.Step) -> As:
     if step.object is not None:
-        return As()  # its manifest says where
-    # A sender is a program of ours: no input's name may be that of a variable which it heeds.
+        return As()  # its manifest has the place
+    # The sender is Dayfly's own program, so no input may be a variable that the sender reads.
     return As(env=f"DAYFLY_INPUT_{item.env}") if step.webhook is not None else As(env=item.env, path=item.path)
 
 

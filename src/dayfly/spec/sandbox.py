@@ -56,7 +56,7 @@ class KeyRef(WireStruct, frozen=True, kw_only=True):
     """A key of a ConfigMap or Secret in the workload's namespace."""
 
     name: Annotated[str, dns_name("Name of the object.", minLength=1)]
-    key: Annotated[str, doc("The key in it.", 253, minLength=1, pattern="The key.")] = ""
+    key: Annotated[str, doc("The key.", 253, minLength=1, pattern=f"^{kube_names.KEY}$")] = ""
     optional: Annotated[bool, doc("Whether it may be absent.")] = False
 
 

@@ -42,7 +42,7 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = False
 
 
-_AGE = ("AGE", "date", "Creation time.", "When it was created.")
+_AGE = ("AGE", "date", ".metadata.creationTimestamp", "Creation time.")
 _STANDING = (
     ("READY", "boolean", ".status.ready", "Whether it can be used."),
     ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
