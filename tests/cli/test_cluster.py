@@ -401,7 +401,7 @@ class TestPlan:
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: pg}]}}")
         assert asked("plan", "-f", str(file)).code == 0
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: bad}]}}")
-        words = "the resource plugin bad@0.0.0 of the cluster is invalid: spec.runner.podTemplateOverlay: line 2"
+        words = "the resource plugin bad@0.0.0 of the cluster is wrong: spec.runner.podTemplateOverlay: line 2"
         refused(asked("plan", "-f", str(file)), 1, words, "kubectl get resourceplugins")
 
 

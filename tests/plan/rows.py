@@ -1,4 +1,4 @@
-"""Rows of a table of decisions, and what they are made of."""
+"""Rows of a table of decisions, and common records and facts."""
 
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ def ledger(plan, *moves):
 
 
 def up(plan=PLAN):
-    """Created, with its fork claimed."""
+    """Return the ledger of a created sandbox with its fork claimed."""
     return after(plan, done(plan, born(plan), MAKE, SEED), claim(APP, generation=GENERATION))
 
 
@@ -58,7 +58,7 @@ def closed(run, plan=PLAN):
 
 
 class Row(NamedTuple):
-    """One world: its ledger, its news, what is decided, and who waits with which words."""
+    """One world: its ledger, its facts, the expected decision, and the expected message of each waiting unit."""
 
     name: str
     run: Any
@@ -76,7 +76,7 @@ DROPPING = closed(done(PAIR, born(PAIR), MAKE, "db/other"), PAIR)
 
 
 def check(row: Row) -> None:
-    """What is decided is what the row says, and so is why all else waits."""
+    """Check the decision of a row and the messages of all waits."""
     decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
     assert phrase(decision) == row.asked
     assert {wait.unit: wait.message_at(NOW) for wait in decision.waits if wait.unit} == row.waits

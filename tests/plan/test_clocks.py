@@ -1,4 +1,4 @@
-"""Each clock of an attempt is its own: how long it may wait for a place, start, run and end. So is its target's start."""
+"""Each deadline of an attempt has its own clock: to be scheduled, to start, to run, to end. So has its target's start."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_a_moment_that_has_come_is_no_reason_to_look_again():
 
 
 def test_recalled_unit_is_checked_in_time_despite_other_waits():
-    """Of a step behind the forks nothing is said while one of them does not answer; its own clock runs."""
+    """A unit after the forks does not wait with a deadline while a fork does not answer; its own clock runs."""
     plan = plan_of(document(post_start=(unit("make"),)), forks=(fork(),))
     run = after(plan, born(plan), claim(APP, generation=GENERATION), claim(MAKE))
     facts = {(APP, 1): Running(since=NOW, ready=False), (MAKE, 1): ASKED}

@@ -1,4 +1,4 @@
-"""Worlds in, decisions out: each row one world, what is asked for, and why everything else waits."""
+"""Decisions for worlds: each row has one world, its actions, and the message of every other unit."""
 
 import pytest
 
@@ -145,7 +145,7 @@ ROWS = (
         {(MAKE, 1): MUTE},
     ),
     Row(
-        "closed, and it says that it never began",
+        "closed, with proof that it never began",
         closed(CLAIMED),
         "void db/make#1 (NeverRan), finish, release db/make#1",
         {},
@@ -421,7 +421,7 @@ def test_an_older_attempt_is_released_and_never_read_again():
 
 
 def test_a_later_attempt_than_the_ledger_knows_is_not_released():
-    """A peer may have claimed it: our ledger is old."""
+    """A peer may have claimed it, because this ledger is old."""
     run = ledger(PAIR, claim(MAKE), record(MAKE, failed()))
     facts = {(MAKE, 1): Ended(result=failed()), (MAKE, 2): Ended(result=succeeded())}
     assert phrase(decide(PAIR, world(run, facts=facts), NOW)) == "release db/make#1"

@@ -1,4 +1,4 @@
-"""Forks in an open run: which follows which, and what they take no place from."""
+"""Forks in an open run: their order, and that they use no slots."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ ROWS = (
         PLAN,
     ),
     Row(
-        "it answers in an old form: what comes after the forks waits",
+        "it answers in an old form: units after the forks wait",
         after(HOOKED, done(HOOKED, born(HOOKED), MAKE), claim(APP, generation="old")),
         f"cancel {APP}#1 (its spec or its baseline has changed)",
         {APP: "its spec or its baseline has changed", "db/hook": f"starts once {APP} answers"},
@@ -62,7 +62,7 @@ ROWS = (
         PLAN,
     ),
     Row(
-        "nobody knows what has become of the first",
+        "the state of the first is unknown",
         after(PLAN, BEGUN, doubt(APP)),
         "",
         {

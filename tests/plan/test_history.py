@@ -1,4 +1,4 @@
-"""Each move of a ledger as the line of history that people read of it."""
+"""Each ledger move becomes an entry of the history."""
 
 import pytest
 

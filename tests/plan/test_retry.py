@@ -1,4 +1,4 @@
-"""What follows the end of an attempt."""
+"""Attempts and retries after the end of an attempt."""
 
 import pytest
 
@@ -122,9 +122,9 @@ def test_failures_and_voids_count_together():
     [
         (1_000, 2_000, 2_000, 3_000),
         (1_000, 2_000, 9_000, 3_000),
-        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: from the claim, which we wrote
+        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: count from the claim, which has our time
         (100_000, 105_000, 40_000, 101_000),  # a peer's clock may be ahead by a minute
-        (100_001, 105_000, 40_000, 1_000),  # ours was set back: at once
+        (100_001, 105_000, 40_000, 1_000),  # our clock was set back: no pause
     ],
 )
 def test_a_clock_set_back_delays_no_retry(claimed, ended, now, due):

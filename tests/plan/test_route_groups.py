@@ -1,4 +1,4 @@
-"""Who belongs to a group, whose fork goes first, and what is said; the bookkeeping agrees with asking everybody anew."""
+"""Members, precedence and reports of route groups. Incremental updates equal a full computation."""
 
 import random
 
@@ -19,7 +19,7 @@ def group(value="a*", scope=""):
 
 
 def several(how, *labels):
-    """A group that asks for any or all of these."""
+    """Return a group that matches any or all of these."""
     terms = [{"label": {"key": key, "value": value}} for key, value in labels]
     return Group("", parse({how: terms}))
 
@@ -130,7 +130,7 @@ def test_unready_group_gives_its_reason_and_ending_one_is_empty(phase, matched):
 
 
 def test_unready_members_do_not_make_a_group_unready():
-    """A label is all that a stranger needs to join."""
+    """Anyone who can set a label can make a sandbox join."""
     assert group_state(report(), [member(str(n)) for n in range(50)], [str(n) for n in range(50)]).ready
 
 
@@ -144,6 +144,6 @@ def test_the_key_of_a_group_leads_to_one_fork_of_each_baseline():
         "y": {"shop/pay": ("k1", "k2"), "shop/web": ("k2",)},
         "f": {"shop/web": ("k1",)},
     }
-    # As it is said where two of them are in conflict.
+    # The sentence if two sandboxes are in conflict.
     (clash,) = conflicts(members.values())
     assert (clash.baseline, clash.sandbox) == ("shop/web", "old")

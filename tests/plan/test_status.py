@@ -1,4 +1,4 @@
-"""What is said of a run: of several troubles the deepest, of several units the one that says most, and each in its state."""
+"""Reports: the most important of several problems, the most useful of several units, and the state of each unit."""
 
 import msgspec
 import pytest
@@ -48,7 +48,7 @@ GENERATION = FORKED.kept[APP].generation
 
 
 def told(run, plan=PLAN, now=NOW, **fields) -> RunReport:
-    """What is said of a run at that moment."""
+    """Return the report at that time."""
     where = world(run, **fields)
     return describe(plan, where, decide(plan, where, now), now)
 
@@ -389,7 +389,6 @@ class TestWords:
 
 class TestSealed:
     def test_reading_its_own_resource_makes_no_dependency(self):
-        """It would be cleaned up after itself."""
         own = UnitInput(name="a", from_=Ref(unit="a", output="out", resource="db"))
         reads = msgspec.structs.replace(unit("b"), inputs=(own,))
         plan = seal((document(pre_start=(unit("a"), reads)),))
@@ -436,7 +435,7 @@ def test_observed_end_counts_only_once_recorded():
 
 
 def test_only_an_attempt_that_ran_can_linger():
-    """Of an attempt that never ran nothing is left, whatever is still heard of it."""
+    """A unit that never ran needs no cleanup, whatever fact exists for it."""
     facts = {("db/a", 1): Running(since=1)}
     ran = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()))
     never = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))

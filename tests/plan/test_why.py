@@ -1,4 +1,4 @@
-"""`why`: reports in, the chain of blockers out, with what to do at its end."""
+"""`why`: the chain of obstacles of a report, with the next step at its end."""
 
 import pytest
 
@@ -176,7 +176,7 @@ def test_silent_unit_is_not_referred_to_its_log():
 
 
 def test_log_size_is_needed_only_for_failed_attempts():
-    """Of those that have a log, and to whose log somebody may be sent: with the number of the attempt."""
+    """Only units whose attempt has ended and may have a log, with the attempt's number."""
     units = (
         unit("failed", "failed", started_at=5, attempt=1),
         unit("again", "retrying", started_at=5, attempt=3),
@@ -188,7 +188,7 @@ def test_log_size_is_needed_only_for_failed_attempts():
 
 
 def test_nothing_stands_in_a_log_that_is_sealed_and_empty():
-    """Of the last attempt: what one before it printed helps nobody."""
+    """An earlier attempt's log does not help."""
     logs = [
         LogInfo(unit="silent", attempt=1, size=9, sealed=True),
         LogInfo(unit="silent", attempt=2, size=0, sealed=True),
@@ -214,7 +214,7 @@ def test_only_a_cleanup_that_is_stuck_may_be_given_up():
 
 
 def test_an_image_that_is_missing_at_the_cleanup_has_a_way_out():
-    """It goes on when the image comes; whoever knows that nothing was made may give the cleanup up."""
+    """The step continues when the image exists. If certainly nothing was created, the cleanup may be abandoned."""
     create = unit("db/make", "running", reason="ImagePullBackOff", message="attempt 1 is starting: Back-off")
     assert "fix the plugin" in leaf(create).next
     assert "abandon" not in leaf(create).next
@@ -237,7 +237,7 @@ def test_unsupported_field_is_the_reason_once_all_is_ready():
 
 
 def test_closing_run_lists_living_and_pending_units():
-    """Of a run that closes: steps of its end, and whatever of its beginning has not ended."""
+    """A closing run blocks on its stop units, and on create units that have not ended."""
     units = [
         unit("a", "running"),
         unit("b", "failed"),
