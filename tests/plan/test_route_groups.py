@@ -33,13 +33,13 @@ def test_one_joins_and_leaves_live():
     crowd = Members()
     crowd.put_group("g", group())
     assert crowd.put("1", member("one", team="abc")) == ["g"]
-    assert list(crowd.of("g").values()) == [member("one", team="abc")]
+    assert list(crowd.sandboxes_of("g").values()) == [member("one", team="abc")]
     assert crowd.put("1", member("one", team="abc")) == []
     assert crowd.put("1", member("one", team="b")) == ["g"]
-    assert crowd.of("g") == {}
+    assert crowd.sandboxes_of("g") == {}
     assert crowd.put("1", member("one", team="ab")) == ["g"]
     assert crowd.drop("1") == ["g"]
-    assert (crowd.of("g"), crowd.drop("1")) == ({}, [])
+    assert (crowd.sandboxes_of("g"), crowd.drop("1")) == ({}, [])
 
 
 def test_a_group_takes_only_those_of_its_own_place():
@@ -48,8 +48,8 @@ def test_a_group_takes_only_those_of_its_own_place():
     crowd.put("2", member("there", scope="d", team="a"))
     crowd.put_group("of c", group(scope="c"))
     crowd.put_group("of all", group())
-    assert [each.name for each in crowd.of("of c").values()] == ["here"]
-    assert sorted(each.name for each in crowd.of("of all").values()) == ["here", "there"]
+    assert [each.name for each in crowd.sandboxes_of("of c").values()] == ["here"]
+    assert sorted(each.name for each in crowd.sandboxes_of("of all").values()) == ["here", "there"]
 
 
 def test_a_group_may_ask_for_any_or_all_of_several_labels():
@@ -61,8 +61,8 @@ def test_a_group_may_ask_for_any_or_all_of_several_labels():
     asked = (("team", "a"), ("tier", "w*"))
     crowd.put_group("any", several("any", *asked))
     crowd.put_group("all", several("all", *asked))
-    assert sorted(each.name for each in crowd.of("any").values()) == ["both", "one", "other"]
-    assert [each.name for each in crowd.of("all").values()] == ["both"]
+    assert sorted(each.name for each in crowd.sandboxes_of("any").values()) == ["both", "one", "other"]
+    assert [each.name for each in crowd.sandboxes_of("all").values()] == ["both"]
 
 
 def test_membership_equals_a_new_computation_after_any_changes():
@@ -84,7 +84,7 @@ def test_membership_equals_a_new_computation_after_any_changes():
                 groups.pop(uid, None)
                 crowd.drop_group(uid)
         for of, wants in groups.items():
-            assert set(crowd.of(of)) == {each for each, found in sandboxes.items() if wants.takes(found)}
+            assert set(crowd.sandboxes_of(of)) == {each for each, found in sandboxes.items() if wants.matches(found)}
 
 
 def test_the_oldest_goes_first_whatever_the_order():

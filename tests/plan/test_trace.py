@@ -132,7 +132,9 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
     assert run_trace.deletion(given_up, ())[0].error == "Abandoned"
     cut = run_trace.creation(run, HISTORY, "closed", "", 9999)
     assert tree(cut)[0] == ("", "create sandbox", 100, 2000, "")
-    assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], "only units before the close"
+    assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], (
+        "only units before the close"
+    )
 
 
 def test_fork_span_lasts_from_its_start_until_readiness():

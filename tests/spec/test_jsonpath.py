@@ -75,16 +75,16 @@ def test_query_finds_the_same_as_the_library(query, data):
 def test_nothing_is_found_where_too_much_would_be_looked_at(monkeypatch, query, data):
     """An inline plugin's author may write it, whose object it is as well; the operator is everybody's."""
     assert jsonpath.find(query, data) == []
-    monkeypatch.setattr(jsonpath, "MOST_LOOKED_AT", 0)
+    monkeypatch.setattr(jsonpath, "MAX_VISITED", 0)
     assert jsonpath.find(query, data) == []
 
 
 def test_a_large_object_is_looked_through_once(monkeypatch):
     data = {"items": [{"name": str(number), "at": number} for number in range(100)]}
-    monkeypatch.setattr(jsonpath, "MOST_LOOKED_AT", 1_000)
+    monkeypatch.setattr(jsonpath, "MAX_VISITED", 1_000)
     assert jsonpath.find("$..at", data) == list(range(100))
     assert jsonpath.find("$.items[?@.at == 99].name", data) == ["99"]
-    monkeypatch.setattr(jsonpath, "MOST_LOOKED_AT", 100)
+    monkeypatch.setattr(jsonpath, "MAX_VISITED", 100)
     assert jsonpath.find("$..at", data) == []
 
 

@@ -23,7 +23,7 @@ DRAFT = {"label": {"key": "draft", "value": "yes"}}
 def test_match_selects_by_labels(match, takes):
     labels = [{"team": "pay"}, {"team": "payments", "draft": "yes"}, {"draft": "yes"}, {}, {"team": "p"}]
     found = label_match.parse(match)
-    assert [index for index, each in enumerate(labels) if found.takes(each)] == takes
+    assert [index for index, each in enumerate(labels) if found.matches(each)] == takes
 
 
 def nested(depth):
@@ -67,4 +67,4 @@ def test_every_fault_is_said():
 
 
 def test_as_deep_as_it_may_be():
-    assert label_match.parse(nested(15)).takes({"team": "pay"})
+    assert label_match.parse(nested(15)).matches({"team": "pay"})

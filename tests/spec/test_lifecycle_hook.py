@@ -341,7 +341,7 @@ def selector(**more) -> Selector:
     ],
 )
 def test_selector_matches_namespace_and_labels(meant: Selector, namespace: str, labels: dict[str, str], takes: bool):
-    assert meant.takes(namespace, labels) is takes
+    assert meant.matches(namespace, labels) is takes
 
 
 @pytest.mark.parametrize(("group", "name"), object_kinds.no_targets())

@@ -12,8 +12,8 @@ from dayfly.spec.routing.routing_keys import (
     Forms,
     baggage_pattern,
     check_forms,
-    first,
-    injected,
+    first_route,
+    injected_headers,
     is_key,
     keys_of,
     plain_pattern,
@@ -73,13 +73,13 @@ def test_a_parameter_of_the_query():
 
 def test_first_route_with_a_carried_key_wins():
     routes = [((KEY, "group"), "older"), ((OTHER, "group"), "younger")]
-    assert first(routes, frozenset({OTHER, "unknown"})) == "younger"
-    assert first(routes, frozenset({"group"})) == first(routes, frozenset({KEY, OTHER})) == "older"
-    assert first(routes, frozenset({"unknown"})) is None
+    assert first_route(routes, frozenset({OTHER, "unknown"})) == "younger"
+    assert first_route(routes, frozenset({"group"})) == first_route(routes, frozenset({KEY, OTHER})) == "older"
+    assert first_route(routes, frozenset({"unknown"})) is None
 
 
 def test_injected_header_is_recognised():
-    for header in injected(KEY):
+    for header in injected_headers(KEY):
         assert keys_of([header]) == {KEY}
 
 

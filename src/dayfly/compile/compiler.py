@@ -81,7 +81,7 @@ def compile(  # noqa: A001  -- the field's word for it
     """
     try:
         found = resources.resolve(sandbox, plugins)
-        named = output_keys.completed(sandbox, {name: each.spec for name, each in found.items()})
+        named = output_keys.complete_keys(sandbox, {name: each.spec for name, each in found.items()})
         if named is not sandbox:
             sandbox, found = named, resources.resolve(named, plugins)
         hooks = hooks_of(sandbox.spec.hooks)
@@ -243,7 +243,7 @@ def _check_hook_sources(
                 if source is not None and source.resource is not None:
                     resources.check_output(source.resource, instances, (*keys, "resource"))
                 if source is not None and source.fork is not None:
-                    forks.check_told(source.fork, wished, (*keys, "fork"))
+                    forks.check_fork_value(source.fork, wished, (*keys, "fork"))
 
 
 def _builtin(sandbox: str, routing_key: str) -> dict[str, str]:

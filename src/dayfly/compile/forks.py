@@ -13,7 +13,7 @@ from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Baseline, EnvChange, Kind, Unit, UnitInput
 from dayfly.spec.parsing import text
 from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, Patch
-from dayfly.spec.steps.value_from import ADDRESS, TOLD, check_expression
+from dayfly.spec.steps.value_from import ADDRESS_FIELDS, FORK_FIELDS, check_expression
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -106,18 +106,18 @@ def _check_expressions(changes: Customizations, baselines: Collection[Baseline],
         if change.value_from is not None and change.value_from.fork is not None:
             _check_fork(change.value_from.fork, baselines, (*keys, index, "valueFrom", "fork"))
             check_expression(
-                change.value_from.fork.expression, ADDRESS, (*keys, index, "valueFrom", "fork", "expression")
+                change.value_from.fork.expression, ADDRESS_FIELDS, (*keys, index, "valueFrom", "fork", "expression")
             )
 
 
-def check_told(wanted: ForkExpression, forks: tuple[Fork, ...], keys: Path) -> None:
+def check_fork_value(wanted: ForkExpression, forks: tuple[Fork, ...], keys: Path) -> None:
     """Check a hook's value that reads a field of a fork.
 
     Raises:
         SpecError: There is no such fork, or forks have no such field.
     """
     _check_fork(wanted, [fork.fork_of.baseline for fork in forks], keys)
-    check_expression(wanted.expression, TOLD, (*keys, "expression"))
+    check_expression(wanted.expression, FORK_FIELDS, (*keys, "expression"))
 
 
 def _check_fork(wanted: ForkExpression, baselines: Collection[Baseline], keys: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.spec.sandbox import Sandbox
 
 
-def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
+def complete_keys(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
     """Return the sandbox with the step added to each key that lacks it and has one meaning.
 
     `plugins` are those of its resources, by the resources' names.
@@ -28,7 +28,7 @@ def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
     return made
 
 
-def meant(key: str, spec: PluginSpec) -> list[str]:
+def possible_outputs(key: str, spec: PluginSpec) -> list[str]:
     """Return the outputs, as `<step>.<output>`, to which a key without a step may refer."""
     return [f"{step.name}.{key}" for step in spec.create for output in step.outputs if output.name == key]
 
@@ -53,5 +53,5 @@ def _walked(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
 def _completed(wanted: ResourceOutput, plugins: Mapping[str, PluginSpec]) -> ResourceOutput:
     if "." in wanted.output_key or wanted.name not in plugins:
         return wanted
-    found = meant(wanted.output_key, plugins[wanted.name])
+    found = possible_outputs(wanted.output_key, plugins[wanted.name])
     return msgspec.structs.replace(wanted, output_key=found[0]) if len(found) == 1 else wanted

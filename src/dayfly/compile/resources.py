@@ -8,7 +8,7 @@ import msgspec
 
 from dayfly.compile import references
 from dayfly.compile.graph import Edge, describe, find_cycle
-from dayfly.compile.output_keys import meant
+from dayfly.compile.output_keys import possible_outputs
 from dayfly.compile.references import Workflow, nearest
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import unit_id
@@ -118,7 +118,7 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
 
 def _unclear(wanted: ResourceOutput, spec: PluginSpec) -> str:
     """Return why an output's name without a step is not enough."""
-    if several := meant(wanted.output_key, spec):
+    if several := possible_outputs(wanted.output_key, spec):
         choices = " or ".join(quote(key) for key in several)
         return f"several steps of {quote(wanted.name)} have an output {quote(wanted.output_key)}: write {choices}"
     known = [output.name for step in spec.create for output in step.outputs]

@@ -135,7 +135,7 @@ def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
     return Unit(
         kind=Kind.WEBHOOK,
-        timeouts=_unhurried(timeouts, step),
+        timeouts=_webhook_timeouts(timeouts, step),
         webhook=WebhookUnit(
             request=msgspec.json.decode(msgspec.json.encode(step.webhook)),
             namespace=shared.work.namespace,
@@ -174,7 +174,7 @@ def _output(item: written.Output) -> UnitOutput:
     )
 
 
-def _unhurried(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
+def _webhook_timeouts(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
     """Return the time limits of a webhook. A sent request cannot be cancelled, so its grace period is its run time."""
     assert step.webhook is not None, "only a webhook sends"
     given = step.timeouts is not None and bool(step.timeouts.run)

@@ -13,7 +13,7 @@ from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
 from dayfly.spec.scalars import names
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 
 def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
@@ -91,7 +91,7 @@ def _number(text: str | None) -> int:
     Raises:
         ValueError: it is not one of those.
     """
-    number = whole(text or "0", MOST)
+    number = whole(text or "0", MAX_INTEGER)
     if number is None:
         raise ValueError(text)
     return number

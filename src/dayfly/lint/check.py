@@ -12,7 +12,7 @@ from dayfly.lint.sources import has_directive
 from dayfly.spec import documents
 from dayfly.spec.errors import Faults, SpecError
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from dayfly.spec.parsing.convert import mended
+from dayfly.spec.parsing.convert import repair
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin_spec
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
             if isinstance(each, dict) and "spec" in each
         ]
     for spec, keys in found:
-        read, _, wrong = mended(spec, PluginSpec, keys, source.document.spelled)
+        read, _, wrong = repair(spec, PluginSpec, keys, source.document.spelled)
         if read is not None:
             unreadable = [way[:-1] for way in wrong]
             yield PluginView(read, keys, whole=keys not in unreadable), unreadable

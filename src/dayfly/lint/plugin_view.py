@@ -29,7 +29,7 @@ BUILT_IN = {
     "DAYFLY_SANDBOX_NAME": SANDBOX,
     "SIGNADOT_SANDBOX_NAME": SANDBOX,
 }
-_MOST, _LONGEST = 2_000, 8 * 1024
+_MAX_STATEMENTS, _MAX_STATEMENT_LENGTH = 2_000, 8 * 1024
 """Limits of statements, and of characters in one. Longer text is data, and some rules visit each word repeatedly."""
 _SECRET = re.compile(r"(^|[-_])(password|passwd|passphrase|token|dsn|credentials?|apikey|connection[-_]string)$")
 _KEY = re.compile(r"(^|[-_])(api|secret|private|encryption|signing)[-_]?(access[-_])?key$")
@@ -69,8 +69,8 @@ class StepView:
     @functools.cached_property
     def statements(self) -> list[Statement]:
         """The statements of the step's shell script, if it has one."""
-        found = itertools.islice(self.script.statements, _MOST) if self.script.is_shell else ()
-        return [each for each in found if len(each.text) <= _LONGEST]
+        found = itertools.islice(self.script.statements, _MAX_STATEMENTS) if self.script.is_shell else ()
+        return [each for each in found if len(each.text) <= _MAX_STATEMENT_LENGTH]
 
     @functools.cached_property
     def made_of(self) -> dict[str, frozenset[str]]:

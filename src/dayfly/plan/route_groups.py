@@ -43,9 +43,9 @@ class Group(NamedTuple):
     scope: str
     match: Match
 
-    def takes(self, member: Member) -> bool:
+    def matches(self, member: Member) -> bool:
         """Return whether the group selects this member."""
-        return self.scope in ("", member.scope) and self.match.takes(member.labels)
+        return self.scope in ("", member.scope) and self.match.matches(member.labels)
 
 
 class BaselineConflict(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Members:
         changed = []
         for group, wants in self._groups.items():
             found, had = self._found[group], uid in self._found[group]
-            if wants.takes(member):
+            if wants.matches(member):
                 found.add(uid)
             elif had:
                 found.discard(uid)
@@ -108,15 +108,15 @@ class Members:
         """Add or change a group."""
         if self._groups.get(uid) != group:
             self._groups[uid] = group
-            found = self._index.taken(group.match)
+            found = self._index.select(group.match)
             here = group.scope
-            self._found[uid] = {of for of in found if here in ("", self._sandboxes[of].scope)}
+            self._found[uid] = {each for each in found if here in ("", self._sandboxes[each].scope)}
 
     def drop_group(self, uid: str) -> None:
         self._groups.pop(uid, None)
         self._found.pop(uid, None)
 
-    def of(self, uid: str) -> dict[str, Member]:
+    def sandboxes_of(self, uid: str) -> dict[str, Member]:
         """Return the sandboxes of a group by uid, in order of precedence."""
         found = ((each, self._sandboxes[each]) for each in self._found.get(uid, ()))
         return dict(sorted(found, key=lambda pair: precedence(pair[1])))
@@ -162,13 +162,13 @@ class _LabelIndex:
         for key, value in new.items():
             self._values.setdefault(key, {}).setdefault(value, set()).add(uid)
 
-    def taken(self, match: Match) -> frozenset[str]:
+    def select(self, match: Match) -> frozenset[str]:
         """Return the sandboxes that a match selects."""
         match match:
             case AnyOf(terms):
-                return frozenset().union(*map(self.taken, terms))
+                return frozenset().union(*map(self.select, terms))
             case AllOf(terms):
-                first, *rest = map(self.taken, terms)
+                first, *rest = map(self.select, terms)
                 return first.intersection(*rest)
         found = self._known.get(match)
         if found is None:
@@ -176,7 +176,7 @@ class _LabelIndex:
             if glob.literal:
                 found = frozenset(held.get(glob.prefix, ()))
             else:
-                found = frozenset().union(*(uids for value, uids in held.items() if glob.takes(value)))
+                found = frozenset().union(*(uids for value, uids in held.items() if glob.matches(value)))
             self._known[match] = found
         return found
 

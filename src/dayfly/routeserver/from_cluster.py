@@ -124,12 +124,12 @@ class ClusterRuleWatcher:
             self._of_fork |= {key: uid for _, key in _forks(living)}
             touched += self._members.put(uid, member(living))
         own = (each.metadata.uid for each in (old, new) if each is not None)
-        self._tell(*own, *(other for group in touched for other in self._members.of(group)))
+        self._tell(*own, *(other for group in touched for other in self._members.sandboxes_of(group)))
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
         seen = change.seen
         uid = seen.metadata.uid
-        before = set(self._members.of(uid))
+        before = set(self._members.sandboxes_of(uid))
         if change.new is None:
             self._members.drop_group(uid)
         else:
@@ -138,7 +138,7 @@ class ClusterRuleWatcher:
             except SpecError:
                 return  # the operator says so; it keeps whom it had
             self._members.put_group(uid, Group(seen.metadata.namespace, match))
-        self._tell(*before, *self._members.of(uid))
+        self._tell(*before, *self._members.sandboxes_of(uid))
 
     def _place_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
         if (uid := self._of_fork.get(change.key)) is not None:
@@ -167,7 +167,7 @@ class ClusterRuleWatcher:
         seen = self._sandboxes.get(key.name, key.namespace)
         assert seen is not None, "it is dropped when it goes"
         meta, status = seen.metadata, seen.status
-        groups = [(routing_key(group), self._members.of(group)) for group in self._members.groups_of(uid)]
+        groups = [(routing_key(group), self._members.sandboxes_of(group)) for group in self._members.groups_of(uid)]
         of = list(_forks(seen))
         return Forked(
             name=meta.name,

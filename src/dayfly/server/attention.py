@@ -144,7 +144,7 @@ def _of(box: AttentionSubject, now: int) -> Iterator[Concern]:
             since=report.born_at,
             next=next_step,
         )
-    if expires_at and report.closed is None and now >= (warned := ttl.warns_at(begins_at, expires_at)):
+    if expires_at and report.closed is None and now >= (warned := ttl.warning_time(begins_at, expires_at)):
         yield Concern(
             **about,
             kind="expiring",

@@ -7,7 +7,7 @@ if TYPE_CHECKING:  # Commands that only list things import this module, so it av
     from types import TracebackType
     from typing import Self
 
-_MOST_SAID = 20
+_MAX_LINES = 20
 _KEY = r"""([\w-]+)|\[([0-9]+)\]|\["([^"]*)"\]"""
 _CONSONANT_SOUNDS = ("eu", "once", "one", "ubi", "unic", "unif", "unio", "uniq", "unit", "univ", "usa", "use", "util")
 Path = tuple[str | int, ...]
@@ -42,7 +42,7 @@ class SpecError(Exception):
 
     def lines(self) -> list[str]:
         """Return this fault and the others, a line each, and a count of those beyond the limit."""
-        said = [str(each) for each in (self, *self.others[: _MOST_SAID - 1])]
+        said = [str(each) for each in (self, *self.others[: _MAX_LINES - 1])]
         more = 1 + len(self.others) - len(said)
         return [*said, f"and {more} more like these"] if more else said
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing import text
 
-LONGEST = 65_536
-MOST_OPERATIONS = 256
+MAX_PATCH_BYTES = 65_536
+MAX_OPERATIONS = 256
 MAX_ADDED_BYTES = 131_072
 MAX_VALUES_READ = 20_000
 
@@ -45,8 +45,8 @@ def read(kind: str, value: str, keys: Path = ()) -> Any:
     Raises:
         SpecError: It is too large, not YAML or JSON, or not a patch of that kind; with the line in the patch if known.
     """
-    if len(value.encode()) > LONGEST:
-        raise SpecError(f"the patch has {len(value.encode())} bytes; at most {LONGEST} are allowed", keys)
+    if len(value.encode()) > MAX_PATCH_BYTES:
+        raise SpecError(f"the patch has {len(value.encode())} bytes; at most {MAX_PATCH_BYTES} are allowed", keys)
     try:
         documents = text.parse(value, file="")
     except SpecError as fault:
@@ -87,8 +87,8 @@ def operations(data: Any) -> list[Operation]:
     """
     if not isinstance(data, list):
         raise SpecError("a json patch is a list of operations")
-    if len(data) > MOST_OPERATIONS:
-        raise SpecError(f"has {len(data)} operations; a patch has at most {MOST_OPERATIONS}", (MOST_OPERATIONS,))
+    if len(data) > MAX_OPERATIONS:
+        raise SpecError(f"has {len(data)} operations; a patch has at most {MAX_OPERATIONS}", (MAX_OPERATIONS,))
     return [_operation(item, index) for index, item in enumerate(data)]
 
 

@@ -70,7 +70,7 @@ class Pin(WireStruct, frozen=True, kw_only=True):
     digest: Annotated[str, doc("Digest of its spec.", 71, pattern=_DIGEST)]
 
 
-class Hooked(WireStruct, frozen=True, kw_only=True):
+class SealedHook(WireStruct, frozen=True, kw_only=True):
     """The LifecycleHook of a run, as it was when the run was sealed.
 
     `older`: the target existed before the hook, so preStart was skipped. `definition` is the UID of the
@@ -88,7 +88,7 @@ class Hooked(WireStruct, frozen=True, kw_only=True):
     ] = ""
 
 
-class Offered(WireStruct, frozen=True, kw_only=True):
+class ServerTarget(WireStruct, frozen=True, kw_only=True):
     """A server's sandbox or route group that this run executes, and the server's orders for it.
 
     `kind` is empty in a record by an operator that knew only sandboxes. Times are unix milliseconds, 0 for never.
@@ -114,12 +114,12 @@ class RunSpec(WireStruct, frozen=True, kw_only=True):
     generation: Annotated[int, doc("The target's newest accepted generation.", minimum=0)] = 0
     updated_at: Annotated[int, doc("Time of the last accepted revision, if it is not the first, " + MILLISECONDS)] = 0
     hook: Annotated[
-        Hooked | None,
+        SealedHook | None,
         doc("The lifecycle hook that the run executes; absent if the target has its own steps."),
     ] = None
     unmatched_since: Annotated[int, doc("Time since which no sandbox matches the route group, " + MILLISECONDS)] = 0
     offered: Annotated[
-        Offered | None, doc("The server's sandbox or route group; absent if it was applied in the cluster.")
+        ServerTarget | None, doc("The server's sandbox or route group; absent if it was applied in the cluster.")
     ] = None
 
 
@@ -307,7 +307,7 @@ class ResourceStatus(WireStruct, frozen=True, kw_only=True):
 class StepLog(WireStruct, frozen=True, kw_only=True):
     """The end of the log of one attempt, as text, or as base64 if it is binary.
 
-    `times` has pairs of numbers, as `spec.log_times.flat` makes them.
+    `times` has pairs of numbers, as `spec.log_times.flatten` makes them.
     """
 
     unit: Annotated[str, doc("Name of the unit in its run: resource/step, or the name of a hook.", 600)]

@@ -15,7 +15,7 @@ from dayfly.spec.scalars import kube_names
 
 API_VERSION: Final = "dayfly.dev/v1alpha1"
 MAX_UNITS_PER_RUN = 256
-LONGEST_EXPRESSION = 4096
+MAX_EXPRESSION_LENGTH = 4096
 MAX_DOCUMENT_BYTES = 1 << 20
 # A preStop unit stops retrying after this many attempts, so that its target can end.
 PRE_STOP_TRIES = 5
@@ -63,7 +63,7 @@ class Target(WireStruct, frozen=True, kw_only=True):
         str,
         doc(
             "API version of the target object.",
-            kube_names.LONGEST_QUALIFIED,
+            kube_names.MAX_QUALIFIED_LENGTH,
             pattern=f"^({kube_names.API_VERSION})?$",
         ),
     ] = ""
@@ -117,7 +117,7 @@ class ForkValue(WireStruct, frozen=True, kw_only=True):
     """An expression over fields of a fork, evaluated when the unit is prepared."""
 
     fork_of: Annotated[Baseline, doc("The baseline of the fork.")]
-    expression: Annotated[str, doc("Text with placeholders for fields of the fork.", LONGEST_EXPRESSION)]
+    expression: Annotated[str, doc("Text with placeholders for fields of the fork.", MAX_EXPRESSION_LENGTH)]
 
 
 class UnitInput(WireStruct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from dayfly.spec.lifecycle import LifecycleEvent, WireStruct
 from dayfly.spec.meta import DNS_LABEL, NAME_PATTERN, doc, identifier, list_of
 from dayfly.spec.plugin import (
     INPUTS,
-    MOST_STEPS,
+    MAX_STEPS,
     Input,
     Runner,
     Step,
@@ -25,7 +25,7 @@ from dayfly.spec.plugin import (
 )
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.steps import param_rules
-from dayfly.spec.steps.kube_object import ReadyRule, check_type, check_verdict, is_ours, is_pointer, parts
+from dayfly.spec.steps.kube_object import ReadyRule, check_type, check_verdict, is_ours, is_pointer, pointer_parts
 from dayfly.spec.steps.object_kinds import why_no_target
 from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FINALIZER_PREFIX = "lifecycle.dayfly.dev/"
-LONGEST_NAME = 63
-MOST_NAMESPACES, MOST_LABELS = 256, 32
-LONGEST_HOLD = 1024
+MAX_NAME_LENGTH = 63
+MAX_NAMESPACES, MAX_LABELS = 256, 32
+MAX_HOLD_LENGTH = 1024
 OWN_NAMESPACES = ("dayfly-system", "dayfly-runners")
 """Dayfly's own namespaces, which are never selected."""
 CLUSTERS_PREFIX = "kube-"
@@ -66,7 +66,7 @@ class Selector(WireStruct, frozen=True, kw_only=True):
         str,
         doc(
             "API version of the objects, like apps/v1. It cannot change.",
-            kube_names.LONGEST_QUALIFIED,
+            kube_names.MAX_QUALIFIED_LENGTH,
             minLength=1,
             pattern=f"^{kube_names.API_VERSION}$",
         ),
@@ -76,7 +76,7 @@ class Selector(WireStruct, frozen=True, kw_only=True):
         tuple[str, ...],
         list_of(
             "Namespaces of the objects. By default all except kube-* and Dayfly's own.",
-            MOST_NAMESPACES,
+            MAX_NAMESPACES,
             minItems=1,
             items=DNS_LABEL,
             **{"x-kubernetes-list-type": "set"},
@@ -86,12 +86,12 @@ class Selector(WireStruct, frozen=True, kw_only=True):
         dict[str, str],
         doc(
             "Labels that the objects must have.",
-            maxProperties=MOST_LABELS,
-            additionalProperties={"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL_VALUE}$"},
+            maxProperties=MAX_LABELS,
+            additionalProperties={"maxLength": kube_names.MAX_LABEL_LENGTH, "pattern": f"^{kube_names.LABEL_VALUE}$"},
         ),
     ] = {}
 
-    def takes(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether it selects an object of its kind with this namespace and these labels."""
         if not namespace or namespace in OWN_NAMESPACES:
             return False
@@ -112,7 +112,7 @@ class Hold(WireStruct, frozen=True, kw_only=True):
         str,
         doc(
             "Annotation that makes the object's controller wait.",
-            kube_names.LONGEST_QUALIFIED,
+            kube_names.MAX_QUALIFIED_LENGTH,
             pattern=f"^({kube_names.QUALIFIED})?$",
         ),
     ] = ""
@@ -177,15 +177,15 @@ class LifecycleHookSpec(WireStruct, frozen=True, kw_only=True):
     hold: Annotated[Hold | None, doc("How the object's own controller is made to wait until preStop is done.")] = None
     runner: Annotated[Runner, doc("Image and namespace of the steps.")] = Runner()
     pre_start: Annotated[
-        tuple[HookStep, ...], list_of("Steps when an object is first observed.", MOST_STEPS, "name")
+        tuple[HookStep, ...], list_of("Steps when an object is first observed.", MAX_STEPS, "name")
     ] = ()
-    post_start: Annotated[tuple[HookStep, ...], list_of("Steps after the object has started.", MOST_STEPS, "name")] = ()
+    post_start: Annotated[tuple[HookStep, ...], list_of("Steps after the object has started.", MAX_STEPS, "name")] = ()
     pre_stop: Annotated[
-        tuple[HookStep, ...], list_of("Steps when the object is being deleted, before it stops.", MOST_STEPS, "name")
+        tuple[HookStep, ...], list_of("Steps when the object is being deleted, before it stops.", MAX_STEPS, "name")
     ] = ()
     post_stop: Annotated[
         tuple[HookStep, ...],
-        list_of("Steps after the object has stopped. They are retried until they succeed.", MOST_STEPS, "name"),
+        list_of("Steps after the object has stopped. They are retried until they succeed.", MAX_STEPS, "name"),
     ] = ()
 
     def steps(self, event: LifecycleEvent) -> tuple[HookStep, ...]:
@@ -228,7 +228,7 @@ def check_lifecycle_hook(hook: LifecycleHook, name_at: Path = ("metadata", "name
     faults = Faults()
     with faults:
         if not kube_names.is_label(hook.name):
-            problem = f"is not the name of a hook: at most {LONGEST_NAME} lower-case letters, digits and -"
+            problem = f"is not the name of a hook: at most {MAX_NAME_LENGTH} lower-case letters, digits and -"
             raise SpecError(f"{quote(hook.name)} {problem}, a letter or digit first and last", name_at)
     with faults:
         _check_selector(spec.selector, (*root, "selector"))
@@ -255,8 +255,8 @@ def _check_selector(selector: Selector, keys: Path) -> None:
         if reason := why_no_target(selector.api_version, selector.kind):
             raise SpecError(f"hooks are not allowed for {with_article(selector.kind)}: {reason}", (*keys, "kind"))
     with faults:
-        if (count := len(selector.namespaces)) > MOST_NAMESPACES:
-            problem = f"has {count} items; at most {MOST_NAMESPACES} are allowed: leave them out and select by labels"
+        if (count := len(selector.namespaces)) > MAX_NAMESPACES:
+            problem = f"has {count} items; at most {MAX_NAMESPACES} are allowed: leave them out and select by labels"
             raise SpecError(problem, (*keys, "namespaces"))
     found = [(name, (*keys, "namespaces", index)) for index, name in enumerate(selector.namespaces)]
     for name, here in found:
@@ -272,12 +272,12 @@ def _check_selector(selector: Selector, keys: Path) -> None:
 
 
 def _check_labels(labels: dict[str, str], keys: Path) -> None:
-    if len(labels) > MOST_LABELS:
-        raise SpecError(f"has {len(labels)} labels; at most {MOST_LABELS} are allowed", keys)
+    if len(labels) > MAX_LABELS:
+        raise SpecError(f"has {len(labels)} labels; at most {MAX_LABELS} are allowed", keys)
     for key, value in labels.items():
         if not kube_names.is_qualified(key):
             raise SpecError(f"{quote(key)} is not a valid label key", (*keys, key))
-        if len(value) > kube_names.LONGEST_LABEL or not re.fullmatch(kube_names.LABEL_VALUE, value):
+        if len(value) > kube_names.MAX_LABEL_LENGTH or not re.fullmatch(kube_names.LABEL_VALUE, value):
             raise SpecError(f"{quote(value)} is not a valid label value", (*keys, key))
 
 
@@ -298,8 +298,8 @@ def _check_moments(spec: LifecycleHookSpec, root: Path) -> None:
 def _check_hold(hold: Hold, keys: Path) -> None:
     if bool(hold.annotation) == bool(hold.path):
         raise SpecError(f"needs exactly one of annotation and path; {'both' if hold.path else 'neither'} given", keys)
-    if isinstance(hold.value, str) and len(hold.value) > LONGEST_HOLD:
-        raise SpecError(f"has {len(hold.value)} characters; at most {LONGEST_HOLD} are allowed", (*keys, "value"))
+    if isinstance(hold.value, str) and len(hold.value) > MAX_HOLD_LENGTH:
+        raise SpecError(f"has {len(hold.value)} characters; at most {MAX_HOLD_LENGTH} are allowed", (*keys, "value"))
     if hold.annotation:
         if not kube_names.is_qualified(hold.annotation):
             raise SpecError(f"{quote(hold.annotation)} is not a valid annotation key", (*keys, "annotation"))
@@ -316,7 +316,7 @@ def _check_hold(hold: Hold, keys: Path) -> None:
 def _check_field(path: str, keys: Path) -> None:
     if not is_pointer(path):
         raise SpecError(f"{quote(path)} is not a JSON Pointer like /spec/hold", keys)
-    way = parts(path)
+    way = pointer_parts(path)
     if way[0] == "metadata":
         raise SpecError("in metadata, only an annotation is allowed: write annotation", keys)
     if way[0] in ("apiVersion", "kind", "status"):

@@ -26,17 +26,17 @@ LAST_MS = 253_402_300_799_999
 _LINE_LIMIT = 1 << 20
 _PIECE = 64 * 1024
 # The maximum number of entries for one piece of a log.
-_MOST = 8_192
+_MAX_ENTRIES = 8_192
 
 
-def within(entries: Sequence[Entry], begin: int, end: int) -> tuple[Entry, ...]:
+def entries_between(entries: Sequence[Entry], begin: int, end: int) -> tuple[Entry, ...]:
     """Return the valid entries for the bytes from `begin` to `end`, in order.
 
     The step's own processes can write the file of entries, so invalid ones are left out.
     """
     first = max(bisect_right(entries, begin, key=itemgetter(0)) - 1, 0)
     last = bisect_left(entries, end, lo=first, key=itemgetter(0))
-    stride = (last - first) // _MOST + 1
+    stride = (last - first) // _MAX_ENTRIES + 1
     found: list[Entry] = []
     for number in range(first, last, stride):
         at, ms = entries[number]
@@ -46,13 +46,13 @@ def within(entries: Sequence[Entry], begin: int, end: int) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def time_of(entries: Sequence[Entry], byte: int) -> int:
+def time_at(entries: Sequence[Entry], byte: int) -> int:
     """Return the time at which that byte was printed; 0 if it is not known."""
     number = bisect_right(entries, byte, key=itemgetter(0))
     return entries[number - 1][1] if number else 0
 
 
-def since(entries: Sequence[Entry], ms: int, size: int, read: Callable[[int, int], bytes]) -> int:
+def first_line_since(entries: Sequence[Entry], ms: int, size: int, read: Callable[[int, int], bytes]) -> int:
     """Return the offset of the first line that was printed at that time or later; `size` if there is none yet.
 
     Bytes without a known time count as later. `read(offset, limit)` returns bytes of the log.
@@ -72,7 +72,7 @@ def since(entries: Sequence[Entry], ms: int, size: int, read: Callable[[int, int
     return begin if at - begin >= _LINE_LIMIT else size
 
 
-def spread(entries: list[Entry], most: int) -> list[Entry]:
+def thin_out(entries: list[Entry], most: int) -> list[Entry]:
     """Return at most `most` entries. Entries close to the one before are dropped first."""
     apart = STEP_MS
     while len(entries) > most:
@@ -85,12 +85,12 @@ def spread(entries: list[Entry], most: int) -> list[Entry]:
     return entries
 
 
-def flat(entries: Iterable[Entry]) -> tuple[int, ...]:
+def flatten(entries: Iterable[Entry]) -> tuple[int, ...]:
     """Return the entries as one sequence of numbers: offset, time, offset, time."""
     return tuple(number for entry in entries for number in entry)
 
 
-def paired(numbers: Sequence[int]) -> tuple[Entry, ...]:
+def entries_from(numbers: Sequence[int]) -> tuple[Entry, ...]:
     """Return the entries of such a sequence; none if it is invalid."""
     found = tuple(zip(numbers[::2], numbers[1::2], strict=False))
     fit = all(at >= 0 and 0 < ms <= LAST_MS for at, ms in found)
@@ -118,7 +118,7 @@ class LineCutter:
         at = 0
         while at < len(data):
             if not self._rest:
-                self._ms = time_of(told, offset + at)
+                self._ms = time_at(told, offset + at)
             end = data.find(b"\n", at)
             if end < 0:
                 self._rest.append(data[at:])

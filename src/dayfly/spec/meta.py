@@ -14,9 +14,9 @@ from dayfly.spec.scalars import kube_names, names
 
 _PART = r"([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)"
 NAME_PATTERN = r"^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"
-DNS_LABEL: dict[str, Any] = {"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL}$"}
+DNS_LABEL: dict[str, Any] = {"maxLength": kube_names.MAX_LABEL_LENGTH, "pattern": f"^{kube_names.LABEL}$"}
 """The schema keywords of a namespace or container name, also for the items of a list."""
-MOST_VALUES = 64
+MAX_VALUES = 64
 MANY = 512
 LONG = 65_536
 RFC3339 = "RFC 3339, empty for not yet."
@@ -41,7 +41,7 @@ def dns_label(about: str, **more: Any) -> msgspec.Meta:
 
 def dns_name(about: str, **more: Any) -> msgspec.Meta:
     """Describe a field that holds a DNS subdomain: the name of an object."""
-    return doc(about, kube_names.LONGEST_OBJECT, pattern=f"^{kube_names.OBJECT}$", **more)
+    return doc(about, kube_names.MAX_OBJECT_LENGTH, pattern=f"^{kube_names.OBJECT}$", **more)
 
 
 def or_empty(field: msgspec.Meta) -> msgspec.Meta:
@@ -56,14 +56,14 @@ def list_of(about: str, most: int = MANY, key: str = "", **more: Any) -> msgspec
     return doc(about, maxItems=most, **keyed, **more)
 
 
-def map_of(about: str, longest: int, most: int = MOST_VALUES) -> msgspec.Meta:
+def map_of(about: str, longest: int, most: int = MAX_VALUES) -> msgspec.Meta:
     """Describe a mapping, with the maximum length of its values."""
     return doc(about, maxProperties=most, additionalProperties={"maxLength": longest})
 
 
 def file_path(about: str) -> msgspec.Meta:
     """Describe a field that holds the absolute path of a file."""
-    return doc(about, names.LONGEST_PATH, pattern=f"^(/{_PART})+$")
+    return doc(about, names.MAX_PATH_BYTES, pattern=f"^(/{_PART})+$")
 
 
 def words(field: msgspec.Meta) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
+from dayfly.spec.meta import MAX_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.duration import milliseconds
 from dayfly.spec.steps import command, injections, kube_object, param_rules, script, step_output, webhook
@@ -27,7 +27,7 @@ _WORKS = ("script", "command", "webhook", "object")
 _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
 # The maximum number of steps in a list. With other limits it keeps CEL rules within the API server's cost budget.
-MOST_STEPS = 32
+MAX_STEPS = 32
 _STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
 
 
@@ -176,7 +176,7 @@ class Timeouts(WireStruct, frozen=True, kw_only=True):
     grace: Annotated[str, _duration("Grace period between SIGTERM and SIGKILL", "10s")] = ""
 
 
-INPUTS = list_of("Input values.", MOST_VALUES, key="name")
+INPUTS = list_of("Input values.", MAX_VALUES, key="name")
 
 
 class Step(WireStruct, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ class Step(WireStruct, frozen=True, kw_only=True):
 
     name: Annotated[str, identifier("step", "Name of the step, unique in its document.")]
     inputs: Annotated[tuple[Input, ...], INPUTS] = ()
-    outputs: Annotated[tuple[Output, ...], list_of("Output values.", MOST_VALUES, key="name")] = ()
+    outputs: Annotated[tuple[Output, ...], list_of("Output values.", MAX_VALUES, key="name")] = ()
     script: Annotated[
         str | None, doc("Program text that begins with #!; at most 128 KiB.", MAX_SCRIPT_BYTES, minLength=1)
     ] = None
@@ -195,7 +195,7 @@ class Step(WireStruct, frozen=True, kw_only=True):
         tuple[str, ...] | None,
         list_of(
             "A program of the image with its arguments, instead of a script.",
-            command.MOST_WORDS,
+            command.MAX_WORDS,
             minItems=1,
             items={"maxLength": command.MAX_WORD_BYTES},
         ),
@@ -221,17 +221,17 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
     ] = False
     create: Annotated[
         tuple[Step, ...],
-        list_of("Steps that create the resource, each as soon as its inputs exist.", MOST_STEPS, "name"),
+        list_of("Steps that create the resource, each as soon as its inputs exist.", MAX_STEPS, "name"),
     ] = ()
     delete: Annotated[
         tuple[Step, ...],
-        list_of("Steps that remove the resource. They are retried until they succeed.", MOST_STEPS, "name"),
+        list_of("Steps that remove the resource. They are retried until they succeed.", MAX_STEPS, "name"),
     ] = ()
     inventory: Annotated[
         tuple[Step, ...],
         list_of(
             "Scripts that print one line for each existing part of a resource. Only dayfly plugin test runs them.",
-            MOST_STEPS,
+            MAX_STEPS,
             "name",
         ),
     ] = ()

@@ -13,7 +13,7 @@ from dayfly.spec.routing import label_match
 from dayfly.spec.routing.endpoints import split_target
 from dayfly.spec.routing.label_match import Match
 from dayfly.spec.sandbox import EVENTS, Endpoint, Hooks, Ttl, check_ttl
-from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
+from dayfly.spec.sandbox_rules import MAX_CLUSTER_BYTES, check_choice, check_hooks
 from dayfly.spec.scalars import names
 from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KIND = "RouteGroup"
 NO_MATCHED_SANDBOXES = "noMatchedSandboxes"
 OFFSETS = (NO_MATCHED_SANDBOXES, "createdAt", "updatedAt")
-MOST_ENDPOINTS = 64
+MAX_ENDPOINTS = 64
 GROUP_VARIABLES = ("DAYFLY_ROUTE_GROUP_NAME", "DAYFLY_ROUTE_GROUP_ROUTING_KEY", "DAYFLY_ROUTE_GROUP_NAMESPACE")
 """Variables of each step that identify its route group."""
 
@@ -69,7 +69,7 @@ class RouteGroupSpec(WireStruct, frozen=True, kw_only=True):
         ),
     ]
     ttl: Annotated[GroupTtl | None, doc("Time to live. By default the group lives until it is deleted.")] = None
-    endpoints: Annotated[tuple[GroupEndpoint, ...], list_of("Addresses, by name.", MOST_ENDPOINTS, key="name")] = ()
+    endpoints: Annotated[tuple[GroupEndpoint, ...], list_of("Addresses, by name.", MAX_ENDPOINTS, key="name")] = ()
     hooks: Annotated[
         Hooks | None, doc("Steps of the group itself: before and after it starts, before and after it stops.")
     ] = None
@@ -100,8 +100,8 @@ def check_route_group(group: RouteGroup, spelled: Mapping[Path, str] = MappingPr
     with faults:
         names.check("route group", group.name, ("name",))
     with faults:
-        if len(spec.cluster.encode()) > LONGEST_CLUSTER:
-            raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
+        if len(spec.cluster.encode()) > MAX_CLUSTER_BYTES:
+            raise SpecError(f"a cluster name has at most {MAX_CLUSTER_BYTES} bytes", (*root, "cluster"))
     with faults:
         label_match.parse(spec.match, (*root, "match"), spelled)
     with faults:
@@ -132,8 +132,8 @@ def _check_sources(hooks: Hooks, root: Path) -> None:
 
 def _check_endpoints(spec: RouteGroupSpec, root: Path) -> None:
     here = (*root, "endpoints")
-    if len(spec.endpoints) > MOST_ENDPOINTS:
-        raise SpecError(f"has {len(spec.endpoints)} items; at most {MOST_ENDPOINTS} are allowed", here)
+    if len(spec.endpoints) > MAX_ENDPOINTS:
+        raise SpecError(f"has {len(spec.endpoints)} items; at most {MAX_ENDPOINTS} are allowed", here)
     faults = Faults()
     for index, endpoint in enumerate(spec.endpoints):
         with faults:

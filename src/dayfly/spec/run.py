@@ -13,7 +13,7 @@ from dayfly.spec.meta import LONG, MANY, MILLISECONDS, doc, list_of
 
 Outcome = Literal["", "succeeded", "failed"]
 # The maximum number of units in a cluster's ledger: four times the number of steps, for units that come and go.
-MOST_UNITS: Final = 1_024
+MAX_UNITS: Final = 1_024
 
 
 class State(enum.StrEnum):
@@ -118,7 +118,7 @@ class Run(WireStruct, frozen=True, kw_only=True):
         int, doc("Time at which the target was observed to have stopped for good, " + MILLISECONDS)
     ] = 0
     units: Annotated[
-        dict[str, UnitRecord], doc("A record for each unit that was ever claimed.", maxProperties=MOST_UNITS)
+        dict[str, UnitRecord], doc("A record for each unit that was ever claimed.", maxProperties=MAX_UNITS)
     ] = {}
     closed: Annotated[EndRequest | None, doc("The request that closed the run.")] = None
     abandon: Annotated[EndRequest | None, doc("The request that abandoned the cleanup.")] = None

@@ -13,8 +13,8 @@ import msgspec
 from dayfly.spec import json_patch
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, NAME_PATTERN, dns_label, dns_name, doc, identifier, list_of, map_of, or_empty
-from dayfly.spec.plugin import MOST_STEPS, PluginSpec, Runner, Step
+from dayfly.spec.meta import MAX_VALUES, NAME_PATTERN, dns_label, dns_name, doc, identifier, list_of, map_of, or_empty
+from dayfly.spec.plugin import MAX_STEPS, PluginSpec, Runner, Step
 from dayfly.spec.routing import endpoints
 from dayfly.spec.scalars import kube_names
 from dayfly.spec.scalars.numbers import whole
@@ -29,8 +29,8 @@ _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.
 _TTL_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 # The work of a host grows with these fields, so their sizes are limited.
-MOST_FORKS, MOST_IMAGES, MOST_CHANGES, MOST_RESOURCES = 64, 32, 128, 32
-LONGEST_VALUE = 131_072
+MAX_FORKS, MAX_IMAGES, MAX_CHANGES, MAX_RESOURCES = 64, 32, 128, 32
+MAX_VALUE_LENGTH = 131_072
 
 
 class Ttl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
@@ -73,7 +73,7 @@ class Env(WireStruct, frozen=True, kw_only=True):
     """One change to a fork's environment: `operation` is upsert (or "") or delete."""
 
     name: Annotated[str, doc("Name of the variable.", 253, pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-    value: Annotated[str | None, doc("A constant.", LONGEST_VALUE)] = None
+    value: Annotated[str | None, doc("A constant.", MAX_VALUE_LENGTH)] = None
     value_from: Annotated[EnvSource | None, doc("The source of the value.")] = None
     container: Annotated[str, or_empty(dns_label("Name of the container; empty means the main one."))] = ""
     operation: Annotated[
@@ -85,14 +85,14 @@ class Patch(WireStruct, frozen=True, kw_only=True):
     """A patch to the whole workload object, as YAML or JSON text."""
 
     type: Annotated[str, doc("The patch format.", enum=list(PATCH_TYPES))]
-    value: Annotated[str, doc("The patch as YAML or JSON text.", json_patch.LONGEST)]
+    value: Annotated[str, doc("The patch as YAML or JSON text.", json_patch.MAX_PATCH_BYTES)]
 
 
 class Customizations(WireStruct, frozen=True, kw_only=True):
     """The differences of a fork from its baseline: images, then environment, then the patch."""
 
-    images: Annotated[tuple[Image, ...], list_of("Other images.", MOST_IMAGES)] = ()
-    env: Annotated[tuple[Env, ...], list_of("Changes to the environment, in this order.", MOST_CHANGES)] = ()
+    images: Annotated[tuple[Image, ...], list_of("Other images.", MAX_IMAGES)] = ()
+    env: Annotated[tuple[Env, ...], list_of("Changes to the environment, in this order.", MAX_CHANGES)] = ()
     patch: Annotated[Patch | None, doc("A patch to the whole workload, applied last.")] = None
 
 
@@ -160,18 +160,18 @@ class Endpoint(WireStruct, frozen=True, kw_only=True):
 class DefaultRouteGroup(WireStruct, frozen=True, kw_only=True):
     """The endpoints of the sandbox's own route."""
 
-    endpoints: Annotated[tuple[Endpoint, ...], list_of("Addresses, by name.", MOST_VALUES, key="name")] = ()
+    endpoints: Annotated[tuple[Endpoint, ...], list_of("Addresses, by name.", MAX_VALUES, key="name")] = ()
 
 
 class Hooks(WireStruct, frozen=True, kw_only=True):
     """Steps of the sandbox itself, around the start and stop of its workloads."""
 
-    pre_start: Annotated[tuple[Step, ...], list_of("Steps before any workload starts.", MOST_STEPS, "name")] = ()
-    post_start: Annotated[tuple[Step, ...], list_of("Steps after all workloads are ready.", MOST_STEPS, "name")] = ()
-    pre_stop: Annotated[tuple[Step, ...], list_of("Steps before the workloads stop.", MOST_STEPS, "name")] = ()
+    pre_start: Annotated[tuple[Step, ...], list_of("Steps before any workload starts.", MAX_STEPS, "name")] = ()
+    post_start: Annotated[tuple[Step, ...], list_of("Steps after all workloads are ready.", MAX_STEPS, "name")] = ()
+    pre_stop: Annotated[tuple[Step, ...], list_of("Steps before the workloads stop.", MAX_STEPS, "name")] = ()
     post_stop: Annotated[
         tuple[Step, ...],
-        list_of("Steps after the workloads have stopped. They are retried until they succeed.", MOST_STEPS, "name"),
+        list_of("Steps after the workloads have stopped. They are retried until they succeed.", MAX_STEPS, "name"),
     ] = ()
 
 
@@ -190,14 +190,14 @@ class SandboxSpec(WireStruct, frozen=True, kw_only=True):
         tuple[Fork, ...],
         list_of(
             "Workloads derived from baselines.",
-            MOST_FORKS,
+            MAX_FORKS,
         ),
     ] = ()
     resources: Annotated[
         tuple[Resource, ...],
         list_of(
             "Resources that are created before the forks start. They cannot change.",
-            MOST_RESOURCES,
+            MAX_RESOURCES,
             "name",
         ),
     ] = ()
@@ -205,7 +205,7 @@ class SandboxSpec(WireStruct, frozen=True, kw_only=True):
     runner: Annotated[Runner | None, doc("Image and namespace of the hooks' steps. It cannot change.")] = None
     default_route_group: Annotated[DefaultRouteGroup | None, doc("The sandbox's own route.")] = None
     endpoints: Annotated[
-        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name. Kept for old sandboxes.", MOST_VALUES)
+        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name. Kept for old sandboxes.", MAX_VALUES)
     ] = ()
     local: Annotated[
         tuple[dict[str, Any], ...], doc("Workloads on a developer's machine. Stored, without effect.")

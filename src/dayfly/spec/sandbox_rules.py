@@ -6,7 +6,7 @@ from typing import Any
 
 from dayfly.spec import json_patch
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import LONGEST_EXPRESSION
+from dayfly.spec.lifecycle import MAX_EXPRESSION_LENGTH
 from dayfly.spec.plugin import (
     Input,
     Runner,
@@ -19,10 +19,10 @@ from dayfly.spec.plugin import (
 from dayfly.spec.routing.endpoints import check_port, is_host, split_target
 from dayfly.spec.sandbox import (
     EVENTS,
-    LONGEST_VALUE,
-    MOST_CHANGES,
-    MOST_FORKS,
-    MOST_IMAGES,
+    MAX_CHANGES,
+    MAX_FORKS,
+    MAX_IMAGES,
+    MAX_VALUE_LENGTH,
     OFFSETS,
     OPERATIONS,
     PATCH_TYPES,
@@ -42,7 +42,7 @@ from dayfly.spec.steps import param_rules
 from dayfly.spec.steps.value_from import FORK_KINDS, ForkExpression, ResourceOutput, WorkloadRef
 from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 
-LONGEST_CLUSTER = 255
+MAX_CLUSTER_BYTES = 255
 # The events in which a sandbox's forks run.
 _BESIDE_FORKS = ("postStart", "preStop")
 # Hooks belong to no resource.
@@ -84,12 +84,12 @@ def _check_head(spec: SandboxSpec, root: Path) -> None:
     """Check the cluster and the time to live."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
-    if len(spec.cluster.encode()) > LONGEST_CLUSTER:
-        raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
+    if len(spec.cluster.encode()) > MAX_CLUSTER_BYTES:
+        raise SpecError(f"a cluster name has at most {MAX_CLUSTER_BYTES} bytes", (*root, "cluster"))
     if spec.ttl:
         check_ttl(spec.ttl.duration, (*root, "ttl", "duration"))
         check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
-    _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
+    _check_size(len(spec.forks), MAX_FORKS, "items", (*root, "forks"))
 
 
 def _check_fork(fork: Fork, keys: Path) -> None:
@@ -98,8 +98,8 @@ def _check_fork(fork: Fork, keys: Path) -> None:
     _check_workload(fork.fork_of, (*keys, "forkOf"))
     changes = fork.customizations or Customizations()
     here = (*keys, "customizations")
-    _check_size(len(changes.images), MOST_IMAGES, "items", (*here, "images"))
-    _check_size(len(changes.env), MOST_CHANGES, "items", (*here, "env"))
+    _check_size(len(changes.images), MAX_IMAGES, "items", (*here, "images"))
+    _check_size(len(changes.env), MAX_CHANGES, "items", (*here, "env"))
     for index, image in enumerate(changes.images):
         if not image.image:
             raise SpecError("the image is empty", (*here, "images", index, "image"))
@@ -129,7 +129,7 @@ def _check_env(env: Env, keys: Path) -> None:
     check_choice(env.operation, OPERATIONS, (*keys, "operation"))
     if env.value is not None and env.value_from is not None:
         raise SpecError("has both value and valueFrom; leave one out", keys)
-    _check_size(len(env.value or ""), LONGEST_VALUE, "characters", (*keys, "value"))
+    _check_size(len(env.value or ""), MAX_VALUE_LENGTH, "characters", (*keys, "value"))
     if env.value_from is None:
         return
     source, here = env.value_from, (*keys, "valueFrom")
@@ -246,7 +246,7 @@ def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
 
 def _check_fork_expression(wanted: ForkExpression, keys: Path) -> None:
     _check_workload(wanted.fork_of, (*keys, "forkOf"))
-    _check_size(len(wanted.expression), LONGEST_EXPRESSION, "characters", (*keys, "expression"))
+    _check_size(len(wanted.expression), MAX_EXPRESSION_LENGTH, "characters", (*keys, "expression"))
 
 
 def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:

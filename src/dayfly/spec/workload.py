@@ -13,7 +13,7 @@ from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.meta import dns_label, doc, list_of, map_of
 from dayfly.spec.parsing import text
 from dayfly.spec.routing.endpoints import check_port
-from dayfly.spec.sandbox import LONGEST_VALUE
+from dayfly.spec.sandbox import MAX_VALUE_LENGTH
 from dayfly.spec.scalars import kube_names, names
 from dayfly.spec.scalars.numbers import whole
 
@@ -33,7 +33,7 @@ class Workload(WireStruct, frozen=True, kw_only=True):
     name: Annotated[str, dns_label("Its name.")]
     namespace: Annotated[str, dns_label("Namespace; default by default.")] = "default"
     command: Annotated[tuple[str, ...], list_of("The program and its arguments.", 256)]
-    env: Annotated[dict[str, str], map_of("Variables of its environment.", LONGEST_VALUE)] = {}
+    env: Annotated[dict[str, str], map_of("Variables of its environment.", MAX_VALUE_LENGTH)] = {}
     port: Annotated[
         int | None, doc("The port on which it listens. A fork gets its own in PORT.", minimum=1, maximum=65_535)
     ] = None

@@ -30,7 +30,7 @@ class Expiry(NamedTuple):
             begin = at - ttl_seconds(str(written.get("duration", ""))) * 1000
         except SpecError:
             return cls()
-        warns = ttl.warns_at(begin, at)
+        warns = ttl.warning_time(begin, at)
         return cls(at, warns, now >= warns)
 
     @property

@@ -73,7 +73,7 @@ class Scope(NamedTuple):
 
     def publishes(self, plugin: str) -> bool:
         """Whether versions of that plugin are published and removed with it."""
-        return self.is_whole or any(each.takes(plugin) for each in self.plugins)
+        return self.is_whole or any(each.matches(plugin) for each in self.plugins)
 
     @property
     def terms(self) -> list[str]:
@@ -91,7 +91,7 @@ WHOLE = Scope()
 
 
 def _any(globs: tuple[Glob, ...], value: str) -> bool:
-    return not globs or any(each.takes(value) for each in globs)
+    return not globs or any(each.matches(value) for each in globs)
 
 
 def read(terms: Any, keys: Path = ("scope",)) -> Scope:

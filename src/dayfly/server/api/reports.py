@@ -190,7 +190,7 @@ class Reports:
                 break
             # A host that is far away is asked less often.
             await asyncio.sleep(max(LOOK_AGAIN_S, loop.time() - asked))
-        times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.paired(found.times)]
+        times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.entries_from(found.times)]
         told = {"times": times} if when.told else {}
         return {**piece(unit, info.attempt, begin, data, sealed=whole), **told}
 
@@ -294,7 +294,7 @@ class Reports:
         start = max(info.size - MOST_LOG_BYTES, 0)
         _, found = await self._piece(subject, info.unit, info.attempt, start, when)
         lines = log_times.LineCutter()
-        cut = [*lines.feed(max(found.offset, start), found.data, log_times.paired(found.times)), *lines.end()]
+        cut = [*lines.feed(max(found.offset, start), found.data, log_times.entries_from(found.times)), *lines.end()]
         said = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
         if not when.told:
             return [{"message": line} for _, line in said]

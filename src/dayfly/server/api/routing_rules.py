@@ -92,5 +92,5 @@ class RoutingRulesApi:
                 forked(record, standings.get(record.uid), self._sync.routed(org, record.uid), ports) for record in ours
             ]
         return forms.RoutingRules(
-            routing_rules=[rule for sandbox in told for rule in rules(sandbox) if query.takes(rule)]
+            routing_rules=[rule for sandbox in told for rule in rules(sandbox) if query.matches(rule)]
         )

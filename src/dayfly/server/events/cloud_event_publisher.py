@@ -216,7 +216,7 @@ class CloudEventPublisher:
         told = await self._sandboxes.states(found)
         now, new, again = self._now(), list[Noted](), dict[str, int]()
         for record in found:
-            standing, warns = told[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
+            standing, warns = told[record.uid], ttl.warning_time(record.life_begins_at, record.expires_at)
             soon = 0 < warns <= now
             for kind in cloud_events.event_kinds(standing.report, expires_soon=soon):
                 id_ = cloud_events.event_id(record.uid, record.updated_at, kind)

@@ -446,7 +446,7 @@ def labels_asked(request: Request) -> tuple[label_selector.Term, ...]:
         ApiError: something else than conditions.
     """
     try:
-        return label_selector.selector(request.query_params.getlist("label"))
+        return label_selector.parse(request.query_params.getlist("label"))
     except SpecError as fault:
         raise RequestError(400, f"query parameter label: {fault}") from None
 

@@ -58,7 +58,7 @@ class GroupMembership:
 
         What is being deleted is gone for a group. So it is asked here once more: nobody has to tell.
         """
-        found = self._members.of(record.uid) if record.stop is None else {}
+        found = self._members.sandboxes_of(record.uid) if record.stop is None else {}
         return {uid: member for uid, member in found.items() if not self._is_leaving(uid, member)}
 
     def having(self, sandbox: str, records: Iterable[RunRecord[RouteGroupSpec]]) -> list[RunRecord[RouteGroupSpec]]:

@@ -42,7 +42,7 @@ def _moment(written: Any) -> int:
 
 def longer(begin: int, end: int, wanted: int) -> str:
     """The duration by which a life that begins and would end then lasts until `wanted`; empty if it does anyway."""
-    return ttl.lasting(begin, wanted) if wanted > end else ""
+    return ttl.duration_until(begin, wanted) if wanted > end else ""
 
 
 def refuse_endless(what: str) -> RequestError:
@@ -52,10 +52,10 @@ def refuse_endless(what: str) -> RequestError:
 
 def conditions(begin: int, end: int) -> list[dict[str, str]]:
     """The condition that warns of an end, once it is near."""
-    if not end or _now() < ttl.warns_at(begin, end):
+    if not end or _now() < ttl.warning_time(begin, end):
         return []
     reason, message = expires_soon(rfc3339(end))
-    since = rfc3339(ttl.warns_at(begin, end))
+    since = rfc3339(ttl.warning_time(begin, end))
     return [
         {
             "type": EXPIRES_SOON_CONDITION,

@@ -99,7 +99,7 @@ class RunService(Generic[S]):
         is_selected = await self._strategy.selection(request)
         takes = None
         if terms or not who.scope.is_whole:
-            takes = lambda record: label_selector.takes(terms, record.spec.labels) and callers.seen(who, record)  # noqa: E731
+            takes = lambda record: label_selector.matches(terms, record.spec.labels) and callers.seen(who, record)  # noqa: E731
         found: list[RunRecord[S]] = []
         while True:
             most = limit - len(found) if limit else 0

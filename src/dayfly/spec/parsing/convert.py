@@ -24,7 +24,7 @@ _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
 # A message ends with the path to its place; before that, an unknown field may have any name.
 _WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
-_MOST_FAULTS = 64
+_MAX_FAULTS = 64
 _AS_WRITTEN = ("webhook", "body")
 _STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
@@ -42,14 +42,14 @@ def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) 
     Raises:
         SpecError: The first fault, with all others.
     """
-    made, faults, _ = mended(data, type_, keys, spelled)
+    made, faults, _ = repair(data, type_, keys, spelled)
     faults.settle()
     if made is None:
         raise AssertionError("the repaired data is still not valid, but there was no fault")
     return made
 
 
-def mended(
+def repair(
     data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]
 ) -> tuple[T | None, Faults, frozenset[Path]]:
     """Return the data as one of our types with valid values in place of all faults, and the faults with their places.
@@ -60,7 +60,7 @@ def mended(
     data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
     faults = Faults()
     invented: set[Path] = set()
-    for _ in range(_MOST_FAULTS):
+    for _ in range(_MAX_FAULTS):
         try:
             made: T = msgspec.convert(data, types)[0]
         except msgspec.ValidationError as fault:
@@ -106,8 +106,8 @@ def _mended(data: list[Any], complaint: _Complaint) -> list[Any]:
         value = {**holder, last: complaint.stand_in}
     else:
         value = [complaint.stand_in if index == last else item for index, item in enumerate(holder)]
-    mended: list[Any] = _replaced(data, tuple(before), value)
-    return mended
+    repair: list[Any] = _replaced(data, tuple(before), value)
+    return repair
 
 
 def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _Complaint:

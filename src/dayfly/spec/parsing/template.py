@@ -29,7 +29,7 @@ _ENCODINGS = ("raw", "yaml", "binary")
 
 _USERS_OWN_MAPS = ("labels", "params")
 """Mappings with users' own keys. A `port` in them is not a port number and stays a string."""
-_LARGEST_PORT = 9_999_999_999
+_MAX_PORT = 9_999_999_999
 """The limit for a written number. The document's parser checks whether it is a port."""
 _HOOKS: Path = ("spec", "hooks")
 _RESOURCES: Path = ("spec", "resources")
@@ -95,7 +95,7 @@ def integer_ports(document: ParsedDocument) -> ParsedDocument:
             free = _is_users_own(keys)
             return {key: item if free else convert(item, (*keys, key)) for key, item in value.items()}
         if isinstance(value, str) and keys and keys[-1] == "port":
-            if (port := whole(value, _LARGEST_PORT)) is None:
+            if (port := whole(value, _MAX_PORT)) is None:
                 raise document.error(f"port is not int: {quote(value)}", keys)
             return port
         return value

@@ -18,7 +18,7 @@ import yaml
 
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing.yaml_faults import explain
-from dayfly.spec.parsing.yaml_scalars import LARGEST, SMALLEST, is_plain, resolve
+from dayfly.spec.parsing.yaml_scalars import INTEGER_LIMIT, MIN_INTEGER, is_plain, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,8 +131,8 @@ def check_bounds(data: Any) -> None:
             waiting += [(item, (*keys, index)) for index, item in enumerate(value)]
         elif isinstance(value, str):
             _check_string(value, keys)
-        elif isinstance(value, int | float) and not SMALLEST <= value < LARGEST:
-            raise SpecError(f"must be a number from {SMALLEST} to {LARGEST - 1}", keys)
+        elif isinstance(value, int | float) and not MIN_INTEGER <= value < INTEGER_LIMIT:
+            raise SpecError(f"must be a number from {MIN_INTEGER} to {INTEGER_LIMIT - 1}", keys)
 
 
 class _Anchored(NamedTuple):

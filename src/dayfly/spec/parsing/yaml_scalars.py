@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-SMALLEST, LARGEST = -(2**63), 2**64
+MIN_INTEGER, INTEGER_LIMIT = -(2**63), 2**64
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **{form: True for word in ("y", "yes", "on", "true") for form in (word, word.capitalize(), word.upper())},
@@ -28,8 +28,8 @@ def resolve(word: str) -> Any:
     if match := _INTEGER.fullmatch(word):
         digits = match[2].replace("_", "").lower()
         base = _BASES.get(digits[:2], 8 if digits[0] == "0" else 10)
-        number = int(match[1] + digits, base) if len(digits) <= 66 and digits not in _BASES else LARGEST
-        if SMALLEST <= number < LARGEST:
+        number = int(match[1] + digits, base) if len(digits) <= 66 and digits not in _BASES else INTEGER_LIMIT
+        if MIN_INTEGER <= number < INTEGER_LIMIT:
             return number
     if _FLOAT.fullmatch(word):
         value = float(word.replace("_", ""))

@@ -27,7 +27,7 @@ def split_target(target: str, keys: Path = ()) -> tuple[str, str, int]:
 
 def is_host(text: str) -> bool:
     """Return whether it is a valid host name or IPv4 address. Its parts become parts of requests to an API server."""
-    return len(text) <= kube_names.LONGEST_OBJECT and re.fullmatch(kube_names.HOST, text) is not None
+    return len(text) <= kube_names.MAX_OBJECT_LENGTH and re.fullmatch(kube_names.HOST, text) is not None
 
 
 def check_port(port: int, keys: Path = ()) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Each change of a sandbox is compared with each group, so a group's match is limited.
-MOST_LABELS, DEEPEST = 64, 16
-LONGEST_KEY = 317
+MAX_LABELS, MAX_DEPTH = 64, 16
+MAX_KEY_LENGTH = 317
 
 _FORMS = ("label", "any", "all")
 _NOTHING: Mapping[Path, str] = MappingProxyType({})
@@ -26,10 +26,10 @@ class HasLabel(NamedTuple):
     key: str
     value: Glob
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels match."""
         found = labels.get(self.key)
-        return found is not None and self.value.takes(found)
+        return found is not None and self.value.matches(found)
 
 
 class AnyOf(NamedTuple):
@@ -37,9 +37,9 @@ class AnyOf(NamedTuple):
 
     terms: tuple[Match, ...]
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels match."""
-        return any(term.takes(labels) for term in self.terms)
+        return any(term.matches(labels) for term in self.terms)
 
 
 class AllOf(NamedTuple):
@@ -47,9 +47,9 @@ class AllOf(NamedTuple):
 
     terms: tuple[Match, ...]
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels match."""
-        return all(term.takes(labels) for term in self.terms)
+        return all(term.matches(labels) for term in self.terms)
 
 
 Match: TypeAlias = HasLabel | AnyOf | AllOf
@@ -61,14 +61,14 @@ def parse(data: Any, keys: Path = (), spelled: Mapping[Path, str] = _NOTHING) ->
     Raises:
         SpecError: Every fault with its path.
     """
-    if (count := _count(data, 1)) > MOST_LABELS:
-        raise SpecError(f"names {count} labels; a route group has at most {MOST_LABELS}", keys)
-    return _parse(data, keys, DEEPEST, spelled)
+    if (count := _count(data, 1)) > MAX_LABELS:
+        raise SpecError(f"names {count} labels; a route group has at most {MAX_LABELS}", keys)
+    return _parse(data, keys, MAX_DEPTH, spelled)
 
 
 def _count(data: Any, depth: int) -> int:
     """Return the number of labels in the match, up to the limit."""
-    if not isinstance(data, dict) or depth > DEEPEST:
+    if not isinstance(data, dict) or depth > MAX_DEPTH:
         return 0
     lists = (data.get(form) for form in ("any", "all"))
     inner = sum(_count(each, depth + 1) for found in lists if isinstance(found, list) for each in found)
@@ -77,7 +77,7 @@ def _count(data: Any, depth: int) -> int:
 
 def _parse(data: Any, keys: Path, left: int, spelled: Mapping[Path, str]) -> Match:
     if not left:
-        raise SpecError(f"is nested more than {DEEPEST} deep", keys)
+        raise SpecError(f"is nested more than {MAX_DEPTH} deep", keys)
     if not isinstance(data, dict):
         raise SpecError(f"must be a mapping with label, any or all, not {text.kind_of(data)}", keys)
     if unknown := sorted(map(str, data.keys() - set(_FORMS))):
@@ -118,6 +118,6 @@ def _label(found: Any, keys: Path, spelled: Mapping[Path, str]) -> HasLabel:
                 said = f"{quote(word)} is {kind} in YAML; write {quote(word)} in quotes" if word is not None else ""
                 raise SpecError(said or f"must be a string, not {kind}", (*keys, field))
     faults.settle()
-    if not 0 < len(found["key"]) <= LONGEST_KEY:
-        raise SpecError(f"a label's key has 1 to {LONGEST_KEY} characters", (*keys, "key"))
+    if not 0 < len(found["key"]) <= MAX_KEY_LENGTH:
+        raise SpecError(f"a label's key has 1 to {MAX_KEY_LENGTH} characters", (*keys, "key"))
     return HasLabel(found["key"], Glob(found["value"], (*keys, "value")))

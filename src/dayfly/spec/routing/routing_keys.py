@@ -23,7 +23,7 @@ SENT: Final = KEY_NAMES[:2]
 BAGGAGE, TRACESTATE = "baggage", "tracestate"
 PLAIN: Final = tuple(f"{prefix}{name}" for prefix in ("ot-baggage-", "uberctx-") for name in KEY_NAMES)
 """Headers whose whole value is a routing key, of OpenTracing, Datadog and Jaeger."""
-LONGEST_KEY = 32
+MAX_KEY_LENGTH = 32
 _KEY_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _SPACE: Final = " \t"
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
@@ -45,7 +45,7 @@ class Forms(NamedTuple):
 
 def is_key(text: str) -> bool:
     """Return whether this is a valid routing key: 1 to 32 lower-case letters, digits and inner hyphens."""
-    return 0 < len(text) <= LONGEST_KEY and _KEY_LETTERS.issuperset(text) and "-" not in (text[0], text[-1])
+    return 0 < len(text) <= MAX_KEY_LENGTH and _KEY_LETTERS.issuperset(text) and "-" not in (text[0], text[-1])
 
 
 def check_key(key: str) -> None:
@@ -55,7 +55,9 @@ def check_key(key: str) -> None:
         SpecError: It is not a routing key.
     """
     if not is_key(key):
-        raise SpecError(f"{quote(key)} is not a routing key: 1 to {LONGEST_KEY} lower-case letters, digits and hyphens")
+        raise SpecError(
+            f"{quote(key)} is not a routing key: 1 to {MAX_KEY_LENGTH} lower-case letters, digits and hyphens"
+        )
 
 
 def check_forms(headers: Iterable[str], query: str = "", keys: Path = ()) -> Forms:
@@ -103,12 +105,12 @@ def keys_of(headers: Iterable[tuple[str, str]], target: str = "", forms: Forms =
     return frozenset(filter(is_key, found))
 
 
-def first(routes: Sequence[tuple[Sequence[str], R]], carried: frozenset[str]) -> R | None:
+def first_route(routes: Sequence[tuple[Sequence[str], R]], carried: frozenset[str]) -> R | None:
     """Return the destination of the first route whose key the request has; None: the baseline."""
     return next((leads for keys, leads in routes if not carried.isdisjoint(keys)), None)
 
 
-def injected(key: str) -> tuple[tuple[str, str], ...]:
+def injected_headers(key: str) -> tuple[tuple[str, str], ...]:
     """Return the headers that add a key to a request. They are appended to the request's own."""
     check_key(key)
     members = ",".join(f"{name}={key}" for name in SENT)

@@ -121,7 +121,7 @@ class Query(NamedTuple):
         """Return the query of URL parameters (surface 7.3)."""
         return cls(*(asked.get(name, "") for name in PARAMETERS))
 
-    def takes(self, rule: RoutingRule) -> bool:
+    def matches(self, rule: RoutingRule) -> bool:
         """Return whether a rule matches."""
         of = rule.baseline
         have = of.kind, of.namespace, of.name, rule.routing_key, rule.destination_sandbox.name

@@ -6,8 +6,8 @@ from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.scalars.numbers import whole
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000}
-_MOST = 999_999_999
-LONGEST_DURATION_MS = 7 * 24 * 3_600_000
+_MAX_NUMBER = 999_999_999
+MAX_DURATION_MS = 7 * 24 * 3_600_000
 
 
 def milliseconds(duration: str, keys: Path = ()) -> int:
@@ -17,10 +17,10 @@ def milliseconds(duration: str, keys: Path = ()) -> int:
         SpecError: Another form, or outside the limits.
     """
     number, unit = duration[:-1], duration[-1:]
-    count = whole(number, _MOST)
+    count = whole(number, _MAX_NUMBER)
     if unit not in _UNITS or count is None:
         raise SpecError(f"{quote(duration)} is not a duration: write a whole number and s, m or h, like 10s", keys)
     value = count * _UNITS[unit]
-    if not 0 < value <= LONGEST_DURATION_MS:
+    if not 0 < value <= MAX_DURATION_MS:
         raise SpecError(f"{quote(duration)} is outside the limits: a duration is more than 0 and at most 168h", keys)
     return value

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from dayfly.spec.errors import Path, SpecError, quote
 
-LONGEST_PATTERN, MOST_WILDCARDS = 256, 16
-LONGEST_VALUE, LONGEST_FOREIGN = 256, 63
+MAX_PATTERN_LENGTH, MAX_WILDCARDS = 256, 16
+MAX_VALUE_LENGTH, MAX_NON_ASCII_LENGTH = 256, 63
 """Limits the cost of matching: only patterns without wildcards match longer values."""
 
 _SLASH = 0x2F
@@ -52,12 +52,12 @@ class Glob:
         Raises:
             SpecError: It is malformed, too long or has too many wildcards. The message has the position.
         """
-        if len(text) > LONGEST_PATTERN:
-            raise SpecError(f"a pattern has at most {LONGEST_PATTERN} characters, this one {len(text)}", keys)
+        if len(text) > MAX_PATTERN_LENGTH:
+            raise SpecError(f"a pattern has at most {MAX_PATTERN_LENGTH} characters, this one {len(text)}", keys)
         self.text = text
         self._chunks = _parse(text, keys)
-        if (count := sum(map(_wildcards, self._chunks))) > MOST_WILDCARDS:
-            raise SpecError(f"a pattern has at most {MOST_WILDCARDS} of * ? and classes, this one {count}", keys)
+        if (count := sum(map(_wildcards, self._chunks))) > MAX_WILDCARDS:
+            raise SpecError(f"a pattern has at most {MAX_WILDCARDS} of * ? and classes, this one {count}", keys)
         first = self._chunks[0].tokens[:1] if self._chunks and not self._chunks[0].star else ()
         self.prefix = first[0].decode() if first and isinstance(first[0], bytes) else ""
         """The constant start of each value that it matches."""
@@ -72,15 +72,15 @@ class Glob:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def takes(self, value: str) -> bool:
+    def matches(self, value: str) -> bool:
         """Return whether the pattern matches the whole value."""
         if self.literal:
             return value == self.prefix
         if not value.startswith(self.prefix):
             return False
         if value.isascii():
-            return len(value) <= LONGEST_VALUE and self._plainly.match(value) is not None
-        if len(value) > LONGEST_FOREIGN:
+            return len(value) <= MAX_VALUE_LENGTH and self._plainly.match(value) is not None
+        if len(value) > MAX_NON_ASCII_LENGTH:
             return False
         name, at = value.encode("utf-8", "surrogatepass"), 0
         last = len(self._chunks) - 1

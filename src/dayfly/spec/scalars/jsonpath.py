@@ -10,7 +10,7 @@ from typing import Any
 from dayfly.spec.errors import Path, SpecError, quote
 
 MAX_QUERY_CHARACTERS = 1024
-MOST_LOOKED_AT = 50_000
+MAX_VISITED = 50_000
 """The maximum number of visited values, counting repeats."""
 _REGEX = ("match", "search")
 
@@ -82,7 +82,7 @@ class _Looks:
     """The number of values that may still be visited."""
 
     def __init__(self) -> None:
-        self._left = MOST_LOOKED_AT
+        self._left = MAX_VISITED
 
     def take(self) -> None:
         self._left -= 1

@@ -25,30 +25,32 @@ CONDITION = "[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 API_VERSION = rf"({OBJECT}/)?v[0-9]+((alpha|beta)[0-9]+)?"
 HOST = r"[A-Za-z0-9_]([-A-Za-z0-9_]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([-A-Za-z0-9_]*[A-Za-z0-9_])?)*\.?"
 """Pattern of a host: a name, or an IPv4 address."""
-LONGEST_LABEL, LONGEST_OBJECT, LONGEST_QUALIFIED, LONGEST_CONDITION = 63, 253, 317, 316
+MAX_LABEL_LENGTH, MAX_OBJECT_LENGTH, MAX_QUALIFIED_LENGTH, MAX_CONDITION_LENGTH = 63, 253, 317, 316
 
-_LABEL_FORM = f'write at most {LONGEST_LABEL} lower-case letters, digits and "-", with a letter or digit first and last'
+_LABEL_FORM = (
+    f'write at most {MAX_LABEL_LENGTH} lower-case letters, digits and "-", with a letter or digit first and last'
+)
 
 
 def is_label(text: str) -> bool:
     """Return whether it is a DNS label, the form of names of namespaces and containers."""
-    return len(text) <= LONGEST_LABEL and re.fullmatch(LABEL, text) is not None
+    return len(text) <= MAX_LABEL_LENGTH and re.fullmatch(LABEL, text) is not None
 
 
 def is_object(text: str) -> bool:
     """Return whether it is a DNS subdomain, the form of names of objects."""
-    return len(text) <= LONGEST_OBJECT and re.fullmatch(OBJECT, text) is not None
+    return len(text) <= MAX_OBJECT_LENGTH and re.fullmatch(OBJECT, text) is not None
 
 
 def is_key(text: str) -> bool:
     """Return whether it is a valid key of a ConfigMap or Secret."""
-    return len(text) <= LONGEST_OBJECT and re.fullmatch(KEY, text) is not None
+    return len(text) <= MAX_OBJECT_LENGTH and re.fullmatch(KEY, text) is not None
 
 
 def is_qualified(text: str) -> bool:
     """Return whether it is a valid key of a label or annotation."""
     prefix, _, name = text.rpartition("/")
-    short = len(prefix) <= LONGEST_OBJECT and len(name) <= LONGEST_LABEL
+    short = len(prefix) <= MAX_OBJECT_LENGTH and len(name) <= MAX_LABEL_LENGTH
     return short and re.fullmatch(QUALIFIED, text) is not None
 
 
@@ -67,7 +69,7 @@ def check_container(name: str, keys: Path) -> None:
 def check_object(kind: str, name: str, keys: Path) -> None:
     """Refuse an invalid name of an object. `kind` is its kind with an article, for the message."""
     if not is_object(name):
-        problem = f'write at most {LONGEST_OBJECT} lower-case letters, digits, "-" and "."'
+        problem = f'write at most {MAX_OBJECT_LENGTH} lower-case letters, digits, "-" and "."'
         raise SpecError(
             f"{quote(name)} is not the name of {kind}: {problem}, with a letter or digit first and last", keys
         )

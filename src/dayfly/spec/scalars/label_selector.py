@@ -17,13 +17,13 @@ class Term(NamedTuple):
     value: str | None
     is_not: bool
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels satisfy it. A missing label has no value."""
         found = labels.get(self.label)
         return (found is not None if self.value is None else found == self.value) != self.is_not
 
 
-def selector(texts: Iterable[str]) -> tuple[Term, ...]:
+def parse(texts: Iterable[str]) -> tuple[Term, ...]:
     """Return the conditions of `label=value`, `label!=value`, `label` and `!label`, separated by commas or given one by
     one.
 
@@ -33,9 +33,9 @@ def selector(texts: Iterable[str]) -> tuple[Term, ...]:
     return tuple(_term(part.strip()) for text in texts for part in text.split(","))
 
 
-def takes(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
+def matches(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
     """Return whether the labels satisfy all conditions."""
-    return all(term.takes(labels) for term in terms)
+    return all(term.matches(labels) for term in terms)
 
 
 def _term(part: str) -> Term:

@@ -20,8 +20,8 @@ LIMITS = {
 GROUP = "routegroup/"
 """Prefix of a route group's name where a sandbox's name is also possible."""
 
-LONGEST_PATH = 4095
-LONGEST_PART = 255
+MAX_PATH_BYTES = 4095
+MAX_PATH_PART_BYTES = 255
 
 FORBIDDEN_FOLDERS = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
 """A step's files must not be in these folders: kernel interfaces, devices and the pod's own credentials."""
@@ -73,9 +73,13 @@ def check_path(path: str, keys: Path = ()) -> None:
         raise SpecError(
             f'{quote(path)} is not a plain path to a file: leave out "//", "/./" and a "/" at the end', keys
         )
-    if "\0" in path or len(path.encode()) > LONGEST_PATH or max(len(part.encode()) for part in parts) > LONGEST_PART:
+    if (
+        "\0" in path
+        or len(path.encode()) > MAX_PATH_BYTES
+        or max(len(part.encode()) for part in parts) > MAX_PATH_PART_BYTES
+    ):
         raise SpecError(
-            f"{quote(path)} is not a path that a kernel accepts: at most {LONGEST_PATH} bytes, no NUL", keys
+            f"{quote(path)} is not a path that a kernel accepts: at most {MAX_PATH_BYTES} bytes, no NUL", keys
         )
     for folder in FORBIDDEN_FOLDERS:
         if path == folder or path.startswith(folder + "/"):

@@ -4,9 +4,9 @@ Python's `int` also accepts digits of other scripts, and raises ValueError for t
 nothing, because the command line's start-up time matters.
 """
 
-MOST = (1 << 63) - 1
+MAX_INTEGER = (1 << 63) - 1
 """The largest number in ledgers and databases."""
-MOST_PORT = 65_535
+MAX_PORT = 65_535
 
 
 def whole(text: str, most: int) -> int | None:
@@ -19,4 +19,4 @@ def whole(text: str, most: int) -> int | None:
 
 def port(text: str) -> int | None:
     """Return a port from 1; None for any other text."""
-    return whole(text, MOST_PORT) or None
+    return whole(text, MAX_PORT) or None

@@ -9,7 +9,7 @@ UNVERSIONED = "0.0.0"
 """The version of a plugin whose name has no version; it is rendered as the name only."""
 
 LATEST = "latest"
-LONGEST = 128
+MAX_VERSION_LENGTH = 128
 
 Precedence = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
@@ -27,7 +27,7 @@ def canonical(version: str, keys: Path = ()) -> str:
     whole = len(numbers) == 3 or (len(numbers) < 3 and not dash and not plus)
     good = (
         whole
-        and len(version) <= LONGEST
+        and len(version) <= MAX_VERSION_LENGTH
         and all(_is_number(number) for number in numbers)
         and (not dash or all(_is_identifier(part) and not _has_leading_zero(part) for part in pre.split(".")))
         and (not plus or all(_is_identifier(part) for part in build.split(".")))

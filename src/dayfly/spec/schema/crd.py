@@ -24,8 +24,8 @@ from dayfly.spec.schema import crd_rules
 GROUP, VERSION = API_VERSION.split("/")
 CATEGORY = "dayfly"
 
-_LONGEST_STRING = 1024
-_MOST_ITEMS = 64
+_MAX_STRING_LENGTH = 1024
+_MAX_ITEMS = 64
 _Schema = dict[str, Any]
 
 
@@ -42,8 +42,8 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = False
 
 
-_AGE = ("AGE", "date", ".metadata.creationTimestamp", "Creation time.")
-_STANDING = (
+_AGE_COLUMN = ("AGE", "date", ".metadata.creationTimestamp", "Creation time.")
+_STATUS_COLUMNS = (
     ("READY", "boolean", ".status.ready", "Whether it can be used."),
     ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
 )
@@ -65,7 +65,7 @@ KINDS = (
         about="A sandbox: forks of workloads with their own resources, which exist before the forks start.",
         namespaced=True,
         fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
-        columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
+        columns=(_PHASE, *_STATUS_COLUMNS, _PROGRESS, _AGE_COLUMN),
         rules=crd_rules.SANDBOX_RULES,
     ),
     _Kind(
@@ -75,7 +75,12 @@ KINDS = (
         about="A route group: a routing key for the forks of all sandboxes of its namespace that match its labels.",
         namespaced=True,
         fields={"spec": RouteGroupSpec, "status": kinds.RouteGroupStatus},
-        columns=(_PHASE, *_STANDING, ("MATCHED", "integer", ".status.matched", "Number of its sandboxes."), _AGE),
+        columns=(
+            _PHASE,
+            *_STATUS_COLUMNS,
+            ("MATCHED", "integer", ".status.matched", "Number of its sandboxes."),
+            _AGE_COLUMN,
+        ),
         rules=crd_rules.GROUP_RULES,
     ),
     _Kind(
@@ -88,7 +93,7 @@ KINDS = (
             ("PLUGIN", "string", ".spec.name", "The name in sandboxes."),
             ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide has the reason."),
             ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes use it."),
-            _AGE,
+            _AGE_COLUMN,
         ),
         rules=crd_rules.PLUGIN_RULES,
     ),
@@ -102,9 +107,9 @@ KINDS = (
             ("SANDBOX", "string", ".spec.sandbox.name", "Whose it is."),
             ("PLUGIN", "string", ".spec.plugin", "What makes it."),
             _PHASE,
-            *_STANDING,
+            *_STATUS_COLUMNS,
             _PROGRESS,
-            _AGE,
+            _AGE_COLUMN,
         ),
     ),
     _Kind(
@@ -115,10 +120,10 @@ KINDS = (
         fields={"spec": LifecycleHookSpec, "status": kinds.LifecycleHookStatus},
         columns=(
             ("KIND", "string", ".spec.selector.kind", "Kind of its objects."),
-            *_STANDING,
+            *_STATUS_COLUMNS,
             ("OBJECTS", "integer", ".status.objects", "Number of its objects."),
             ("TROUBLED", "integer", ".status.troubled", "Number of objects that need attention."),
-            _AGE,
+            _AGE_COLUMN,
         ),
         rules=crd_rules.HOOK_RULES,
     ),
@@ -131,7 +136,7 @@ KINDS = (
         columns=(
             ("TARGET", "string", ".spec.target.name", "The object whose life the steps follow."),
             ("RESOURCE", "string", ".spec.resource", "The resource of the document; empty for the target's own hooks."),
-            _AGE,
+            _AGE_COLUMN,
         ),
     ),
     _Kind(
@@ -144,7 +149,7 @@ KINDS = (
             ("TARGET", "string", ".ledger.target.name", "The object whose life the run follows."),
             ("PHASE", "string", ".ledger.phase", "open, closed, cleaned or abandoned."),
             ("SEQ", "integer", ".ledger.seq", "Number of changes."),
-            _AGE,
+            _AGE_COLUMN,
         ),
     ),
     _Kind(
@@ -157,7 +162,7 @@ KINDS = (
         columns=(
             ("SANDBOX", "string", ".spec.sandbox.name", "The sandbox of the steps."),
             ("STEPS", "string", ".spec.logs[*].unit", "Which steps."),
-            _AGE,
+            _AGE_COLUMN,
         ),
     ),
 )
@@ -260,11 +265,11 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
         case types.StructType():
             return _struct(type_)
         case types.VarTupleType(item_type=item):
-            return {"type": "array", "maxItems": _MOST_ITEMS, "items": _of(item)}
+            return {"type": "array", "maxItems": _MAX_ITEMS, "items": _of(item)}
         case types.DictType(key_type=types.StrType(), value_type=types.AnyType()):
             return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case types.DictType(value_type=value):
-            return {"type": "object", "maxProperties": _MOST_ITEMS, "additionalProperties": _of(value)}
+            return {"type": "object", "maxProperties": _MAX_ITEMS, "additionalProperties": _of(value)}
         case types.EnumType(cls=cls):
             return {"type": "string", "enum": [str(member) for member in cls]}
         case types.LiteralType(values=values):
@@ -274,5 +279,5 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
         case types.IntType():
             return {"type": "integer", "format": "int64"}
         case types.StrType():
-            return {"type": "string", "maxLength": _LONGEST_STRING}
+            return {"type": "string", "maxLength": _MAX_STRING_LENGTH}
     raise AssertionError(f"no schema for {type_}")

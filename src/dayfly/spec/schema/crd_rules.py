@@ -74,9 +74,9 @@ PLUGIN_RULES = (
 
 HOOK_RULES = (
     rule(
-        f"size(self.metadata.name) <= {lifecycle_hook.LONGEST_NAME} && "
+        f"size(self.metadata.name) <= {lifecycle_hook.MAX_NAME_LENGTH} && "
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        f"metadata.name: a hook's name has at most {lifecycle_hook.LONGEST_NAME} lower-case letters, digits and -",
+        f"metadata.name: a hook's name has at most {lifecycle_hook.MAX_NAME_LENGTH} lower-case letters, digits and -",
     ),
 )
 
@@ -373,7 +373,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
                             "type": "string",
                             "description": "The exact key of the label.",
                             "minLength": 1,
-                            "maxLength": label_match.LONGEST_KEY,
+                            "maxLength": label_match.MAX_KEY_LENGTH,
                         },
                         "value": {"type": "string", "description": "A pattern of the label's value.", "maxLength": 256},
                     },
@@ -382,7 +382,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
                     form: {
                         "type": "array",
                         "description": about,
-                        "maxItems": label_match.MOST_LABELS,
+                        "maxItems": label_match.MAX_LABELS,
                         "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
                     }
                     for form, about in (("any", "At least one of these."), ("all", "Each of these."))

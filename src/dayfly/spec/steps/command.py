@@ -6,7 +6,7 @@ import re
 
 from dayfly.spec.errors import Path, SpecError, quote
 
-MOST_WORDS = 256
+MAX_WORDS = 256
 MAX_BYTES = 128 * 1024
 MAX_WORD_BYTES = 16 * 1024
 _LINE_END = re.compile(r"\r(?:\n|\Z)")
@@ -23,8 +23,8 @@ def check(command: tuple[str, ...], keys: Path) -> None:
     if "$(" in command[0]:
         problem = f"{quote(command[0])}: the program must be constant; use variables in its arguments"
         raise SpecError(problem, (*keys, 0))
-    if len(command) > MOST_WORDS:
-        raise SpecError(f"has {len(command)} words; a command has at most {MOST_WORDS}", keys)
+    if len(command) > MAX_WORDS:
+        raise SpecError(f"has {len(command)} words; a command has at most {MAX_WORDS}", keys)
     for index, word in enumerate(command):
         if _LINE_END.search(word):
             problem = (

@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, dns_name, doc, identifier, or_empty
+from dayfly.spec.meta import MAX_VALUES, dns_name, doc, identifier, or_empty
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.scalars.numbers import whole
 from dayfly.spec.steps import webhook
@@ -56,7 +56,7 @@ FORMS = ("string", "integer", "number", "boolean")
 STATUSES = ("True", "False", "Unknown")
 
 
-class Placed(WireStruct, frozen=True, kw_only=True):
+class InputPlacement(WireStruct, frozen=True, kw_only=True):
     """The input for a field, and the type of its value."""
 
     input: Annotated[str, identifier("input", "Name of the input.")]
@@ -74,7 +74,11 @@ class ReadyRule(WireStruct, frozen=True, kw_only=True):
 
     condition: Annotated[
         str,
-        doc("Type of a condition of the object.", kube_names.LONGEST_CONDITION, pattern=f"^({kube_names.CONDITION})?$"),
+        doc(
+            "Type of a condition of the object.",
+            kube_names.MAX_CONDITION_LENGTH,
+            pattern=f"^({kube_names.CONDITION})?$",
+        ),
     ] = ""
     status: Annotated[str, doc("Required status of the condition.", enum=list(STATUSES), default="True")] = "True"
     when: Annotated[Comparison | None, doc("A JSONPath into the object, and the accepted values.")] = None
@@ -102,8 +106,8 @@ class KubeObject(WireStruct, frozen=True, kw_only=True):
         doc("The object in the form for kubectl apply, without a namespace. Without a name, Dayfly chooses one."),
     ] = None
     set: Annotated[
-        dict[str, Placed],
-        doc("Fields of the manifest, by JSON Pointer, whose values are inputs.", maxProperties=MOST_VALUES),
+        dict[str, InputPlacement],
+        doc("Fields of the manifest, by JSON Pointer, whose values are inputs.", maxProperties=MAX_VALUES),
     ] = {}
     ready: Annotated[
         ReadyRule | None, doc("The rule for a ready object. By default an object is ready once it exists.")
@@ -215,7 +219,7 @@ def check_type(named: Mapping[str, Any], keys: Path) -> None:
     """Check the form of `apiVersion` and `kind`."""
     for field, form, like in (("apiVersion", _VERSION, "batch/v1"), ("kind", _KIND, "Job")):
         value = named.get(field)
-        if not isinstance(value, str) or len(value) > kube_names.LONGEST_QUALIFIED or not form.fullmatch(value):
+        if not isinstance(value, str) or len(value) > kube_names.MAX_QUALIFIED_LENGTH or not form.fullmatch(value):
             raise SpecError(f"needs {field}, like {like}", (*keys, field) if field in named else keys)
 
 
@@ -267,7 +271,7 @@ def is_ours(key: str) -> bool:
 
 def is_condition(text: str) -> bool:
     """Return whether it is a valid condition type."""
-    return len(text) <= kube_names.LONGEST_CONDITION and re.fullmatch(kube_names.CONDITION, text) is not None
+    return len(text) <= kube_names.MAX_CONDITION_LENGTH and re.fullmatch(kube_names.CONDITION, text) is not None
 
 
 def is_pointer(pointer: str) -> bool:
@@ -275,7 +279,7 @@ def is_pointer(pointer: str) -> bool:
     return len(pointer) <= MAX_POINTER_CHARACTERS and _POINTER.fullmatch(pointer) is not None
 
 
-def parts(pointer: str) -> tuple[str, ...]:
+def pointer_parts(pointer: str) -> tuple[str, ...]:
     """Return the keys and indexes of a JSON Pointer."""
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
 
@@ -283,7 +287,7 @@ def parts(pointer: str) -> tuple[str, ...]:
 def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
     if not is_pointer(pointer):
         raise SpecError(f"{quote(pointer)} is not a JSON Pointer like /spec/replicas", keys)
-    way = parts(pointer)
+    way = pointer_parts(pointer)
     if way[0] in ("apiVersion", "kind", "status"):
         raise SpecError(f"{way[0]} cannot come from an input", keys)
     if (manifest.get("kind"), way[0]) == ("Secret", "type"):
@@ -300,12 +304,12 @@ def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
     if isinstance(value, list) and _member(value, way[-1]) is None:
         raise SpecError(f"the list has no item {way[-1]}; write one, which the input replaces", keys)
     filled = copy.deepcopy(manifest)
-    place(filled, way, _ANY_VALUE)
+    set_value(filled, way, _ANY_VALUE)
     if not refusal(manifest)[1] and refusal(filled)[1]:
         raise SpecError("no step may set this field freely, so it cannot come from an input; leave it out", keys)
 
 
-def place(manifest: Any, way: tuple[str, ...], value: Any) -> None:
+def set_value(manifest: Any, way: tuple[str, ...], value: Any) -> None:
     """Set a value at its place in a manifest whose parents exist."""
     for part in way[:-1]:
         manifest = manifest[int(part) if isinstance(manifest, list) else part]

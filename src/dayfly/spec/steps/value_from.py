@@ -9,16 +9,16 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import LONGEST_EXPRESSION, Baseline, WireStruct
+from dayfly.spec.lifecycle import MAX_EXPRESSION_LENGTH, Baseline, WireStruct
 from dayfly.spec.meta import NAME_PATTERN, dns_label, dns_name, doc, identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOST, PORT, NAME, READY = "Service.Host", "Service.Port", "Name", "Ready"
-ADDRESS = (HOST, PORT)
+ADDRESS_FIELDS = (HOST, PORT)
 """Fields of another fork that a fork may read. A change restarts the reader, so these fields rarely change."""
-TOLD = (HOST, PORT, NAME, READY)
+FORK_FIELDS = (HOST, PORT, NAME, READY)
 """Fields of a fork that a step may read. It reads them once."""
 FORK_KINDS = ("Deployment", "Rollout", "ArgoRollout")
 
@@ -68,7 +68,7 @@ class ForkExpression(WireStruct, frozen=True, kw_only=True):
         str,
         doc(
             "Text with {{.Service.Host}} and {{.Service.Port}}; in hooks {{.Name}} and {{.Ready}} too.",
-            LONGEST_EXPRESSION,
+            MAX_EXPRESSION_LENGTH,
         ),
     ]
 
@@ -95,11 +95,11 @@ def check_expression(expression: str, known: tuple[str, ...], keys: Path) -> Non
         raise SpecError(problem, keys)
 
 
-def asked(expression: str) -> frozenset[str]:
+def placeholders(expression: str) -> frozenset[str]:
     """Return the placeholders in an expression."""
     return frozenset(_ACTION.findall(expression))
 
 
-def fill(expression: str, told: Mapping[str, str]) -> str:
+def fill_expression(expression: str, told: Mapping[str, str]) -> str:
     """Return the expression with its placeholders replaced. `told` has the value of each."""
     return _ACTION.sub(lambda action: told[action[1]], expression)

@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, doc
+from dayfly.spec.meta import MAX_VALUES, doc
 from dayfly.spec.scalars import jsonpath, kube_names
 from dayfly.spec.scalars.duration import milliseconds
 
@@ -66,14 +66,14 @@ def _duration(about: str) -> msgspec.Meta:
 
 
 def _statuses(about: str) -> msgspec.Meta:
-    return doc(about, maxItems=MOST_VALUES, items={"minimum": 200, "maximum": 599})
+    return doc(about, maxItems=MAX_VALUES, items={"minimum": 200, "maximum": 599})
 
 
 class Comparison(WireStruct, frozen=True, kw_only=True):
     """A comparison: the JSONPath must find one of these values in the response."""
 
     path: Annotated[str, doc("A JSONPath (RFC 9535).", 1024, pattern=r"^\$")]
-    in_: Annotated[tuple[Any, ...], doc("The accepted values.", maxItems=MOST_VALUES, minItems=1)] = msgspec.field(
+    in_: Annotated[tuple[Any, ...], doc("The accepted values.", maxItems=MAX_VALUES, minItems=1)] = msgspec.field(
         name="in"
     )
 
@@ -103,7 +103,7 @@ class Poll(WireStruct, frozen=True, kw_only=True):
 class Find(WireStruct, frozen=True, kw_only=True):
     """A GET that finds out, without a response, whether the request was executed."""
 
-    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MOST_VALUES)] = ()
+    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MAX_VALUES)] = ()
     query: Annotated[dict[str, Any], doc(f"Parameters of the query. {_VARIABLE}")] = {}
     when: Annotated[
         Comparison | None, doc("Holds for the response if the request was executed. By default any 2xx is enough.")
@@ -135,7 +135,7 @@ class Webhook(WireStruct, frozen=True, kw_only=True):
             pattern=r"^https?://[^/?#@\\\s]+(/[^?#\\\s]*)?$",
         ),
     ]
-    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MOST_VALUES)] = ()
+    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MAX_VALUES)] = ()
     query: Annotated[dict[str, Any], doc(f"Parameters of the query. {_VARIABLE}")] = {}
     headers: Annotated[
         dict[str, Any], doc(f"Headers. {_VARIABLE} Or {{$secret: {{name, key}}}}, each with a constant prefix.")
