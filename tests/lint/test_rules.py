@@ -1,4 +1,4 @@
-"""Each planted mistake is found in its line and nothing else is; plugins that are well written are left in peace."""
+"""Each planted mistake is found in its line, and well-written plugins have no findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXPECTED = re.compile(r"# expect: (DF\d{3})")
 
 @pytest.fixture(autouse=True)
 def shellcheck(monkeypatch: pytest.MonkeyPatch):
-    """The one that `make dev` installs, and no other."""
+    """The shellcheck that `make dev` installs."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
 
 
