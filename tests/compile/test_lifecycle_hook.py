@@ -1,13 +1,13 @@
-"""What a lifecycle hook means for one object, what it is refused for, and how it is shown."""
+"""Lifecycle hooks: their documents, faults and previews."""
 
 import pytest
 
-from compile.wishes import read
+from compile.builders import read
 from dayfly.compile import check_hook, compile_hook, hook_doubts, preview_hook
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, StepOrigin, Target, UnitInput, UnitRetry, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from spec.places import marked
+from spec.marked_text import marked
 
 HEAD = """\
 kind: LifecycleHook
@@ -55,7 +55,7 @@ def hook(source: str) -> LifecycleHook:
 
 
 def refusal(source: str) -> str:
-    """What is said of a hook that is not compiled, without the place, which must be where the sign § is."""
+    """Return the message for a hook that does not compile. Its place must be that of the sign §."""
     plain, line, column = marked(source)
     wish, document = read(plain, "hook.yaml")
     with pytest.raises(SpecError) as caught:
@@ -90,7 +90,7 @@ def test_inputs_come_from_fields_of_the_target():
 
 
 def test_undo_is_as_written_or_from_removed_objects():
-    """As written, and by nature what removes an object; also where the author has written the removal."""
+    """As written, and automatically for removals of objects, also for written ones."""
     made = compile_hook(hook(HOOK), MACHINE)
     assert {unit.name: unit.undoes for unit in made.post_stop} == {
         "tell": "",

@@ -1,4 +1,4 @@
-"""Every refusal with its exact words and place."""
+"""Every message of the compiler, with its place."""
 
 import re
 
@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 import dayfly.compile
-from compile import wishes
-from compile.wishes import PG, QUEUE, box, plugin_refusal, refusal
+from compile import builders
+from compile.builders import PG, QUEUE, box, plugin_refusal, refusal
 from dayfly.spec.errors import SpecError
 
 STEPS = """\
@@ -111,7 +111,7 @@ def test_a_plugin_alone(yaml, said):
 
 
 def test_a_plugin_alone_is_held_to_the_rules_of_spec_too():
-    sound = wishes.plugin(QUEUE)
+    sound = builders.plugin(QUEUE)
     broken = msgspec.structs.replace(sound, spec=msgspec.structs.replace(sound.spec, create=(), delete=()))
     with pytest.raises(SpecError, match="has neither create nor delete steps"):
         dayfly.compile.check_plugin(broken)
@@ -119,7 +119,7 @@ def test_a_plugin_alone_is_held_to_the_rules_of_spec_too():
 
 def test_a_sound_plugin_may_be_published():
     for yaml in (PG, QUEUE, steps(second=step("first", "host"), drop=step("second", "key"))):
-        dayfly.compile.check_plugin(wishes.plugin(yaml))
+        dayfly.compile.check_plugin(builders.plugin(yaml))
 
 
 ONE = "resources:\n- {name: db, plugin: pg}\n"
@@ -313,7 +313,7 @@ def test_a_sandbox(spec, said):
     assert refusal(box(spec), PG, QUEUE) == said
 
 
-# Each plugin's second step takes a param and its first gives an output, so no step waits for itself.
+# Each plugin's second step reads a param and its first has an output, so no step waits for itself.
 PAIR = QUEUE.replace("    inputs:\n    - {name: seed, valueFromSandbox: true}\n    outputs:", "    outputs:").replace(
     "  delete:",
     '  - name: use\n    inputs:\n    - {name: seed, valueFromSandbox: true}\n    script: "#!/bin/sh"\n  delete:',
@@ -358,7 +358,11 @@ def test_resources_that_read_each_other_are_refused():
 
 def test_without_a_cleanup_they_may_read_each_other():
     without = PAIR[: PAIR.index("  delete:")]
-    assert [document.resource for document in wishes.run(MUTUAL.replace("§", ""), without).documents] == ["a", "b", ""]
+    assert [document.resource for document in builders.run(MUTUAL.replace("§", ""), without).documents] == [
+        "a",
+        "b",
+        "",
+    ]
 
 
 BROKEN = steps(second=step("first", "nothing"))
@@ -373,8 +377,8 @@ def test_fault_in_a_plugin_names_the_line_in_its_file():
 
 
 def test_or_where_the_sandbox_names_it():
-    sandbox, source = wishes.read(OF_BROKEN, "box.yaml")
-    plugins = {("p", "0.0.0"): wishes.plugin(BROKEN)}
+    sandbox, source = builders.read(OF_BROKEN, "box.yaml")
+    plugins = {("p", "0.0.0"): builders.plugin(BROKEN)}
     with pytest.raises(SpecError) as caught:
         dayfly.compile.compile(sandbox, plugins, uid="u", routing_key="k", source=source)
     assert str(caught.value) == (
@@ -385,7 +389,7 @@ def test_or_where_the_sandbox_names_it():
 
 def test_without_files_the_way_to_the_fault_is_still_there():
     with pytest.raises(SpecError) as caught:
-        dayfly.compile.compile(wishes.sandbox(OF_BROKEN), {}, uid="u", routing_key="k")
+        dayfly.compile.compile(builders.sandbox(OF_BROKEN), {}, uid="u", routing_key="k")
     assert str(caught.value) == 'spec.resources[0].plugin: no plugin "p" is published; there is none'
     assert caught.value.keys == ("spec", "resources", 0, "plugin")
 
@@ -397,7 +401,7 @@ def _hooks(count):
 def test_256_units_are_the_most_and_forks_count():
     fork = "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n"
     full = box("\n".join(["hooks:", "  postStart:", *_hooks(255)]) + "\n" + fork)
-    compiled = wishes.run(full)
+    compiled = builders.run(full)
     assert len(compiled.documents[0].post_start) + len(compiled.forks) == 256
     said = "spec: 257 steps, hooks and forks are too many; one sandbox has at most 256"
     over = box("\n".join(["hooks:", "  postStart:", *_hooks(256)]) + "\n" + fork)
@@ -414,7 +418,7 @@ def test_a_document_has_at_most_a_mebibyte():
     assert re.fullmatch(r"spec\.resources\[0\]" + words, refusal(OF_BROKEN.replace("{name: db", "§{name: db"), plugin))
     assert re.fullmatch(r"spec\.hooks" + words, refusal(box("\n".join(["§hooks:", "  preStart:", *one_each]))))
     eight = "name: p\nspec:\n  create:\n" + "\n".join(one_each[:8]) + "\n"
-    assert len(wishes.run(OF_BROKEN, eight).documents[0].pre_start) == 8
+    assert len(builders.run(OF_BROKEN, eight).documents[0].pre_start) == 8
 
 
 def test_forks_together_have_at_most_a_mebibyte():
@@ -439,7 +443,7 @@ def test_missing_required_param_is_refused_with_its_line():
     )
     given = box("resources:\n- {name: db, plugin: pg, §params: {size: '1'}}\n")
     assert refusal(given, NEEDY) == f"spec.resources[0].params: {said}"
-    # Null is absent; nothing is a value.
+    # Null equals absent; an empty string is a value.
     null = box("resources:\n- {name: db, plugin: pg, §params: {size: '1', db-owner: null}}\n")
     assert refusal(null, NEEDY) == f"spec.resources[0].params: {said}"
-    wishes.run(box("resources:\n- {name: db, plugin: pg, params: {db-owner: ''}}\n"), NEEDY)
+    builders.run(box("resources:\n- {name: db, plugin: pg, params: {db-owner: ''}}\n"), NEEDY)

@@ -1,4 +1,4 @@
-"""A route group's hooks become one document of its own."""
+"""The document of a route group's hooks."""
 
 import pytest
 

@@ -1,9 +1,9 @@
-"""Params that are secrets: inputs without a value, and masked wherever they come from."""
+"""Secret params: inputs without a value, masked for every source."""
 
 import pytest
 
 import dayfly.compile
-from compile.wishes import box, refusal, run
+from compile.builders import box, refusal, run
 from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, UnitInput
 

@@ -1,10 +1,10 @@
-"""What becomes of inputs, retries, clocks, environment and runner."""
+"""Inputs, retries, time limits, environment and runner of units."""
 
 import msgspec
 import pytest
 
 import dayfly.compile
-from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
+from compile.builders import PG, QUEUE, box, plugin, run, sandbox
 from dayfly.spec.lifecycle import (
     As,
     Baseline,
@@ -147,7 +147,7 @@ hooks:
 
 
 def test_output_name_alone_means_the_only_step_with_it():
-    """As sandboxes of the first framework name it."""
+    """As in sandboxes of the first framework."""
     assert run(box(BY_NAME.replace("§", "host")), PG, QUEUE) == run(
         box(BY_NAME.replace("§", "provision.host")), PG, QUEUE
     )

@@ -2,13 +2,13 @@
 
 import pytest
 
-from compile.wishes import plugin_refusal, run
-from compile.wishes import refusal as refused
+from compile.builders import plugin_refusal, run
+from compile.builders import refusal as refused
 from dayfly.compile import preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Object, Ref, SecretKey, UnitOutput
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = """\
 name: p

@@ -1,4 +1,4 @@
-"""A pattern of ours takes what Go's `filepath.Match` takes, and is bad where that says so."""
+"""Patterns match exactly the values that Go's `filepath.Match` matches, and the same patterns are invalid."""
 
 import json
 import random
@@ -57,7 +57,7 @@ def in_go(tmp_path_factory):
 
 
 def test_each_answer_is_gos(in_go):
-    """Also where a star ends within a character, which no other way to match would notice."""
+    """Also if a star ends within a character."""
     chance = random.Random(20260723)
     pairs = [
         (
@@ -132,7 +132,7 @@ def test_values_that_are_too_long_are_taken_as_they_stand_alone(character, longe
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_text_is_too_strange(pattern, value):
-    """Whatever is no bad pattern has an answer; its prefix is with what everything begins that it takes."""
+    """Each valid pattern has an answer, and each value that it matches begins with its prefix."""
     try:
         made = Glob(pattern)
     except SpecError:
@@ -143,7 +143,7 @@ def test_no_text_is_too_strange(pattern, value):
 
 
 def test_pattern_of_many_stars_needs_few_calls():
-    """Many stars that nearly fit cost length times length, not more. Calls are counted, since a clock varies."""
+    """Many stars that nearly match cost at most length times length. The test counts calls, because times vary."""
     calls = []
     pattern = Glob("*é" * 16 + "b")
     sys.setprofile(lambda _frame, event, _argument: calls.append(1) if event == "call" else None)

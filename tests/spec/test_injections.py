@@ -1,4 +1,4 @@
-"""Variables that inputs may not have."""
+"""Variables that inputs must not use."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def as_plugin(wanted):
 
 
 def as_object(wanted):
-    """A plugin as the operator reads it."""
+    """Return a plugin as the operator reads it."""
     body = {
         "apiVersion": "dayfly.dev/v1alpha1",
         "kind": "ResourcePlugin",

@@ -1,4 +1,4 @@
-"""What editors are told of files: every file of ours is right by it, and what reading refuses it mostly refuses."""
+"""JSON Schemas: every example is valid, and most documents that the parser refuses are invalid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check(word: str) -> jsonschema.Draft7Validator:
 
 
 def wishes() -> dict[str, tuple[str, object]]:
-    """Each wish in the examples, variables and embedded files as they are written."""
+    """Yield each document in the examples, with its directives."""
     found = {}
     for path in sorted(ROOT.glob("examples/**/*.yaml")):
         for index, document in enumerate(text.parse(path.read_bytes(), file=str(path))):

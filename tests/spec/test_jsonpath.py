@@ -1,4 +1,4 @@
-"""Queries of other people's in objects of other people's: what is found is what the library finds, at a bounded cost."""
+"""JSONPath queries: the results equal the library's, at a limited cost."""
 
 import importlib
 
@@ -53,7 +53,7 @@ def deep(levels: int) -> dict:
 @given(st.sampled_from(QUERIES), DATA)
 def test_query_finds_the_same_as_the_library(query, data):
     if isinstance(data, str):
-        return  # the library takes it for a document
+        return  # the library reads it as a document
     theirs = importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).findall(query, data)
     found = jsonpath.find(query, data)
     assert found == theirs
@@ -73,7 +73,7 @@ def test_query_finds_the_same_as_the_library(query, data):
     ],
 )  # fmt: skip
 def test_nothing_is_found_where_too_much_would_be_looked_at(monkeypatch, query, data):
-    """An inline plugin's author may write it, whose object it is as well; the operator is everybody's."""
+    """The author of an inline plugin also owns the object, but the operator serves all tenants."""
     assert jsonpath.find(query, data) == []
     monkeypatch.setattr(jsonpath, "MAX_VISITED", 0)
     assert jsonpath.find(query, data) == []
@@ -99,6 +99,6 @@ def test_regular_expression_is_refused_outside_webhooks(query):
 
 @pytest.mark.parametrize("query", ["$[1e3]", "$[0:1E2]", "$[?@.a[1e1]]", "$[?@.a == 1e999]"])
 def test_number_the_library_cannot_read_is_refused(query):
-    """It is other people's: whoever reads it is not to end of it."""
+    """Queries come from users and must not crash the reader."""
     with pytest.raises(SpecError, match="is not a JSONPath query: it holds a number that"):
         jsonpath.check(query)

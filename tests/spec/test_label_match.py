@@ -1,4 +1,4 @@
-"""What a match takes, and where a wrong one is wrong."""
+"""Label matches: selected labels, and places of faults."""
 
 import pytest
 
@@ -17,7 +17,7 @@ DRAFT = {"label": {"key": "draft", "value": "yes"}}
         ({"all": [TEAM, DRAFT]}, [1]),
         ({"any": [{"all": [TEAM, DRAFT]}, {"label": {"key": "draft", "value": "y?s"}}]}, [1, 2]),
         ({"label": TEAM["label"], "any": None, "all": []}, [0, 1]),
-        ({"label": {"key": "team*", "value": "*"}}, []),  # a key is no pattern
+        ({"label": {"key": "team*", "value": "*"}}, []),  # keys are not patterns
     ],
 )
 def test_match_selects_by_labels(match, takes):

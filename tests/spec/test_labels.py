@@ -1,4 +1,4 @@
-"""Selectors of labels, as kubectl's `-l` reads them."""
+"""Label selectors, as in kubectl's `-l`."""
 
 import pytest
 

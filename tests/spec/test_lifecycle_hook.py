@@ -1,4 +1,4 @@
-"""Lifecycle hooks: every rule with the place of its breach, whom a selector means, and the kinds no hook goes with."""
+"""Lifecycle hooks: every rule with the place of its fault, selectors, and kinds without hooks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.lifecycle_hook import Hold, LifecycleHook, Selector
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import object_kinds
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 HEAD = "kind: LifecycleHook\nmetadata: {name: backup}\nspec:\n"
 SELECTOR = "  selector: {apiVersion: cluster.example.org/v1, kind: Machine}\n"
@@ -289,7 +289,7 @@ def test_a_whole_one_comes_and_goes_again():
     assert wire["spec"]["postStop"][0]["undoes"] == "register"
     assert wire["spec"]["preStop"][0]["outputs"] == []
     assert documents.from_wire(wire, "LifecycleHook") == hook
-    assert documents.load(text.parse_one(text.dump(wire), file="kept")) == hook  # told by its shape
+    assert documents.load(text.parse_one(text.dump(wire), file="kept")) == hook  # recognised by its form
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_kinds_that_hooks_may_go_with(version: str, name: str):
 
 
 def test_refused_object_kind_is_no_hook_target():
-    """Nothing that hands out rights or credentials, changes admission or is Dayfly's slips through the exceptions."""
+    """No kind that issues rights or credentials, changes admission or is Dayfly's is among the exceptions."""
     never = {"it gives rights", "it issues a token or a certificate", "it changes the cluster's admission"}
     for group, name in object_kinds.refused():
         version = f"{group}/v1" if group else "v1"

@@ -1,4 +1,4 @@
-"""When lines were printed, of logs that come in pieces: told where it is known, and made up nowhere."""
+"""Times of log lines, for logs that arrive in pieces: known times are exact, others stay unknown."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from dayfly.spec import log_times
 from dayfly.spec.log_times import LineCutter
 
 LOG = b"one\ntwo\nthree\nfour\n"
-# "one" has no time; "two" and "thr" came together, "ee\nfour" later.
+# "one" has no time; "two" and "thr" have the same; "ee\nfour" is later.
 ENTRIES = [(4, 1_000), (11, 2_000)]
 
 
@@ -34,7 +34,7 @@ def test_entries_within_a_range_are_returned(begin, end, found):
     ],
 )
 def test_invalid_time_entries_are_dropped(entries):
-    """A step may write where they lie."""
+    """A step may write the file of entries."""
     assert log_times.entries_between(entries, 0, 9) == ((0, 5),)
     assert log_times.entries_from(log_times.flatten(entries)) == ()
 
@@ -47,7 +47,7 @@ def test_a_row_of_numbers_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     ("ms", "at"),
     [
-        (1, 0),  # of "one" nobody knows, so it counts as later
+        (1, 0),  # the time of "one" is unknown, so it counts as later
         (1_000, 0),
         (1_001, 14),  # "three" began at 1,000
         (2_000, 14),
@@ -94,7 +94,7 @@ def test_a_line_without_an_end_is_one_at_the_end_of_its_log():
 
 
 def test_a_line_as_long_as_its_log_is_put_together_once():
-    """And not anew with each piece, which takes minutes of a log of many megabytes."""
+    """Each piece must not scan all entries, which takes minutes for a log of many megabytes."""
 
     class Counted(bytes):
         copied = 0

@@ -1,4 +1,4 @@
-"""Whole numbers out of text that anybody may have written."""
+"""Whole numbers from untrusted text."""
 
 import pytest
 from hypothesis import given

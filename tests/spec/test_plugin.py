@@ -1,16 +1,16 @@
-"""Plugins: every rule with the place of its breach, and the shapes that people publish."""
+"""Plugins: every rule with the place of its fault, and published forms."""
 
 import pytest
 
 from dayfly.spec import documents, plugin
 from dayfly.spec.errors import SpecError
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = "    script: |\n      #!/bin/sh\n      true\n"
 
 
 def create(body):
-    """A plugin with one create step of which `body` says more, indented by four."""
+    """Return a plugin with one create step. `body` has its other fields, indented by four."""
     return f"name: p\nspec:\n  create:\n  - name: a\n{body}"
 
 
@@ -64,7 +64,7 @@ REFUSED = {
     ),
     "no program": (create("    §command: []"), "spec.create[0].command", "has no program"),
     "empty program": (create("    §command: ['', x]"), "spec.create[0].command", "has no program"),
-    "a program that an input says": (
+    "a program from an input": (
         create("    command: [§$(TOOL), x]"),
         "spec.create[0].command[0]",
         "the program must be constant",

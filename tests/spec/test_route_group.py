@@ -1,4 +1,4 @@
-"""A route group as it is written, in both forms, and what of it is refused."""
+"""Route groups in both forms, and their faults."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where a request carries a key: one meaning, and patterns for data planes that must agree with it."""
+"""Routing keys of requests, and patterns for data planes that must agree with the parser."""
 
 import re
 
@@ -100,7 +100,7 @@ def test_forms_are_compared_in_small_letters():
 
 
 keys = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", fullmatch=True)
-# What looks like it, and every way of writing that is near to it.
+# Near misses of keys, and every encoding close to one.
 bits = st.sampled_from(["sd-routing-key", "sd-sandbox", "=", ",", ";", " ", "\t", "a", "b1", "%61", "%62", "%2C", "x"])
 values = st.lists(bits, max_size=12).map("".join)
 

@@ -1,4 +1,4 @@
-"""Reading YAML and JSON: what each word means, where each value stood, and what is refused, in time and in bounds."""
+"""YAML and JSON: values, places, refusals, and limits of time and memory."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
-from spec.places import marked
+from spec.marked_text import marked
 
 JSON = st.recursive(
     st.none()
@@ -263,7 +263,7 @@ class TestDump:
 
 
 def same(found, value):
-    """Equal, and booleans are no numbers; a float may be read as the integer that was written."""
+    """Equality in which booleans are not numbers, and a float may be the integer that was written."""
     if isinstance(value, dict):
         return found.keys() == value.keys() and all(same(found[key], value[key]) for key in value)
     if isinstance(value, list):
@@ -297,7 +297,7 @@ def test_bombs_end_soon(source):
     started = time.process_time()
     with pytest.raises(SpecError):
         text.parse(source, file="x.yaml")
-    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
+    assert time.process_time() - started < 10  # CPU seconds; at most one on a quiet machine
 
 
 @pytest.mark.parametrize(
@@ -308,11 +308,11 @@ def test_bombs_end_soon(source):
 def test_long_legal_document_is_parsed_fast(source, documents):
     started = time.process_time()
     assert len(text.parse(source, file="x.yaml")) == documents
-    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
+    assert time.process_time() - started < 10  # CPU seconds; at most one on a quiet machine
 
 
 def test_bombs_stay_small():
-    """In a process of its own, so that its peak is this work's alone."""
+    """A separate process, so that the peak memory belongs to this parser alone."""
     program = f"""
 import resource
 from dayfly.spec.parsing import text

@@ -1,4 +1,4 @@
-"""When an end is near, and how long a life must last not to end before a moment."""
+"""The time of the warning, and durations that end no earlier than a given time."""
 
 import pytest
 from hypothesis import given

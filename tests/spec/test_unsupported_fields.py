@@ -1,4 +1,4 @@
-"""What a sandbox wishes for in vain is named, and nothing else is."""
+"""Fields of a sandbox without effect are reported, and no others."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_local_names_the_option_that_its_host_needs(local, says):
         ("web.shop.svc", True, True),
         ("web.shop.svc.cluster.local", True, True),
         ("web.shop.deploy", True, True),
-        ("front.shop.svc", False, True),  # a Service of another name may lead to the fork
+        ("front.shop.svc", False, True),  # a Service with another name may route to the fork
         ("front.shop.deploy", False, False),
         ("web.other.svc", False, False),
         ("web", False, False),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from compile.wishes import run
+from compile.builders import run
 from dayfly.cli import options
 from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
@@ -12,7 +12,7 @@ from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import NEVER
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = """\
 name: p

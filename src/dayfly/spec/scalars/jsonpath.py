@@ -61,7 +61,7 @@ def find(query: str, data: Any) -> list[Any]:
     """Return the values that a checked query finds in plain data, in their order.
 
     Query and data come from users, and the caller blocks. So the result is empty if the data is nested too deep (`..`
-    reaches 100 levels), if more than `MOST_LOOKED_AT` values would be visited, or if the query has a regular
+    reaches 100 levels), if more than `MAX_VISITED` values would be visited, or if the query has a regular
     expression.
     """
     compiled = _bounded(query)
