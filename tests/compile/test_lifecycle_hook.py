@@ -3,7 +3,7 @@
 import pytest
 
 from compile.builders import read
-from dayfly.compile import check_hook, compile_hook, hook_doubts, preview_hook
+from dayfly.compile import check_hook, compile_hook, hook_warnings, preview_hook
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, StepOrigin, Target, UnitInput, UnitRetry, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
@@ -217,10 +217,10 @@ def test_hook_is_checked_without_an_object():
 
 def test_that_nothing_waits_for_preStart_is_said():  # noqa: N802 - the event's own name
     wish, document = read(HOOK, "hook.yaml")
-    [said] = hook_doubts(wish, source=document)
+    [said] = hook_warnings(wish, source=document)
     assert said.startswith("hook.yaml:6:3: spec.preStart: runs in parallel with the object's own start")
     without, _ = read(HEAD + "  preStop:\n  - {name: a, script: '#!/bin/sh'}\n")
-    assert hook_doubts(without) == ()
+    assert hook_warnings(without) == ()
 
 
 def test_hook_preview_lists_events_and_removal():

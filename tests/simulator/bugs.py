@@ -461,7 +461,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a preStop that never ran is tried without end",
         RETRY,
-        "return UnitState.AGAIN if record.vain < attempt_limit(step) else UnitState.FAILED",
+        "return UnitState.AGAIN if record.unsuccessful < attempt_limit(step) else UnitState.FAILED",
         "return UnitState.AGAIN",
         5,
         9,
@@ -470,7 +470,7 @@ BUGS: tuple[Bug, ...] = (
     _bug(
         "a preStop has its tries beside those that never ran",
         RETRY,
-        "spent = record.failures if step.creates else record.vain",
+        "spent = record.failures if step.creates else record.unsuccessful",
         "spent = record.failures",
         5,
         9,

@@ -28,7 +28,7 @@ from dayfly.spec.unsupported_fields import ToLocal, fields_without_effect
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from dayfly.compile.resources import Instance, Key
+    from dayfly.compile.resources import Instance, PluginVersion
     from dayfly.spec.parsing.text import ParsedDocument
 
 
@@ -48,7 +48,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 def compile(  # noqa: A001  -- the field's word for it
     sandbox: Sandbox,
-    plugins: Mapping[Key, Plugin],
+    plugins: Mapping[PluginVersion, Plugin],
     *,
     uid: str,
     routing_key: str,
@@ -57,7 +57,7 @@ def compile(  # noqa: A001  -- the field's word for it
     routed: Mapping[str, Sequence[str]] | None = None,
     local: ToLocal = ToLocal.UNKNOWN,
     source: ParsedDocument | None = None,
-    plugin_sources: Mapping[Key, ParsedDocument] | None = None,
+    plugin_sources: Mapping[PluginVersion, ParsedDocument] | None = None,
 ) -> Compiled:
     """Compile a sandbox.
 
@@ -89,27 +89,27 @@ def compile(  # noqa: A001  -- the field's word for it
         target = Target(api_version=API_VERSION, kind="Sandbox", namespace=namespace, name=sandbox.name, uid=uid)
         env = _builtin(sandbox.name, routing_key)
         step_env = step_environment(sandbox.name, routing_key, namespace)
-        own = units.Setting("", {}, (), units.work(sandbox.spec.runner or Runner(), step_env))
+        own = units.DocumentSettings("", {}, (), units.exec_template(sandbox.spec.runner or Runner(), step_env))
         documents = (
             *(document(target, each.workflows, _setting(each, step_env, publisher)) for each in found.values()),
             document(target, hooks, own),
         )
-        kept = forks.build_all(sandbox.spec.forks, found, env, ("spec", "forks"))
-        kept += _ways(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
-        check_size(kept, ("spec", "forks"))
+        kept = forks.build_units(sandbox.spec.forks, found, env, ("spec", "forks"))
+        kept += _routes_and_previews(sandbox, kept, routing_key, routed, local=local) if routed is not None else ()
+        check_document_size(kept, ("spec", "forks"))
         for made in documents:
-            check_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
+            check_document_size(made, found[made.resource].keys if made.resource else ("spec", "hooks"))
     except SpecError as fault:
-        raise located(fault, source) from None
-    doubts = _doubts(sandbox, found.values(), local=local)
-    return Compiled(documents, kept, tuple(str(located(doubt, source)) for doubt in doubts))
+        raise with_place(fault, source) from None
+    doubts = _warnings(sandbox, found.values(), local=local)
+    return Compiled(documents, kept, tuple(str(with_place(doubt, source)) for doubt in doubts))
 
 
 def _check(
     sandbox: Sandbox,
     hooks: tuple[Workflow, ...],
     found: Mapping[str, Instance],
-    plugin_sources: Mapping[Key, ParsedDocument],
+    plugin_sources: Mapping[PluginVersion, ParsedDocument],
     *,
     routed: bool,
 ) -> None:
@@ -120,7 +120,7 @@ def _check(
     """
     spec = sandbox.spec
     led = (*spec.forks, *_endpoints(sandbox), *spec.local) if routed else ()
-    check_count([hooks, *(instance.workflows for instance in found.values())], len(spec.forks) + len(led))
+    check_unit_count([hooks, *(instance.workflows for instance in found.values())], len(spec.forks) + len(led))
     for instance in found.values():
         _check_instance(instance, plugin_sources)
     check_workflows(hooks)
@@ -128,7 +128,7 @@ def _check(
     resources.check_params(found)
 
 
-def _ways(
+def _routes_and_previews(
     sandbox: Sandbox, kept: tuple[Unit, ...], key: str, routed: Mapping[str, Sequence[str]], *, local: ToLocal
 ) -> tuple[Unit, ...]:
     """Return the routes to forks and to the developer's own programs, and the preview addresses."""
@@ -137,7 +137,7 @@ def _ways(
     return (*ways, *routes.previews(_endpoints(sandbox), key, ways))
 
 
-def _doubts(sandbox: Sandbox, found: Iterable[Instance], *, local: ToLocal) -> Iterator[SpecError]:
+def _warnings(sandbox: Sandbox, found: Iterable[Instance], *, local: ToLocal) -> Iterator[SpecError]:
     """Return warnings about parts that are valid and probably unintended."""
     yield from (SpecError(*doubt) for instance in found for doubt in resources.unused_params(instance))
     if sandbox.spec.hooks and sandbox.spec.hooks.pre_stop and not sandbox.spec.forks:
@@ -165,14 +165,14 @@ def check_plugin(plugin: Plugin, *, source: ParsedDocument | None = None) -> Lif
     """
     try:
         check_steps(plugin.spec, ("spec",))
-        workflows = references.of_plugin(plugin.spec, ("spec",))
+        workflows = references.plugin_workflows(plugin.spec, ("spec",))
         # Without a sandbox's name and params the document has its smallest size.
-        work = units.work(plugin.spec.runner, {}, state=plugin.spec.state)
-        bare = units.Setting("", {}, (), work, StepOrigin(plugin=plugin.name))
+        work = units.exec_template(plugin.spec.runner, {}, state=plugin.spec.state)
+        bare = units.DocumentSettings("", {}, (), work, StepOrigin(plugin=plugin.name))
         smallest = document(Target(kind="Sandbox", name="", uid=""), workflows, bare)
-        check_size(smallest, ("spec",))
+        check_document_size(smallest, ("spec",))
     except SpecError as fault:
-        raise located(fault, source) from None
+        raise with_place(fault, source) from None
     return smallest
 
 
@@ -186,13 +186,13 @@ def check_steps(spec: PluginSpec, keys: Path) -> None:
     with faults:
         written.check_plugin_spec(spec, keys)
     with faults:
-        workflows = references.of_plugin(spec, keys)
-        check_count([workflows])
+        workflows = references.plugin_workflows(spec, keys)
+        check_unit_count([workflows])
         check_workflows(workflows)
     faults.settle()
 
 
-def _check_instance(instance: Instance, sources: Mapping[Key, ParsedDocument]) -> None:
+def _check_instance(instance: Instance, sources: Mapping[PluginVersion, ParsedDocument]) -> None:
     try:
         check_workflows(instance.workflows)
     except SpecError as fault:
@@ -200,7 +200,7 @@ def _check_instance(instance: Instance, sources: Mapping[Key, ParsedDocument]) -
             raise
         source = sources.get((instance.plugin.name, instance.plugin.version))
         if source is not None:
-            raise located(fault, source) from None
+            raise with_place(fault, source) from None
         problem = f"the plugin {instance.plugin.wire_name} is invalid: {fault}"
         raise SpecError(problem, (*instance.keys, "plugin")) from None
 
@@ -237,7 +237,7 @@ def _check_hook_sources(
     hooks: tuple[Workflow, ...], instances: Mapping[str, Instance], wished: tuple[Fork, ...]
 ) -> None:
     for workflow in hooks:
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             for index, item in enumerate(step.inputs):
                 source, keys = item.value_from, (*here, "inputs", index, "valueFrom")
                 if source is not None and source.resource is not None:
@@ -262,21 +262,21 @@ def step_environment(sandbox: str, routing_key: str, namespace: str, resource: s
     return {**_builtin(sandbox, routing_key), **place, **named}
 
 
-def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.Setting:
+def _setting(instance: Instance, env: dict[str, str], publisher: str) -> units.DocumentSettings:
     named = {"SIGNADOT_RESOURCE_NAME": instance.name, "DAYFLY_RESOURCE_NAME": instance.name}
-    return units.Setting(
+    return units.DocumentSettings(
         resource=instance.name,
         params={**instance.defaults(), **instance.resource.params},
         params_at=(*instance.keys, "params"),
-        work=units.work(instance.spec.runner, {**env, **named}, state=instance.spec.state),
+        exec_template=units.exec_template(instance.spec.runner, {**env, **named}, state=instance.spec.state),
         origin=StepOrigin(publisher=publisher, plugin=instance.plugin.name) if instance.plugin else StepOrigin(),
         secrets=instance.spec.secrets(),
     )
 
 
-def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Setting) -> Lifecycle:
+def document(target: Target, workflows: tuple[Workflow, ...], shared: units.DocumentSettings) -> Lifecycle:
     """Return the document of checked workflows."""
-    by_event = {workflow.event: units.build(shared, workflow) for workflow in workflows}
+    by_event = {workflow.event: units.build_units(shared, workflow) for workflow in workflows}
     return Lifecycle(
         target=target,
         resource=shared.resource,
@@ -284,11 +284,14 @@ def document(target: Target, workflows: tuple[Workflow, ...], shared: units.Sett
         pre_start=by_event.get(LifecycleEvent.PRE_START, ()),
         post_start=by_event.get(LifecycleEvent.POST_START, ()),
         pre_stop=by_event.get(LifecycleEvent.PRE_STOP, ()),
-        post_stop=(*by_event.get(LifecycleEvent.POST_STOP, ()), *objects.removals(workflows, shared.work.namespace)),
+        post_stop=(
+            *by_event.get(LifecycleEvent.POST_STOP, ()),
+            *objects.removals(workflows, shared.exec_template.namespace),
+        ),
     )
 
 
-def check_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: str = "sandbox") -> None:
+def check_unit_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: str = "sandbox") -> None:
     """Refuse too many units before any is built: a short sandbox may use a big plugin many times."""
     count = kept + sum(len(workflow.steps) for workflows in documents for workflow in workflows)
     count += sum(objects.count_missing(workflows) for workflows in documents)
@@ -298,7 +301,7 @@ def check_count(documents: list[tuple[Workflow, ...]], kept: int = 0, *, whose: 
         raise SpecError(problem, ("spec",))
 
 
-def check_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
+def check_document_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
     """Refuse a document that is too large for any host."""
     if (size := len(canonical(made))) > MAX_DOCUMENT_BYTES:
         problem = (
@@ -307,6 +310,6 @@ def check_size(made: Lifecycle | tuple[Unit, ...], keys: Path) -> None:
         raise SpecError(problem, keys)
 
 
-def located(fault: SpecError, source: ParsedDocument | None) -> SpecError:
+def with_place(fault: SpecError, source: ParsedDocument | None) -> SpecError:
     """Return the fault with its line and column, unless it has them or they are not known."""
     return fault if source is None else source.placed(fault)

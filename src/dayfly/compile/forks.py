@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _CARRIED_OUT = ("strategic", "merge", "json")
 
 
-def build_all(
+def build_units(
     forks: tuple[Fork, ...], instances: Mapping[str, Instance], env: Mapping[str, str], keys: Path
 ) -> tuple[Unit, ...]:
     """Return the kept units of a sandbox's forks.

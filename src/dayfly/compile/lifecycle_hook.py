@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import compiler, units
-from dayfly.compile.references import Workflow, nearest
+from dayfly.compile.references import Workflow, suggest
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, StepOrigin, Target, Unit
 from dayfly.spec.lifecycle_hook import TARGET_VARIABLES
@@ -33,17 +33,17 @@ def compile_hook(hook: LifecycleHook, target: Target, *, source: ParsedDocument 
     """
     try:
         workflows = _workflows(hook.spec)
-        compiler.check_count([workflows], whose="hook")
+        compiler.check_unit_count([workflows], whose="hook")
         compiler.check_workflows(workflows)
         _check_undone(hook.spec)
-        work = units.work(hook.spec.runner, _builtin(hook, target))
-        shared = units.Setting("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
+        work = units.exec_template(hook.spec.runner, _builtin(hook, target))
+        shared = units.DocumentSettings("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
         made = compiler.document(target, workflows, shared)
         undone = {step.name: step.undoes for step in hook.spec.post_stop}
-        made = msgspec.structs.replace(made, post_stop=tuple(_undoing(unit, undone) for unit in made.post_stop))
-        compiler.check_size(made, ("spec",))
+        made = msgspec.structs.replace(made, post_stop=tuple(_with_undoes(unit, undone) for unit in made.post_stop))
+        compiler.check_document_size(made, ("spec",))
     except SpecError as fault:
-        raise compiler.located(fault, source) from None
+        raise compiler.with_place(fault, source) from None
     return made
 
 
@@ -61,13 +61,13 @@ def check_hook(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> 
     return compile_hook(hook, anyone, source=source)
 
 
-def hook_doubts(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> tuple[str, ...]:
+def hook_warnings(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> tuple[str, ...]:
     """Return warnings with their path, about parts that are valid and perhaps unintended."""
     found = []
     if hook.spec.pre_start:
         problem = "runs in parallel with the object's own start: the object's controller does not wait for it"
         found.append(SpecError(problem, ("spec", "preStart")))
-    return tuple(str(compiler.located(doubt, source)) for doubt in found)
+    return tuple(str(compiler.with_place(doubt, source)) for doubt in found)
 
 
 def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
@@ -81,12 +81,12 @@ def _check_undone(spec: LifecycleHookSpec) -> None:
     for index, step in enumerate(spec.post_stop):
         with faults:
             if step.undoes and step.undoes not in creating:
-                problem = f"no preStart or postStart step {quote(step.undoes)}; {nearest(step.undoes, creating)}"
+                problem = f"no preStart or postStart step {quote(step.undoes)}; {suggest(step.undoes, creating)}"
                 raise SpecError(problem, ("spec", str(LifecycleEvent.POST_STOP), index, "undoes"))
     faults.settle()
 
 
-def _undoing(unit: Unit, undone: dict[str, str]) -> Unit:
+def _with_undoes(unit: Unit, undone: dict[str, str]) -> Unit:
     """Return the unit with the step that it undoes: as written, or the creator of the object that it removes."""
     removed = unit.object.remove if unit.object is not None else ""
     return msgspec.structs.replace(unit, undoes=removed or undone.get(unit.name, ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import CREATING, Kind, LifecycleEvent, Object, Ref, Unit, UnitInput, UnitRetry, UnitTimeouts
 from dayfly.spec.steps.kube_object import GONE
@@ -27,7 +27,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
     names = {step.name for workflow in workflows for step in workflow.steps}
     faults = Faults()
     for workflow in workflows:
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             if step.object is None:
                 continue
             with faults:
@@ -90,7 +90,7 @@ def _name(step: str) -> str:
 def _making(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
     for workflow in workflows:
         if workflow.event in CREATING:
-            for step, here in workflow.places():
+            for step, here in workflow.steps_with_paths():
                 if step.object is not None and step.object.manifest is not None:
                     yield step, workflow, here
 
@@ -117,7 +117,7 @@ def _check_removal(step: Step, made: dict[str, Step], removed: dict[str, str], k
     assert step.object is not None, "only called for steps with objects"
     wanted = step.object.remove
     if wanted not in made:
-        raise SpecError(f"no step {quote(wanted)} creates an object; {nearest(wanted, made)}", keys)
+        raise SpecError(f"no step {quote(wanted)} creates an object; {suggest(wanted, made)}", keys)
     if wanted in removed:
         raise SpecError(f"{quote(removed[wanted])} already removes it; leave one of the two out", keys)
     removed[wanted] = step.name

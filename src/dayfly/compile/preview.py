@@ -228,8 +228,8 @@ class _UnitIndex:
             request=_request(unit),
             inputs=tuple(self.input(document, item, unit) for item in unit.inputs),
             outputs=tuple(OutputLine(name=o.name, path=_origin(o, unit), sensitive=o.sensitive) for o in unit.outputs),
-            clocks=_clocks(unit),
-            tries=_tries(unit.retry, creates=event in CREATING),
+            clocks=_timeouts_text(unit),
+            tries=_retries_text(unit.retry, creates=event in CREATING),
         )
 
     def input(self, document: Lifecycle, item: UnitInput, unit: Unit) -> InputLine:
@@ -238,7 +238,7 @@ class _UnitIndex:
         return InputLine(
             name=item.name,
             value=item.value,
-            source=f"{producer}.{output}" if item.from_ else _asked(document, item),
+            source=f"{producer}.{output}" if item.from_ else _input_source(document, item),
             sensitive=item.secret or (producer, output) in self.sensitive,
             env=item.as_.env if unit.exec is not None else "",
             path=item.as_.path,
@@ -269,15 +269,15 @@ class _UnitIndex:
         if change.source is not None:
             secret = "secret" in change.source
             return EnvLine(
-                name=change.name, source=_looked_up(change.source), sensitive=secret, container=change.container
+                name=change.name, source=_source_text(change.source), sensitive=secret, container=change.container
             )
         return EnvLine(name=change.name, value=change.value, container=change.container)
 
 
-def _asked(document: Lifecycle, item: UnitInput) -> str:
+def _input_source(document: Lifecycle, item: UnitInput) -> str:
     if item.comes_with_run:
         return "the secrets file"
-    return f"{item.target} of the {document.target.kind}" if item.target else _told(item.fork)
+    return f"{item.target} of the {document.target.kind}" if item.target else _fork_value_text(item.fork)
 
 
 def _request(unit: Unit) -> str:
@@ -333,19 +333,19 @@ def _image(change: dict[str, Any]) -> str:
     return f"{container}: {change['image']}" if container else str(change["image"])
 
 
-def _looked_up(source: dict[str, Any]) -> str:
+def _source_text(source: dict[str, Any]) -> str:
     """Return the source of a value as text: `secret pg.password`, or `fork default/shop: {{.Service.Host}}`."""
     for kind in ("configMap", "secret"):
         if kind in source:
             return f"{kind} {source[kind]['name']}.{source[kind]['key']}"
-    return _told(msgspec.convert(source["fork"], ForkValue))
+    return _fork_value_text(msgspec.convert(source["fork"], ForkValue))
 
 
-def _told(value: ForkValue | None) -> str:
+def _fork_value_text(value: ForkValue | None) -> str:
     return f"fork {value.fork_of.namespace}/{value.fork_of.name}: {value.expression}" if value else ""
 
 
-def _clocks(unit: Unit) -> str:
+def _timeouts_text(unit: Unit) -> str:
     timeouts = unit.timeouts
     if unit.object is not None:
         return f"is ready within {_span(timeouts.run_ms)}" if timeouts.run_ms else "no time limit until it is gone"
@@ -355,7 +355,7 @@ def _clocks(unit: Unit) -> str:
     )
 
 
-def _tries(retry: UnitRetry, *, creates: bool) -> str:
+def _retries_text(retry: UnitRetry, *, creates: bool) -> str:
     """Return the retries as text. A create unit that is not idempotent starts once, despite its limit."""
     if creates and not retry.idempotent:
         return "once"

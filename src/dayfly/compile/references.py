@@ -33,12 +33,12 @@ class Workflow(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     keys: Path
 
-    def places(self) -> Iterator[tuple[Step, Path]]:
+    def steps_with_paths(self) -> Iterator[tuple[Step, Path]]:
         """Return each step with its path."""
         return ((step, (*self.keys, index)) for index, step in enumerate(self.steps))
 
 
-def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
+def plugin_workflows(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
     """Return a plugin's two workflows in the order of their events. `keys` is the path to its `spec`."""
     return (
         Workflow(LifecycleEvent.PRE_START, "create step", spec.create, (*keys, "create")),
@@ -58,7 +58,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
     where = {step.name: (number, step) for number, workflow in enumerate(workflows) for step in workflow.steps}
     faults = Faults()
     for number, workflow in enumerate(workflows):
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             for index, item in enumerate(step.inputs):
                 if item.value_from_step is None:
                     continue
@@ -66,7 +66,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
                 wanted = item.value_from_step
                 with faults:
                     if wanted.name not in where:
-                        raise SpecError(f"no step {quote(wanted.name)}; {nearest(wanted.name, where)}", keys)
+                        raise SpecError(f"no step {quote(wanted.name)}; {suggest(wanted.name, where)}", keys)
                     when, producer = where[wanted.name]
                     if when > number:
                         later = workflows[when].word
@@ -85,14 +85,14 @@ def check_output(producer: Step, output: str, keys: Path) -> None:
     if producer.object is not None and producer.object.remove:
         known.append(GONE)
     if output not in known:
-        problem = f"the step {quote(producer.name)} has no output {quote(output)}; {nearest(output, known)}"
+        problem = f"the step {quote(producer.name)} has no output {quote(output)}; {suggest(output, known)}"
         raise SpecError(problem, keys)
 
 
 def inner_edges(prefix: str, workflows: tuple[Workflow, ...]) -> Iterator[graph.Edge]:
     """Return the edges between the steps of one document. `prefix` precedes each step's name."""
     for workflow in workflows:
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             for index, item in enumerate(step.inputs):
                 if item.value_from_step is not None:
                     yield graph.Edge(
@@ -110,7 +110,7 @@ def refuse_cycle(edges: Iterable[graph.Edge]) -> None:
         raise SpecError(problem, cycle[0].keys)
 
 
-def nearest(wanted: str, known: Iterable[str]) -> str:
+def suggest(wanted: str, known: Iterable[str]) -> str:
     """Return `did you mean "host"?`, or the available names."""
     choices = list(known)
     if not choices:

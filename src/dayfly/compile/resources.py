@@ -9,7 +9,7 @@ import msgspec
 from dayfly.compile import references
 from dayfly.compile.graph import Edge, describe, find_cycle
 from dayfly.compile.output_keys import possible_outputs
-from dayfly.compile.references import Workflow, nearest
+from dayfly.compile.references import Workflow, suggest
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import unit_id
 from dayfly.spec.plugin import Plugin, PluginSpec
@@ -20,7 +20,7 @@ from dayfly.spec.steps.value_from import ResourceOutput
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Key: TypeAlias = "tuple[str, str]"
+PluginVersion: TypeAlias = "tuple[str, str]"
 """A plugin's bare name and canonical version."""
 
 
@@ -65,19 +65,19 @@ class Instance(msgspec.Struct, frozen=True):
                 yield name, value.value_from.resource, (*self.keys, "params", name, "valueFrom", "resource")
 
 
-def missing(sandbox: Sandbox) -> dict[Key, int]:
+def missing(sandbox: Sandbox) -> dict[PluginVersion, int]:
     """Return the plugins that `compile` needs, in order: name and canonical version, "" for the latest.
 
     Each has the first resource that names it.
     """
-    places: dict[Key, int] = {}
+    places: dict[PluginVersion, int] = {}
     for place, resource in enumerate(sandbox.spec.resources):
         if resource.spec is None:
             places.setdefault(_wanted(resource, ()), place)
     return places
 
 
-def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instance]:
+def resolve(sandbox: Sandbox, plugins: Mapping[PluginVersion, Plugin]) -> dict[str, Instance]:
     """Return the sandbox's resources by name, each with its plugin. The latest is the highest version among `plugins`.
 
     Raises:
@@ -90,7 +90,7 @@ def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instan
         if spec is None:
             plugin = _pick(resource, plugins, (*keys, "plugin"))
             spec, spec_keys = plugin.spec, ("spec",)
-        found[resource.name] = Instance(resource, keys, plugin, spec, references.of_plugin(spec, spec_keys))
+        found[resource.name] = Instance(resource, keys, plugin, spec, references.plugin_workflows(spec, spec_keys))
     return found
 
 
@@ -100,7 +100,7 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
     `keys` is the path to `{name, outputKey}`.
     """
     if wanted.name not in instances:
-        raise SpecError(f"no resource {quote(wanted.name)}; {nearest(wanted.name, instances)}", (*keys, "name"))
+        raise SpecError(f"no resource {quote(wanted.name)}; {suggest(wanted.name, instances)}", (*keys, "name"))
     here = (*keys, "outputKey")
     spec = instances[wanted.name].spec
     if "." not in wanted.output_key:
@@ -111,7 +111,7 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
         problem = f"{quote(name)} is a delete step of {quote(wanted.name)}; only outputs of create steps can be read"
         raise SpecError(problem, here)
     if name not in creating:
-        problem = f"{quote(wanted.name)} has no create step {quote(name)}; {nearest(name, creating)}"
+        problem = f"{quote(wanted.name)} has no create step {quote(name)}; {suggest(name, creating)}"
         raise SpecError(problem, here)
     references.check_output(creating[name], output, here)
 
@@ -123,7 +123,7 @@ def _unclear(wanted: ResourceOutput, spec: PluginSpec) -> str:
         return f"several steps of {quote(wanted.name)} have an output {quote(wanted.output_key)}: write {choices}"
     known = [output.name for step in spec.create for output in step.outputs]
     problem = f"no create step of {quote(wanted.name)} has an output {quote(wanted.output_key)}"
-    return f"{problem}; {nearest(wanted.output_key, known)}"
+    return f"{problem}; {suggest(wanted.output_key, known)}"
 
 
 def check_params(instances: Mapping[str, Instance]) -> None:
@@ -153,7 +153,9 @@ def _check_required(instance: Instance) -> None:
     given = instance.resource.params
     for name, rule in instance.spec.params().items():
         if rule.required and name not in given:
-            problem = f"{_what(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
+            problem = (
+                f"{_described(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
+            )
             # The path to the params exists only if some are set.
             raise SpecError(problem, (*instance.keys, "params") if given else instance.keys)
 
@@ -169,7 +171,7 @@ def _check_secret(instance: Instance) -> None:
             raise SpecError(problem, (*instance.keys, "params", name))
 
 
-def _what(instance: Instance) -> str:
+def _described(instance: Instance) -> str:
     return f"the plugin {instance.plugin.wire_name}" if instance.plugin else "this resource"
 
 
@@ -178,23 +180,26 @@ def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
     taken = dict(instance.taking())
     for name in instance.resource.params:
         if name not in taken:
-            yield f"no step of {_what(instance)} reads it; {nearest(name, taken)}", (*instance.keys, "params", name)
+            yield (
+                f"no step of {_described(instance)} reads it; {suggest(name, taken)}",
+                (*instance.keys, "params", name),
+            )
 
 
-def _wanted(resource: Resource, keys: Path) -> Key:
+def _wanted(resource: Resource, keys: Path) -> PluginVersion:
     name, version = semver.split_reference(resource.plugin, keys)
     return name, "" if version == semver.LATEST else version
 
 
-def _pick(resource: Resource, plugins: Mapping[Key, Plugin], keys: Path) -> Plugin:
+def _pick(resource: Resource, plugins: Mapping[PluginVersion, Plugin], keys: Path) -> Plugin:
     name, version = _wanted(resource, keys)
     versions = [key[1] for key in plugins if key[0] == name]
     if not versions:
         known = sorted({key[0] for key in plugins})
-        raise SpecError(f"no plugin {quote(name)} is published; {nearest(name, known)}", keys)
+        raise SpecError(f"no plugin {quote(name)} is published; {suggest(name, known)}", keys)
     if version and version not in versions:
         known = [f"{name}@{each}" for each in sorted(versions, key=semver.order)]
-        raise SpecError(f"{quote(name)} has no version {version}; {nearest(f'{name}@{version}', known)}", keys)
+        raise SpecError(f"{quote(name)} has no version {version}; {suggest(f'{name}@{version}', known)}", keys)
     return plugins[name, version or max(versions, key=semver.order)]
 
 

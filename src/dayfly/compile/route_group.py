@@ -32,16 +32,16 @@ def compile_group(
     """
     try:
         workflows = compiler.hooks_of(group.spec.hooks)
-        compiler.check_count([workflows], whose="route group")
+        compiler.check_unit_count([workflows], whose="route group")
         compiler.check_workflows(workflows)
         env = dict(zip(GROUP_VARIABLES, (group.name, routing_key, namespace), strict=True))
         # The group's author wrote its steps, so they have no publisher.
-        shared = units.Setting("", {}, (), units.work(group.spec.runner or Runner(), env))
+        shared = units.DocumentSettings("", {}, (), units.exec_template(group.spec.runner or Runner(), env))
         target = Target(api_version=API_VERSION, kind=KIND, namespace=namespace, name=group.name, uid=uid)
         made = compiler.document(target, workflows, shared)
-        compiler.check_size(made, ("spec", "hooks"))
+        compiler.check_document_size(made, ("spec", "hooks"))
     except SpecError as fault:
-        raise compiler.located(fault, source) from None
+        raise compiler.with_place(fault, source) from None
     return made
 
 

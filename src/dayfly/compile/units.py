@@ -45,7 +45,7 @@ MAX_VARIABLE_BYTES = 64 * 1024
 _STOPPING = frozenset({LifecycleEvent.PRE_STOP, LifecycleEvent.POST_STOP})
 
 
-class Setting(msgspec.Struct, frozen=True):
+class DocumentSettings(msgspec.Struct, frozen=True):
     """Data that all units of one document share.
 
     Attributes:
@@ -53,19 +53,19 @@ class Setting(msgspec.Struct, frozen=True):
         params: The resource's params in the sandbox, by name.
         params_at: The path to them.
         secrets: The params that are secrets.
-        work: The place of scripts, and the built-in environment, without script and command.
+        exec_template: The place of scripts, and the built-in environment, without script and command.
         origin: The author of the steps.
     """
 
     resource: str
     params: Mapping[str, str | Param]
     params_at: Path
-    work: Exec
+    exec_template: Exec
     origin: StepOrigin = StepOrigin()
     secrets: frozenset[str] = frozenset()
 
 
-def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
+def exec_template(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
     """Return where a runner's scripts run, with the built-in environment `env`. The host chooses missing settings."""
     return Exec(
         image=runner.image,
@@ -76,13 +76,13 @@ def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) ->
     )
 
 
-def build(shared: Setting, workflow: Workflow) -> tuple[Unit, ...]:
+def build_units(shared: DocumentSettings, workflow: Workflow) -> tuple[Unit, ...]:
     """Return the units of one event, in the order of its steps.
 
     Raises:
         SpecError: A constant that no environment variable can hold.
     """
-    return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.places())
+    return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.steps_with_paths())
 
 
 def check_retry(workflow: Workflow) -> None:
@@ -93,7 +93,7 @@ def check_retry(workflow: Workflow) -> None:
     """
     if workflow.event not in _STOPPING:
         return
-    for step, here in workflow.places():
+    for step, here in workflow.steps_with_paths():
         if step.retry is not None and step.retry.idempotent is False:
             problem = f"a {workflow.word} may be retried; make its script safe to run twice and leave this out"
             raise SpecError(problem, (*here, "retry", "idempotent"))
@@ -118,7 +118,7 @@ def output_of(wanted: ResourceOutput, own: str = "") -> Ref:
     return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
 
 
-def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
+def _unit(shared: DocumentSettings, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
     common: dict[str, Any] = {
         "name": step.name,
         "inputs": tuple(
@@ -131,21 +131,21 @@ def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path
     if step.object is not None:
         return _object(shared, step.object, timeouts, common)
     if step.webhook is None:
-        work = msgspec.structs.replace(shared.work, script=step.script or "", command=step.command or ())
+        work = msgspec.structs.replace(shared.exec_template, script=step.script or "", command=step.command or ())
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
     return Unit(
         kind=Kind.WEBHOOK,
         timeouts=_webhook_timeouts(timeouts, step),
         webhook=WebhookUnit(
             request=msgspec.json.decode(msgspec.json.encode(step.webhook)),
-            namespace=shared.work.namespace,
-            env=shared.work.env,
+            namespace=shared.exec_template.namespace,
+            env=shared.exec_template.env,
         ),
         **common,
     )
 
 
-def _object(shared: Setting, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
+def _object(shared: DocumentSettings, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
     """Return the unit of an object. Its creation has one time limit, until it is ready; its removal has none."""
     if item.remove:
         common["outputs"] = (UnitOutput(name=kube_object.GONE),)
@@ -155,7 +155,7 @@ def _object(shared: Setting, item: KubeObject, timeouts: UnitTimeouts, common: d
         object=Object(
             written={} if item.remove else msgspec.json.decode(msgspec.json.encode(item)),
             remove=item.remove,
-            namespace=shared.work.namespace,
+            namespace=shared.exec_template.namespace,
         ),
         **common,
     )
@@ -189,7 +189,7 @@ def _place(item: written.Input, step: written.Step) -> As:
     return As(env=f"DAYFLY_INPUT_{item.env}") if step.webhook is not None else As(env=item.env, path=item.path)
 
 
-def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> UnitInput:
+def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As) -> UnitInput:
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return UnitInput(name=item.name, from_=ref, as_=place)

@@ -53,7 +53,7 @@ def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Fin
     for plugin, unreadable in _read(source):
         for code, rule in RULES.items():
             if rule.find is not None:
-                spots = (spot for spot in rule.find(plugin) if not _within(spot.keys, unreadable))
+                spots = (spot for spot in rule.find(plugin) if not _is_unreadable(spot.keys, unreadable))
                 found += [_finding(source, code, spot.keys, spot.problem, spot.line) for spot in spots]
     for each in shellchecked:
         problem = f"{each.message.rstrip('.')} (SC{each.code})"
@@ -83,18 +83,18 @@ def _refused(source: Source) -> Iterator[SpecError]:
             (check_steps if plugin.whole else check_plugin_spec)(plugin.spec, plugin.keys)
         except SpecError as fault:
             told = (source.document.placed(each) for each in (fault, *fault.others))
-            faults.found += [each for each in told if not _within(each.keys, unreadable)]
+            faults.found += [each for each in told if not _is_unreadable(each.keys, unreadable)]
     for each in faults.found:
         # A variable without a value here may have a valid one when the file is applied.
         if not has_directive(source.document, each.keys):
-            yield _alone(each)
+            yield _without_others(each)
 
 
-def _alone(fault: SpecError) -> SpecError:
+def _without_others(fault: SpecError) -> SpecError:
     return SpecError(fault.problem, fault.keys, file=fault.file, line=fault.line, column=fault.column)
 
 
-def _within(keys: Path, unreadable: Iterable[Path]) -> bool:
+def _is_unreadable(keys: Path, unreadable: Iterable[Path]) -> bool:
     """Return whether a value is in an unreadable part. A misspelt `delete` does not make its steps unreadable."""
     return any(keys[: len(way)] == way if "spec" not in way[-1:] else keys == way for way in unreadable)
 

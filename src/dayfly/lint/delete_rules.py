@@ -113,7 +113,7 @@ def _copies(step: StepView, name: str) -> Iterator[str]:
 
 def _finds_it_anyway(step: StepView, statement: Statement) -> bool:
     """Return whether a statement also has the resource's id in its arguments: `rm -rf "$FOLDER" "/srv/$ID"`."""
-    return IDENTITY in shell.substance(f"{statement.text}\n{statement.body}", step.made_of)
+    return IDENTITY in shell.text_sources(f"{statement.text}\n{statement.body}", step.variable_sources)
 
 
 def is_guarded(script: str, name: str) -> bool:
@@ -126,7 +126,9 @@ def is_guarded(script: str, name: str) -> bool:
 def _uses(statement: Statement, name: str) -> bool:
     if name in shell.variables(statement.body):
         return True
-    return any(name in shell.expanded(command.text) for command in statement.commands if not _only_says(command))
+    return any(
+        name in shell.expanded_variables(command.text) for command in statement.commands if not _only_says(command)
+    )
 
 
 def _only_says(command: Command) -> bool:

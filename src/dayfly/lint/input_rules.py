@@ -134,7 +134,7 @@ def param_may_be_empty(plugin: PluginView) -> Iterator[Spot]:
         # A script for another interpreter may test it in a way that this rule does not know.
         if uses and all(step.script.is_shell and not is_guarded(step.script.text, item.env) for step, _, item in uses):
             for step, at, item in uses:
-                if any(item.env in shell.expanded(f"{each.text}\n{each.body}") for each in step.statements):
+                if any(item.env in shell.expanded_variables(f"{each.text}\n{each.body}") for each in step.statements):
                     problem = f"the param {quote(name)} is empty if a sandbox leaves it out, and ${item.env} is used"
                     yield Spot((*step.keys, "inputs", at, "name"), problem)
                     break

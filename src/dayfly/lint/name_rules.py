@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.lint.plugin_view import IDENTITY, SANDBOX
 from dayfly.lint.rules import Spot, rule
-from dayfly.lint.shell import RANDOM, substance
+from dayfly.lint.shell import RANDOM, text_sources
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def makers(step: StepView) -> Iterator[tuple[Statement, frozenset[str]]]:
     """Return the statements of a step that create something, each with the sources of its values."""
     for statement in step.statements:
         if makes(statement):
-            yield statement, substance(f"{statement.text}\n{statement.body}", step.made_of)
+            yield statement, text_sources(f"{statement.text}\n{statement.body}", step.variable_sources)
 
 
 @rule(

@@ -73,12 +73,12 @@ class StepView:
         return [each for each in found if len(each.text) <= _MAX_STATEMENT_LENGTH]
 
     @functools.cached_property
-    def made_of(self) -> dict[str, frozenset[str]]:
+    def variable_sources(self) -> dict[str, frozenset[str]]:
         """The sources of each variable of the step's shell script."""
         known = {**BUILT_IN}
         for item in self.step.inputs:
             known[item.env] = OUTPUT if item.value_from_step else PARAM
-        return shell.made_of(self.statements, known)
+        return shell.value_sources(self.statements, known)
 
     @functools.cached_property
     def secret_variables(self) -> frozenset[str]:
@@ -89,7 +89,10 @@ class StepView:
             if is_secret(output) and output.value_from_path:
                 found |= self._written_to(output.value_from_path)
         found |= {
-            name for statement in self.statements for name in shell.expanded(statement.text) if names_a_secret(name)
+            name
+            for statement in self.statements
+            for name in shell.expanded_variables(statement.text)
+            if names_a_secret(name)
         }
         return frozenset(found - BUILT_IN.keys())
 
@@ -106,7 +109,7 @@ class StepView:
 
     def _written_to(self, path: str) -> set[str]:
         """Return the variable that is the whole content written to a file; other content may not be secret."""
-        written = [shell.expanded(each.text) for each in self.writes(path)]
+        written = [shell.expanded_variables(each.text) for each in self.writes(path)]
         return set().union(*(names for names in written if len(names) == 1))
 
 

@@ -90,7 +90,7 @@ RULES[SHELLCHECK] = Rule(
 )
 
 
-def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
+def selected_codes(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
     """Return the selected codes: those of `select` (all if it is empty) without those of `ignore`.
 
     A prefix stands for all codes that begin with it.

@@ -44,7 +44,7 @@ def _printed_by_shell(step: StepView) -> Iterator[Spot]:
             if not command.shows:
                 continue
             if command.word in ("echo", "printf"):
-                for name in sorted(shell.expanded(_lengths_left_out(command.text)) & step.secret_variables):
+                for name in sorted(shell.expanded_variables(_lengths_left_out(command.text)) & step.secret_variables):
                     yield Spot(step.script_keys, f"prints the secret ${name} into the log", statement.line)
             for path in sorted(step.secret_files):
                 if _shows_file(command, statement, path):

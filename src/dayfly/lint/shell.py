@@ -108,7 +108,7 @@ def variables(text: str) -> set[str]:
     return {match[1] or match[2] or match[3] for match in _VARIABLE.finditer(text)}
 
 
-def expanded(text: str) -> set[str]:
+def expanded_variables(text: str) -> set[str]:
     """Return the variables that the shell would expand: not those within single quotes."""
     return variables(_without_single_quoted(text))
 
@@ -118,19 +118,19 @@ def blank(text: str) -> str:
     return "".join(" " if quoted else char for char, quoted in _quoted(text))
 
 
-def made_of(statements: list[Statement], known: Mapping[str, str]) -> dict[str, frozenset[str]]:
+def value_sources(statements: list[Statement], known: Mapping[str, str]) -> dict[str, frozenset[str]]:
     """Return the sources of each variable's value. `known` has those of variables from outside."""
     found = {name: frozenset({kind}) for name, kind in known.items()}
     for statement in statements:
         for command in _split_assignments(statement.text):
             if match := _ASSIGNMENT.fullmatch(command):
-                found[match[1]] = found.get(match[1], frozenset()) | substance(match[2], found)
+                found[match[1]] = found.get(match[1], frozenset()) | text_sources(match[2], found)
         for match in re.finditer(r"\b(?:read\s+(?:-\w+\s+)*|for\s+)(\w+)", statement.text):
             found.setdefault(match[1], frozenset({UNKNOWN}))
     return found
 
 
-def substance(text: str, known: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def text_sources(text: str, known: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the sources of a text, by its variables. The output of a command without variables has unknown sources."""
     found: frozenset[str] = frozenset()
     for name in variables(text):

@@ -81,11 +81,11 @@ def unit_state(step: SealedStep, record: UnitRecord) -> UnitState:
                     record.voids >= max(MAX_NEVER_RAN, attempt_limit(step)) or record.reason in _PERMANENT_REASONS
                 )
                 return UnitState.FAILED if hopeless else UnitState.AGAIN
-            return UnitState.AGAIN if record.vain < attempt_limit(step) else UnitState.FAILED
+            return UnitState.AGAIN if record.unsuccessful < attempt_limit(step) else UnitState.FAILED
         case State.DONE:
             if record.outcome == "succeeded":
                 return UnitState.SUCCEEDED
-            spent = record.failures if step.creates else record.vain
+            spent = record.failures if step.creates else record.unsuccessful
             return UnitState.AGAIN if spent < attempt_limit(step) else UnitState.FAILED
 
 
@@ -103,7 +103,7 @@ def attempt_limit(step: SealedStep) -> float:
 
 def retry_at(step: SealedStep, record: UnitRecord, now: int) -> int:
     """Return the time from which the next attempt may be claimed."""
-    return latest_end(record, now) + backoff(step.unit.retry.backoff_ms, record.vain, BACKOFF_MAX_MS)
+    return latest_end(record, now) + backoff(step.unit.retry.backoff_ms, record.unsuccessful, BACKOFF_MAX_MS)
 
 
 def latest_end(record: UnitRecord, now: int) -> int:

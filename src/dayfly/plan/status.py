@@ -146,7 +146,7 @@ def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitRepor
     if doubtful := _in_state([*units, *forks], "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
     # A create step is neither retried nor waits now.
-    stuck = [unit for unit in _in_state(units, "retrying") if run.unit(unit.id).vain >= STUCK_AFTER]
+    stuck = [unit for unit in _in_state(units, "retrying") if run.unit(unit.id).unsuccessful >= STUCK_AFTER]
     if stuck:
         return Reason.CLEANUP_STUCK, stuck
     active = [unit for unit in (*units, *forks) if unit.state in ("running", "retrying")]

@@ -85,7 +85,7 @@ class UnitRecord(WireStruct, frozen=True, kw_only=True):
         return bool(self.generation)
 
     @property
-    def vain(self) -> int:
+    def unsuccessful(self) -> int:
         """The number of attempts without success, whether they ran or not."""
         return self.failures + self.voids
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.plan import messages
 from dayfly.server.db.store import StoreError
 from dayfly.server.http.errors import RequestError
@@ -169,6 +169,6 @@ def _check(record: RunRecord[SandboxSpec], compiled: Compiled, given: Given, kep
     for resource, name in given:
         with faults:
             if name not in wanted.get(resource, ()):
-                problem = f"{quote(resource)} takes no secret of this name; {nearest(name, wanted.get(resource, ()))}"
+                problem = f"{quote(resource)} takes no secret of this name; {suggest(name, wanted.get(resource, ()))}"
                 raise SpecError(problem, (FIELD, resource, name))
     faults.settle()

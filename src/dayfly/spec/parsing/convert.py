@@ -71,7 +71,7 @@ def repair(
             if not found.way:
                 break
             invented.add(found.way)
-            data = _mended(data, found)
+            data = _repaired(data, found)
         else:
             return made, faults, frozenset(keys + way for way in invented)
     return None, faults, frozenset()
@@ -96,7 +96,7 @@ class _Complaint(NamedTuple):
     stand_in: Any
 
 
-def _mended(data: list[Any], complaint: _Complaint) -> list[Any]:
+def _repaired(data: list[Any], complaint: _Complaint) -> list[Any]:
     *before, last = (0, *complaint.way)
     holder = _at(data, tuple(before))
     value: Any
@@ -114,7 +114,7 @@ def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Map
     match = _WAY.search(message)
     assert match is not None, message
     what = message[: match.start()]
-    within = _way(match[1], message, data, types)[1:]
+    within = _path(match[1], message, data, types)[1:]
     if what.startswith(_MISSING):
         field = what[len(_MISSING) : -1]
         error = SpecError(f"missing required field {quote(field)}", keys + within)
@@ -139,7 +139,7 @@ def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str
     return SpecError(f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}", keys)
 
 
-def _way(path: str, message: str, data: Any, types: Any) -> Path:
+def _path(path: str, message: str, data: Any, types: Any) -> Path:
     """Return the keys of msgspec's path.
 
     It writes `[...]` for an entry of a mapping. The shortest prefix of entries that fails ends with the faulty one.

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.parsing.yaml_faults import explain
+from dayfly.spec.parsing.yaml_faults import syntax_fault
 from dayfly.spec.parsing.yaml_scalars import INTEGER_LIMIT, MIN_INTEGER, is_plain, resolve
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def parse(text: str | bytes, *, file: str) -> list[ParsedDocument]:
     try:
         return list(_Builder(file).documents(yaml.parse(decoded, Loader=_LOADER)))
     except yaml.MarkedYAMLError as fault:
-        raise explain(fault, decoded, file) from None
+        raise syntax_fault(fault, decoded, file) from None
 
 
 def parse_one(text: str | bytes, *, file: str) -> ParsedDocument:

@@ -30,7 +30,7 @@ def _unquoted(line: str, column: int, problem: str) -> str:
     return ""
 
 
-def explain(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
+def syntax_fault(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
     """Return the parser's fault with a message of our own and its place in the text."""
     mark = fault.problem_mark or fault.context_mark
     assert mark is not None, "scanner and parser always report a place"
