@@ -1,10 +1,14 @@
-"""Ledger moves as entries of a run's history, which reports and traces read."""
+"""The history of a run: ledger moves as entries, and the create steps that may have left something."""
 
 from collections.abc import Iterable, Iterator
 
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Move, Record, Started, Stopped, Void
+from dayfly.spec.lifecycle import CREATING, LifecycleEvent, workload_of
+from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Run
 from dayfly.spec.run_data import HistoryEntry
+
+_CLOSING = frozenset({Close.__name__, GiveUp.__name__})
 
 
 def history_entries(run: Run, moves: Iterable[Move], at: int) -> Iterator[HistoryEntry]:
@@ -37,3 +41,34 @@ def _fields(run: Run, move: Move) -> tuple[str, int, str, str]:
 
 def _message_with_author(request: EndRequest) -> str:
     return request.message + (f" (by {request.by})" if request.by else "")
+
+
+def leftovers_in_report(report: RunReport) -> tuple[str, ...]:
+    """Return the create steps that may have run, of resources whose delete steps have not all succeeded."""
+    owed = {
+        unit.resource
+        for unit in report.units
+        if unit.event == LifecycleEvent.POST_STOP and unit.state not in ("succeeded", "skipped")
+    }
+    undone = {unit.resource for unit in report.units if unit.event == LifecycleEvent.POST_STOP}
+    return tuple(
+        unit.id
+        for unit in report.units
+        if unit.event in CREATING and unit.started_at and (unit.resource in owed or unit.resource not in undone)
+    )
+
+
+def leftovers_in_history(history: Iterable[HistoryEntry]) -> tuple[str, ...]:
+    """Return the create steps that were permitted to run, of resources without a successful delete step."""
+    closed, made, gone = False, dict[str, str](), set[str]()
+    for entry in history:
+        resource = entry.unit.rpartition("/")[0]
+        if not entry.unit:
+            closed = closed or entry.move in _CLOSING
+        elif entry.move == Claim.__name__ and not closed:
+            made[entry.unit] = resource
+        elif entry.move == Void.__name__ and not closed:
+            made.pop(entry.unit, None)
+        elif entry.move == Record.__name__ and closed and entry.reason == "succeeded":
+            gone.add(resource)
+    return tuple(unit for unit, resource in made.items() if resource not in gone and not workload_of(unit))

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from dayfly.plan import messages, reason_catalog
-from dayfly.plan.leftovers import leftovers_in_report
+from dayfly.plan.history import leftovers_in_report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import CREATING, Kind, WireStruct

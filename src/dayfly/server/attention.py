@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from dayfly.plan import messages, reason_catalog
-from dayfly.plan.leftovers import leftovers_in_history, leftovers_in_report
+from dayfly.plan.history import leftovers_in_history, leftovers_in_report
 from dayfly.plan.reason_catalog import CATALOGUE, NEEDS_ACTION, Severity
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import unit_sentence

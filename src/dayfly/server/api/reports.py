@@ -18,7 +18,7 @@ import msgspec
 
 from dayfly.link.host_state import NOTHING_YET
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.plan.leftovers import leftovers_in_history
+from dayfly.plan.history import leftovers_in_history
 from dayfly.plan.why import records_dropped, units_without_output, why
 from dayfly.server.access import callers
 from dayfly.server.http.errors import RequestError
