@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from dayfly.plan import messages
 from dayfly.plan.decide import decide
 from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import (
@@ -79,4 +80,6 @@ def check(row: Row) -> None:
     """Check the decision of a row and the messages of all waits."""
     decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
     assert phrase(decision) == row.asked
-    assert {wait.unit: wait.message_at(NOW) for wait in decision.waits if wait.unit} == row.waits
+    assert {
+        wait.unit: messages.render(wait.message, wait.since, wait.until, NOW) for wait in decision.waits if wait.unit
+    } == row.waits

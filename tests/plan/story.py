@@ -1,6 +1,6 @@
 """Storyboards: a test changes a world step by step, and each turn is one line of facts, decisions and waits."""
 
-from dayfly.plan import transitions
+from dayfly.plan import messages, transitions
 from dayfly.plan.actions import (
     Cancel,
     Claim,
@@ -156,7 +156,11 @@ class Story:
             told += " [killed before any of it]"
         elif not performs:
             told += " [killed once it was written]"
-        why = "; ".join(f"{wait.unit} {wait.message_at(self.now)}" for wait in decision.waits if wait.unit)
+        why = "; ".join(
+            f"{wait.unit} {messages.render(wait.message, wait.since, wait.until, self.now)}"
+            for wait in decision.waits
+            if wait.unit
+        )
         seen = "; ".join(self.news) or "nothing new"
         self.lines.append(f"{span(self.now - BEGIN)}: {seen} -> {told or 'nothing'}" + (f" | {why}" if why else ""))
         self.news = []

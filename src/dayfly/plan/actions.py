@@ -5,7 +5,7 @@ A host commits all moves in one compare-and-swap and performs the effects only a
 
 import msgspec
 
-from dayfly.plan.messages import Text, render
+from dayfly.plan.messages import Text
 from dayfly.spec.run import EndRequest, Result
 
 
@@ -166,10 +166,6 @@ class Wait(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     on: tuple[str, ...] = ()
     since: int = 0
     until: int = 0
-
-    def message_at(self, now: int) -> str:
-        """Return the message as of `now`."""
-        return render(self.message, self.since, self.until, now)
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
