@@ -215,7 +215,7 @@ def test_hook_is_checked_without_an_object():
         check_hook(hook(HOOK.replace("undoes: register", "undoes: nobody")))
 
 
-def test_that_nothing_waits_for_preStart_is_said():  # noqa: N802 - the event's own name
+def test_pre_start_without_hold_is_a_warning():
     wish, document = read(HOOK, "hook.yaml")
     [said] = hook_warnings(wish, source=document)
     assert said.startswith("hook.yaml:6:3: spec.preStart: runs in parallel with the object's own start")

@@ -110,7 +110,7 @@ def test_a_plugin_alone(yaml, said):
     assert plugin_refusal(yaml) == said
 
 
-def test_a_plugin_alone_is_held_to_the_rules_of_spec_too():
+def test_plugin_is_checked_by_the_rules_of_spec():
     sound = builders.plugin(QUEUE)
     broken = msgspec.structs.replace(sound, spec=msgspec.structs.replace(sound.spec, create=(), delete=()))
     with pytest.raises(SpecError, match="has neither create nor delete steps"):
@@ -376,7 +376,7 @@ def test_fault_in_a_plugin_names_the_line_in_its_file():
     )
 
 
-def test_or_where_the_sandbox_names_it():
+def test_plugin_fault_without_source_is_at_its_resource():
     sandbox, source = builders.read(OF_BROKEN, "box.yaml")
     plugins = {("p", "0.0.0"): builders.plugin(BROKEN)}
     with pytest.raises(SpecError) as caught:

@@ -332,7 +332,7 @@ def test_latest_version_among_build_metadata_ignores_order(versions):
     assert units(compiled, "db")["seed"].exec.image == "1.0.0+b"
 
 
-def test_a_param_that_no_step_takes_is_a_warning():
+def test_param_that_no_step_reads_is_a_warning():
     assert run(box("resources:\n- {name: db, plugin: pg, params: {size: s, sise: m}}\n"), PG).warnings == (
         'box.yaml:5:46: spec.resources[0].params.sise: no step of the plugin pg@1.2.0 reads it; did you mean "size"?',
     )

@@ -42,7 +42,7 @@ def test_each_reason_has_one_row():
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_OURS))
-def test_each_reason_can_be_said(reason):
+def test_each_reason_is_used(reason):
     """A row without a use is dead."""
     assert Reason(reason).name in SAID
 

@@ -29,7 +29,7 @@ def report(**more):
     return RunReport(uid="u", done=0, total=0, units=(), **said)
 
 
-def test_one_joins_and_leaves_live():
+def test_sandbox_joins_and_leaves_by_its_labels():
     crowd = Members()
     crowd.put_group("g", group())
     assert crowd.put("1", member("one", team="abc")) == ["g"]
@@ -42,7 +42,7 @@ def test_one_joins_and_leaves_live():
     assert (crowd.sandboxes_of("g"), crowd.drop("1")) == ({}, [])
 
 
-def test_a_group_takes_only_those_of_its_own_place():
+def test_group_selects_only_sandboxes_of_its_scope():
     crowd = Members()
     crowd.put("1", member("here", scope="c", team="a"))
     crowd.put("2", member("there", scope="d", team="a"))

@@ -177,7 +177,7 @@ class TestForks:
         found = one(told(with_fork(), FORKED, facts={(APP, 1): Running(since=7)}), APP)
         assert (found.since, found.until, found.waits_on, found.reason) == (5, 0, (), "")
 
-    def test_one_in_an_old_form_does_not_run(self):
+    def test_fork_of_an_old_revision_does_not_count_as_running(self):
         run = after(FORKED, made(FORKED, "a", "b"), claim(APP, generation="old"))
         assert one(told(run, FORKED, facts={(APP, 1): Running(since=7)}), APP).state == "waiting"
 
@@ -257,7 +257,7 @@ class TestClosed:
         found = one(told(run, facts={("db/a", 1): Running(since=7)}), "db/a")
         assert (found.state, found.reason, found.message) == ("failed", "ExitCode", "exit code 1")
 
-    def test_a_doubt_is_said_before_all_else(self):
+    def test_unknown_outcome_is_reported_first(self):
         run = after(PLAN, born(PLAN), claim("db/a"), doubt("db/a"), close())
         assert told(run).reason is Reason.OUTCOME_UNKNOWN
         forked = after(FORKED, with_fork(doubt(APP)), close())
@@ -334,7 +334,7 @@ class TestBeside:
             (False, False, Reason.RESOURCES_PENDING, False, "Pending"),
         ],
     )
-    def test_one_word_for_a_part_of_life(self, closed, ready, reason, begun, word):
+    def test_phase_of_a_sandbox(self, closed, ready, reason, begun, word):
         assert phase(begun=begun, closed=closed, ready=ready, reason=reason) == word
 
     @pytest.mark.parametrize(

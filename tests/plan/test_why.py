@@ -187,7 +187,7 @@ def test_log_size_is_needed_only_for_failed_attempts():
     assert ended_logs(report(*units)) == {"failed": 1, "again": 3}
 
 
-def test_nothing_stands_in_a_log_that_is_sealed_and_empty():
+def test_sealed_empty_log_has_no_output():
     """An earlier attempt's log does not help."""
     logs = [
         LogInfo(unit="silent", attempt=1, size=9, sealed=True),

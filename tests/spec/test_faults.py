@@ -120,7 +120,7 @@ spec:
     )
 
 
-def test_one_fault_is_one():
+def test_single_fault_is_reported_once():
     found = Faults()
     with found:
         raise SpecError("x")

@@ -57,7 +57,7 @@ def test_every_file_of_the_examples_is_right(name: str):
     assert [f"{'.'.join(map(str, fault.path))}: {fault.message}" for fault in check(word).iter_errors(data)] == []
 
 
-def test_there_are_examples_of_each_kind():
+def test_each_kind_has_examples():
     assert {word for word, _ in WISHES.values()} == {*json_schema.words()} - {"routegroup"}
 
 

@@ -56,7 +56,7 @@ def test_invalid_match_is_refused(match, path, sentence):
     assert sentence in caught.value.problem
 
 
-def test_every_fault_is_said():
+def test_every_fault_is_reported():
     wrong = {"any": [{"label": {"key": "a", "value": "["}}, {"all": [{"label": {"value": "x\\"}}]}]}
     with pytest.raises(SpecError) as caught:
         label_match.parse(wrong)

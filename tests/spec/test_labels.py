@@ -20,7 +20,7 @@ def test_terms(text, taken):
     assert label_selector.matches(label_selector.parse([text]), HAS) is taken
 
 
-def test_several_texts_hold_together_and_none_takes_all():
+def test_several_selectors_are_combined_and_none_selects_all():
     assert label_selector.matches(label_selector.parse([]), {})
     assert not label_selector.matches(label_selector.parse(["team=pay", "none"]), HAS)
 

@@ -104,7 +104,7 @@ class TestErrors:
             (SpecError("wrong", line=2, column=1), "line 2, column 1: wrong"),
         ],
     )
-    def test_one_line_with_the_place_first(self, error, said):
+    def test_message_is_one_line_with_the_place_first(self, error, said):
         assert str(error) == said
 
     def test_keys_with_dots_are_written_in_brackets(self):

@@ -61,7 +61,7 @@ def test_invalid_route_group_is_refused(more, path, sentence):
     assert sentence in str(caught.value)
 
 
-def test_a_bad_pattern_is_said_with_its_line():
+def test_bad_pattern_is_reported_with_its_line():
     with pytest.raises(SpecError, match=r"g.yaml:3:\d+: spec.match.label.value: .* is not a pattern"):
         load(HEAD.replace("pay*", "'[pay'"))
 

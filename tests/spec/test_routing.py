@@ -120,7 +120,7 @@ def test_patterns_agree_with_the_parser(value, wanted):
 
 
 @given(keys, st.text(max_size=40))
-def test_a_pattern_takes_its_key_and_no_other_text(key, text):
+def test_pattern_matches_its_key_and_no_other_text(key, text):
     assert is_key(key)
     assert re.fullmatch(query_pattern([key]), key)
     if text != key and "%" not in text:

@@ -459,7 +459,7 @@ spec:
 """
 
 
-def test_all_that_can_be_said():
+def test_sandbox_with_every_field():
     found = load(FULL, name="s1", cluster="c1", namespace="shop")
     assert isinstance(found, sandbox.Sandbox)
     assert found.spec.forks[0].endpoints[0].port == 80

@@ -173,7 +173,7 @@ def test_any_text_is_expanded_or_refused(value):
 
 
 @pytest.mark.parametrize("value", ["@{" * 250_000, "}" + "@{" * 250_000])
-def test_no_text_takes_long_to_look_through(value):
+def test_expansion_time_is_limited_for_every_text(value):
     started = time.process_time()
     assert expand(f"a: '{value}'") == {"a": value}
     with pytest.raises(SpecError, match="imbalanced"):

@@ -206,7 +206,7 @@ class TestBytes:
     def test_nothing_is_no_document(self, source):
         assert text.parse(source, file="x.yaml") == []
 
-    def test_one_means_one(self):
+    def test_parse_one_refuses_several_documents(self):
         for source in ("", "a: 1\n---\nb: 2"):
             with pytest.raises(SpecError):
                 text.parse_one(source, file="x.yaml")
@@ -333,7 +333,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(ran.stdout) < 100, "MiB"
 
 
-def test_limits_are_where_they_are_said_to_be():
+def test_limits_apply_exactly():
     deep = "[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH
     assert json.loads(deep) == read(deep)
     refusal("[" + deep + "]")
@@ -342,7 +342,7 @@ def test_limits_are_where_they_are_said_to_be():
     refusal("[1," + wide[1:])
 
 
-def test_bodies_are_held_to_the_same_limits():
+def test_bodies_have_the_same_limits():
     deep = json.loads("[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH)
     text.check_bounds(deep)
     for data in (
