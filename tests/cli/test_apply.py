@@ -149,7 +149,7 @@ def test_step_without_output_is_not_referred_to_its_log(served: Cli):
     assert "left no file /tmp/missing" in said
     assert said.endswith("; it printed nothing")
     told = served("why", "mute").out
-    assert "to do: go by its message (it printed nothing), fix the plugin" in told, told
+    assert "to do: see its message (it printed nothing), fix the plugin" in told, told
 
 
 def test_delete_step_that_was_not_due_is_not_shown_as_done(served: Cli):
@@ -283,7 +283,7 @@ def test_server_warnings_are_printed_with_file_and_line(served: Cli, journal: Pa
         (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
         assert "s.yaml:" in warning
         assert warning.endswith(
-            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 takes it; did you mean "owner"?'
+            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 reads it; did you mean "owner"?'
         )
 
 

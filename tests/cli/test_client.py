@@ -19,7 +19,7 @@ from cli.fake import Fake, serving
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client.address import Address
 from dayfly.client.errors import RefusedError
-from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
+from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Severity, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,7 +211,7 @@ def test_suggested_commands_quote_names(cli: Cli, fake: Fake):
 
 
 def test_status_counts_each_failed_reason(cli: Cli, fake: Fake):
-    failed = [reason for reason in SECTIONS[Of.RUN] if CATALOGUE[reason].tone is Tone.FAILED]
+    failed = [reason for reason in SECTIONS[Subject.RUN] if CATALOGUE[reason].severity is Severity.FAILED]
     boxes = [{"name": f"b{number}", "status": {"reason": reason}} for number, reason in enumerate(failed)]
     fake.say("GET", "sandboxes", boxes)
     assert json.loads(cli("status", "-o", "json").out)["counts"]["failed"] == len(failed) > 2

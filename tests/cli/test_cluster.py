@@ -181,7 +181,7 @@ class TestWhy:
 
     def test_a_log_in_which_nothing_stands_is_not_advised(self, stage: Stage):
         last = stage(changed(LIFE, db_seed={"fails": 9, "prints": b""}), failing)("why", "box").out.splitlines()[-1]
-        assert "to do: go by its message (it printed nothing), fix the plugin" in last
+        assert "to do: see its message (it printed nothing), fix the plugin" in last
 
     def test_why_counts_retry_time_by_the_local_clock(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
@@ -208,7 +208,7 @@ class TestWhy:
             await world.rest(10)
 
         said = stage(LIFE, hindered)("why", "box").out
-        assert said.startswith("sandbox box: Blocked: cannot go on and is being retried: the operator may not look")
+        assert said.startswith("sandbox box: Blocked: cannot continue and is retried: the operator may not look")
         assert "WaitingForOperator" not in said
 
     def test_why_of_unknown_outcome_names_resolution_and_time(self, stage: Stage):
@@ -233,9 +233,9 @@ class TestWhy:
 
         asked = stage(scene, lost, later=60)
         out = asked("why", "box").out
-        assert "may have run and its outcome is not known" in out
-        assert re.search(r"it is certain to have ended in \d+ (h|min)", out)
-        assert "to do: wait: it resolves itself by its deadline, and nothing runs twice in the meantime" in out
+        assert "may have run, and its outcome is not known" in out
+        assert re.search(r"it ends in \d+ (h|min)", out)
+        assert "to do: wait: the step's deadline resolves it, and nothing runs twice" in out
 
     def test_why_of_new_sandbox_without_operator(self, stage: Stage):
         asked = stage.at(still(), 1_767_225_600_000 + 60_000)
@@ -363,7 +363,7 @@ class TestRetry:
 
     def test_retry_without_waiting_units_changes_nothing(self, stage: Stage):
         asked = stage(LIFE, up)
-        refused(asked("retry", "box"), 1, "nothing in it is waiting to be retried")
+        refused(asked("retry", "box"), 1, "nothing in it is waiting for a retry")
         refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; it has db/make')
         refused(asked("retry", "nobody"), 3, 'no sandbox "nobody"')
         assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_a_field_with_fields_is_explained_with_them(cli: Cli):
     done = cli("explain", "plugin.create.retry")
     assert done.code == 0, done.err
-    assert "What follows a failure." in done.out
+    assert "Retries after failures." in done.out
     assert "idempotent   true or false" in done.out
 
 

@@ -36,7 +36,7 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
     assert served("get", "resources", "-l", "!team").err == "No sandbox with matching labels has a resource.\n"
     assert served("get", "routegroups", "-l", "team").err == "No route group has matching labels.\n"
     assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has matching labels.\n"
-    refused(served("get", "-l", "=x"), 2, "selects nothing by labels")
+    refused(served("get", "-l", "=x"), 2, "is not a label selector")
     refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
 
 

@@ -20,12 +20,12 @@ def test_retry_starts_waiting_unit_at_once(served: Cli, journal: Path):
     served.write("p.yaml", plugin.replace("name: drop\n", "name: drop\n    retry: {backoff: 1h}\n"))
     served.write("s.yaml", wishes.sandbox())
     assert served("apply", "-f", ".").code == 0
-    refused(served("retry", "demo"), 1, "nothing in it is waiting to be retried: All desired")
+    refused(served("retry", "demo"), 1, "nothing in it is waiting for a retry: All desired")
     refused(served("retry", "demo", "db/nothing"), 3, 'no unit "db/nothing"; it has db/provision, db/seed')
     refused(served("retry", "nobody"), 3, 'no sandbox "nobody"')
     assert served("sandbox", "delete", "demo", "--wait=false").code == 0
     until(lambda: "WaitingToRetry" in served("why", "demo").out)
-    refused(served("retry", "demo", "db/seed"), 1, "db/seed is not waiting to be retried: its state is succeeded")
+    refused(served("retry", "demo", "db/seed"), 1, "db/seed is not waiting for a retry: its state is succeeded")
     gate.touch()
     done = served("retry", "demo", "db/drop")
     assert (done.code, done.out) == (0, "")

@@ -286,4 +286,4 @@ def test_a_port_of_another_baseline_is_not_taken(served: Cli):
     served.write("b.yaml", f"{head}name: b\nport: 20003\nroutedPort: 20003\n")
     assert "where the workload itself listens" in served("apply", "-f", "b.yaml").err
     served.write("b.yaml", f"{head}name: b\nroutedPort: 20004\n")
-    assert "give the port too" in served("apply", "-f", "b.yaml").err
+    assert "write the port too" in served("apply", "-f", "b.yaml").err

@@ -263,7 +263,7 @@ def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
     only = ("--only", "no such life", "-o", "json")
     refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name the file")
     said = cli("plugin", "test", "-f", file, *only, "--context", "x", "--secrets-file", secrets(cli))
-    refused(said, 2, "admin-password is a secret, and --secrets-file gives it on")
+    refused(said, 2, "admin-password is a secret, and --secrets-file can set it only on")
     done = cli("plugin", "test", "-f", file, *only, "--secrets-file", secrets(cli))
     assert (done.code, CANARY in done.out + done.err) == (0, False), done
     written = journal.read_text().splitlines()

@@ -56,7 +56,7 @@ def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: 
 
 
 def test_an_output_that_no_variable_can_hold_is_left_out(served: Cli):
-    """An output may have four times as much as the kernel hands to a program in one variable."""
+    """An output may have four times as much as the kernel passes to a program in one variable."""
     longest = 32 * os.sysconf("SC_PAGE_SIZE") - len("BIG_MAKE_FITS=\0")
     sizes = {"fits": longest, "large": longest}  # the name of this one is longer
     script = "\n".join(f"head -c {size} /dev/zero | tr '\\0' a >/tmp/{name}" for name, size in sizes.items())

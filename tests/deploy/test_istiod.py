@@ -13,7 +13,7 @@ from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.istio.rules import LONGEST, Mark, Thread, woven
 from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
 from dayfly.kube.objects import Key
-from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
+from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
 from deploy.conftest import thing
 from echo_server import call, echo_server, expected, request
 from policy.apiserver import eventually
@@ -125,7 +125,7 @@ def thread(fork, key, born, number=0):
 
 
 def ways(key):
-    yield from ({name: value} for name, value in injected(key))
+    yield from ({name: value} for name, value in injected_headers(key))
     yield {"baggage": f"a=b, sd-routing-key={key};p=1,c=d"}
     yield {"tracestate": f"vendor=1,sd-routing-key={key}"}
     yield from ({name: key} for name in (*PLAIN, "x-team-key"))

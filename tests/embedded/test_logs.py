@@ -12,7 +12,7 @@ from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder, runs_logged
 from dayfly.lib.clock import now_ms
-from dayfly.spec.log_times import LineCutter, within
+from dayfly.spec.log_times import LineCutter, entries_between
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -99,7 +99,7 @@ def told(machine, unit, attempt=1):
     """The lines of a log with their times, as a server gets them."""
     log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
     lines = LineCutter()
-    return [*lines.feed(0, log, within(entries, 0, len(log))), *lines.end()]
+    return [*lines.feed(0, log, entries_between(entries, 0, len(log))), *lines.end()]
 
 
 async def test_log_lines_have_times_during_and_after_a_run(machine):

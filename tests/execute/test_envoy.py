@@ -62,7 +62,7 @@ class TestTable:
         assert led(way) == [(ANYTHING, port)]
         [route] = routes(way)[1]
         given = [(each["header"]["key"], each["header"]["value"]) for each in route["request_headers_to_add"]]
-        assert given == list(routing_keys.injected(key))
+        assert given == list(routing_keys.injected_headers(key))
         assert {each["append_action"] for each in route["request_headers_to_add"]} == {"APPEND_IF_EXISTS_OR_ADD"}
 
     def test_unsent_requests_are_retried_and_have_no_timeout(self):

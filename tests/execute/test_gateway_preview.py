@@ -70,5 +70,5 @@ def test_each_request_is_given_the_key_and_goes_to_the_service():
     assert rule["backendRefs"] == [{"group": "", "kind": "Service", "name": "web", "port": 80, "weight": 1}]
     [given] = rule["filters"]
     assert [(each["name"], each["value"]) for each in given["requestHeaderModifier"]["add"]] == list(
-        routing_keys.injected("k1")
+        routing_keys.injected_headers("k1")
     )

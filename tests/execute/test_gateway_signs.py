@@ -20,7 +20,7 @@ def test_every_key_form_is_matched():
 
 def test_injected_headers_are_matched():
     found = {sign.name: sign.value for sign in signs((KEY, "other"), FORMS)}
-    for name, value in routing_keys.injected(KEY):
+    for name, value in routing_keys.injected_headers(KEY):
         assert re.fullmatch(found[name], f"a=b, {value}")
         assert not re.fullmatch(found[name], value.replace(KEY, f"{KEY}x"))
     assert re.fullmatch(found["x-team-key"], KEY)

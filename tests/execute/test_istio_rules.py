@@ -19,7 +19,7 @@ from dayfly.execute.istio.read import (
     written_at,
 )
 from dayfly.execute.istio.rules import LONGEST, MOST_MATCHES, Mark, Thread, by_run, mark_of, others, without, woven
-from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
+from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
 from execute.meshes import Call, choose
 
 KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
@@ -63,7 +63,7 @@ CALLS = [
 @pytest.mark.slow
 def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
     """Whatever the rules are, and whoever else's are among them: all orders of up to four."""
-    ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]
+    ways = [dict([each]) for each in injected_headers(KEY)] + [{name: KEY} for name in PLAIN]
     for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
         made = woven(woven(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
         assert others(made) == list(rules)

@@ -84,7 +84,7 @@ def test_an_unknown_end_is_no_proof_that_it_never_began():
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=NOW, **never)
     assert isinstance(fact, Ended)
     assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
-    assert "not certain whether it ever began" in fact.result.message
+    assert "not known whether it began" in fact.result.message
 
 
 WAITS = {"waiting": {"reason": "ErrImagePull"}}
@@ -257,7 +257,7 @@ def test_removed_pod_past_its_start_deadline_reports_that(deleted, reason):
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=deleted)
     assert fact.result.reason == reason
     assert ("did not start within 10 min" in fact.result.message) == (reason == "StartDeadlineExceeded")
-    assert "not certain whether it ever began" in fact.result.message
+    assert "not known whether it began" in fact.result.message
 
 
 @pytest.mark.parametrize(

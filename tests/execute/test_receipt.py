@@ -70,7 +70,7 @@ def test_outcome_without_a_start_proves_that_nothing_ran(outcome, reason):
 
 
 LIMIT = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
-RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set in {LIMIT}"
+RAISE, NONE = f"raise {LIMIT}", f"it has no limit; set one in {LIMIT}"
 
 
 @pytest.mark.parametrize(

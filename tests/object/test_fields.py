@@ -12,7 +12,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.steps import object_fields
-from dayfly.spec.steps.kube_object import KubeObject, Placed, check, refusal
+from dayfly.spec.steps.kube_object import InputPlacement, KubeObject, check, refusal
 from dayfly.spec.steps.object_fields import RefusedField
 
 IDENTITY = ObjectIdentity("run", "db/make", 1, "shop", {"uid": "r"})
@@ -173,7 +173,7 @@ def test_harmless_object_is_not_refused(made):
     ],
 )
 def test_refused_field_cannot_come_from_an_input(made, pointer, as_, value):
-    item = KubeObject(manifest=copy.deepcopy(made), set={pointer: Placed(input="given", as_=as_)})
+    item = KubeObject(manifest=copy.deepcopy(made), set={pointer: InputPlacement(input="given", as_=as_)})
     if refusal(made)[1] == "":
         with pytest.raises(SpecError, match="cannot come from an input") as caught:
             check(item, ("given",), ())

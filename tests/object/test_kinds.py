@@ -1,4 +1,4 @@
-"""Kinds that no step may make, whatever rights somebody has bound."""
+"""Kinds that no step may create, whatever rights somebody has bound."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_each_is_refused_in_every_version_and_by_both_readers(group, kind):
     for written in (version(group), version(group).replace("v1alpha2", "v1").replace("v1", "v2beta3")):
         manifest = {"apiVersion": written, "kind": named}
         assert refusal(manifest)[0] == ("kind",)
-        with pytest.raises(SpecError, match=f"no step may make {with_article(named)}: "):
+        with pytest.raises(SpecError, match=f"no step may create {with_article(named)}: "):
             check(KubeObject(manifest=manifest), (), ())
 
 

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from dayfly.execute.object.render import FINALIZER, ObjectIdentity, name, release, render, rest
 from dayfly.execute.work_order import CannotRenderError
-from dayfly.spec.steps.kube_object import KubeObject, Placed
+from dayfly.spec.steps.kube_object import InputPlacement, KubeObject
 
 WHO = ObjectIdentity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "", "b/~c": "old"}, "list": [1, {"x": 2}]}
 
 
 def made(manifest, values=None, sensitive=(), **placed):
-    item = KubeObject(manifest=manifest, set={at: Placed(input=name, as_=form) for at, (name, form) in placed.items()})
+    item = KubeObject(
+        manifest=manifest, set={at: InputPlacement(input=name, as_=form) for at, (name, form) in placed.items()}
+    )
     return render(item, values or {}, sensitive, WHO)
 
 

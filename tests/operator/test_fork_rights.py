@@ -209,7 +209,7 @@ class TestCosts:
             (patch("json", [{"op": "remove", "path": "spec/replicas"}]), 'path is "spec/replicas"'),
             (patch("json", ["add"]), "operation 1 is a string"),
             (patch("json", [{"op": "copy", "path": "/a", "from": 7}]), "from is a number"),
-            (patch("json", [{"op": "test", "path": "/metadata/labels/~"}]), "has a ~ alone"),
+            (patch("json", [{"op": "test", "path": "/metadata/labels/~"}]), "has a single ~"),
             (patch("json", [{"op": "add", "path": "/spec/template/spec/containers/x", "value": 1}]), "is not an index"),
             (patch("merge", {"spec": {"template": {"metadata": ["x"]}}}), "spec.template.metadata must be a mapping"),
             (patch("merge", {"metadata": {"labels": 7}}), "metadata.labels must be a mapping"),

@@ -256,7 +256,7 @@ def test_hanging_pull_is_reported_and_ended_at_its_deadline():
         assert unit["reason"] == "Pulling"
         await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the end of its pull clock", 800)
         assert world.cluster.time() > 600
-        assert "StartDeadlineExceeded: was placed but did not start within 10 min: its node has no" in message(world)
+        assert "StartDeadlineExceeded: was scheduled but did not start within 10 min: its node has no" in message(world)
         world.delete()
         await gone(world)
 
@@ -324,7 +324,7 @@ def test_cause_of_a_missing_start_is_reported_at_the_end():
         world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
         await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the failure", 60)
         assert "ContainerStatusUnknown: its node has no record of its container" in message(world)
-        assert message(world).endswith("last heard: Failed to pull: no such image")
+        assert message(world).endswith("last report: Failed to pull: no such image")
         world.delete()
         await gone(world)
 

@@ -38,7 +38,7 @@ class TestStanding:
             assert isinstance(await bench.stands(), Waiting)
             bench.takes(ours["metadata"]["name"])
             bench.look()
-            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=messages.route_settling())
+            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=messages.waits_for_gateways())
             assert await bench.stands() == settling
             assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
             bench.clock += SETTLE_MS - 1
@@ -77,10 +77,10 @@ class TestStanding:
             written = messages.route_written("VirtualService", "shop/web")
             assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
             await bench.kept()
-            assert (await bench.stands()).message == messages.route_settling_silently()
+            assert (await bench.stands()).message == messages.waits_for_istio()
             assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
             bench.clock += WOVEN_MS - 1
-            assert (await bench.stands()).message == messages.route_settling_silently()
+            assert (await bench.stands()).message == messages.waits_for_istio()
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
             assert await bench.stands() == Running(since=1)
@@ -88,7 +88,7 @@ class TestStanding:
             bench.look()
             assert (await bench.stands()).message == written
             await bench.kept()
-            assert (await bench.stands()).message == messages.route_settling_silently(), "once more"
+            assert (await bench.stands()).message == messages.waits_for_istio(), "once more"
 
         played(story)
 
@@ -339,10 +339,10 @@ class TestBeginning:
             await bench.meshed()
             await bench.kept()
             cache = bench.caches.virtual_services
-            assert (await bench.stands()).message == messages.route_settling_silently()
+            assert (await bench.stands()).message == messages.waits_for_istio()
             cache.drop(Key("shop", "web"))
             found = await bench.listing(bench.observed())
-            assert found.facts[NAME, 1].message == messages.route_settling_silently()
+            assert found.facts[NAME, 1].message == messages.waits_for_istio()
             cache.drop(Key("shop", "web"))
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
             assert [each["metadata"]["name"] for each in bench.server.objects("virtualservices")] == ["web"]

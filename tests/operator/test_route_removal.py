@@ -22,7 +22,7 @@ from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.run import State
 from kube.fake import Refusal
 
-HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=messages.address_leads("shop/site"))
+HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=messages.kept_by_address("shop/site"))
 
 
 class Removing(Bench):

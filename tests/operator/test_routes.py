@@ -15,7 +15,7 @@ from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
 RULES = "rules"
-NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Istio leads requests here: those with it"
+NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Istio routes requests here, so requests with the key"
 
 
 def play(story, *, operators: int = 1, installed: bool = True, route: bool = True) -> World:

@@ -165,7 +165,7 @@ class TestWhatItSays:
         with serving(asked.cluster) as served:
             served.sign_in()
             [concern] = served.get("attention")
-            assert concern["next"].startswith("go by its message (it printed nothing), fix the plugin")
+            assert concern["next"].startswith("see its message (it printed nothing), fix the plugin")
             assert concern["next"] in served.get("sandboxes/box/why")["because"][0]["next"]
 
     def test_refused_hooks_are_shown_only_with_the_right(self):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from compile.wishes import run
+from compile.builders import run
 from dayfly.cli import options
 from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
@@ -12,7 +12,7 @@ from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import NEVER
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = """\
 name: p
@@ -63,7 +63,7 @@ REFUSED = {
         f'{HERE}.body.name["$input"]',
         'this step has no input "zones"; it has "zone"',
     ),
-    "a variable that is none": (field("query: {a: {§$env: HOME}}"), f'{HERE}.query.a["$env"]', "is none of DAYFLY_"),
+    "a variable that is none": (field("query: {a: {§$env: HOME}}"), f'{HERE}.query.a["$env"]', "is not one of DAYFLY_"),
     "a number in a query": (field("query: {§a: 1}"), f"{HERE}.query.a", "must be a string"),
     "another sign": (field("body: {§a: {$secret: x}}"), f"{HERE}.body.a", "write {$input: name} or {$env: NAME}"),
     "text around an input": (
@@ -71,10 +71,10 @@ REFUSED = {
         f"{HERE}.query.a",
         "write {$input: name} or {$env: NAME}",
     ),
-    "an empty segment": (field("path: [§'']"), f"{HERE}.path[0]", "is no segment of a path"),
-    "a way up": (field("path: [a, §..]"), f"{HERE}.path[1]", "is no segment of a path"),
+    "an empty segment": (field("path: [§'']"), f"{HERE}.path[0]", "is not a path segment"),
+    "a way up": (field("path: [a, §..]"), f"{HERE}.path[1]", "is not a path segment"),
     "a header of ours": (field("headers: {§host: other}"), f"{HERE}.headers.host", "is set by the sender itself"),
-    "the key": (field("headers: {§idempotency-key: x}"), f"{HERE}.headers.idempotency-key", "sends it by itself"),
+    "the key": (field("headers: {§idempotency-key: x}"), f"{HERE}.headers.idempotency-key", "sends this header"),
     "a header twice": (field("headers: {X-A: a, §x-a: b}"), f"{HERE}.headers.x-a", "appears twice"),
     "a header's name": (field("headers: {§'a b': c}"), f'{HERE}.headers["a b"]', "is not the name of a header"),
     "two lines": (field('headers: {§X: "a\\nb"}'), f"{HERE}.headers.X", "ASCII characters on one line"),
@@ -88,7 +88,7 @@ REFUSED = {
         f'{HERE}.headers.X["$secret"].name',
         "is not the name of a Secret",
     ),
-    "a status": (field("expect: {status: [§99]}"), f"{HERE}.expect.status[0]", "99 is no status of an answer"),
+    "a status": (field("expect: {status: [§99]}"), f"{HERE}.expect.status[0]", "99 is not a status code of a response"),
     "both": (
         field("expect: {status: [500], failed: [§500]}"),
         f"{HERE}.expect.failed[0]",
@@ -107,7 +107,7 @@ REFUSED = {
     "a key in a header that says how long the body is": (
         field("§idempotencyKey: content-Length"),
         f"{HERE}.idempotencyKey",
-        "is a header of another meaning; name another",
+        "is a header with another purpose; choose another name",
     ),
     "two Secrets in one variable": (
         step(
@@ -117,7 +117,7 @@ REFUSED = {
             "        C: {§$secret: {name: dns-api, key: token}}\n"
         ),
         f'{HERE}.headers.C["$secret"]',
-        "lies in the variable DNS_API_TOKEN, as the key api-token of dns does; rename one",
+        "uses the variable DNS_API_TOKEN, as the key api-token of dns does; rename one",
     ),
     "poll without until": (field("§poll: {}"), f"{HERE}.poll", 'missing required field "until"'),
     "a path that is none": (
@@ -138,7 +138,7 @@ REFUSED = {
     "no value to compare with": (
         field("poll: {until: {path: $.a, §in: []}}"),
         f"{HERE}.poll.until.in",
-        "names no value",
+        "has no value",
     ),
     "no certificate": (field("tls: {§ca: x}"), f"{HERE}.tls.ca", "contains no certificate"),
     "a time": (field("timeouts: {§connect: 5}").replace("5}", "'5'}"), f"{HERE}.timeouts.connect", "is not a duration"),
@@ -147,7 +147,7 @@ REFUSED = {
         f"{HERE}.find",
         "is sent again instead",
     ),
-    "grace": (step("    timeouts: {§grace: 5s}\n"), "spec.create[0].timeouts.grace", "cannot be called back"),
+    "grace": (step("    timeouts: {§grace: 5s}\n"), "spec.create[0].timeouts.grace", "cannot be cancelled"),
     "an input's variable": (
         step().replace("valueFromSandbox: true}", "valueFromSandbox: true, §as: {env: ZONE}}"),
         "spec.create[0].inputs[0].as",
@@ -272,7 +272,7 @@ def test_webhook_becomes_a_unit_with_request_and_deadlines():
     assert make.webhook.env["DAYFLY_SANDBOX_NAME"] == "box"
     assert make.inputs[0].as_.env == "DAYFLY_INPUT_ZONE"
     assert [(output.json_path, output.header) for output in make.outputs] == [("$.id", ""), ("", "ETag")]
-    # It cannot be called back, so whoever wants it to end waits for as long as it may take.
+    # It cannot be cancelled, so whoever wants it to end waits for as long as it may take.
     assert make.timeouts == UnitTimeouts(run_ms=300_000, grace_ms=300_000)
     assert (wait.timeouts.run_ms, drop.timeouts.grace_ms) == (3_600_000, 60_000)
     assert drop.retry.idempotent

@@ -14,7 +14,7 @@ from dayfly import __version__
 from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, chosen
+from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, selected_codes
 from dayfly.lint.check import Shellchecked, refusal, scripts
 from dayfly.lint.rules import SHELLCHECK
 from dayfly.spec.errors import SpecError, quote
@@ -78,7 +78,7 @@ def report(
 ) -> Exit:
     """Look at files and print what was found."""
     try:
-        wanted = chosen(select, ignore)
+        wanted = selected_codes(select, ignore)
     except ValueError as fault:
         raise DayflyError(Exit.USAGE, str(fault), f"there are {', '.join(sorted(RULES))}") from None
     linted = lint(paths, sets)

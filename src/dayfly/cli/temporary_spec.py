@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dayfly.client import files as reading
 from dayfly.client import temporary
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import names
@@ -159,6 +159,6 @@ def _aliases(body: Any, plugins: list[Plugin], renames: tuple[str, ...]) -> dict
         if not meant and whole:
             short = known if len(resources) > 1 else [each.partition("/")[2] for each in known]
             whose = f'"{plugins[0].name}"' if len(plugins) == 1 else "what is in the files"
-            raise DayflyError(Exit.USAGE, f'{whose} has no output "{key}"', nearest(key, short))
+            raise DayflyError(Exit.USAGE, f'{whose} has no output "{key}"', suggest(key, short))
         found[variable] = meant[0] if meant else key
     return found

@@ -148,9 +148,9 @@ def teller(run: Run, plan: Plan, baselines: BaselineProcesses, ports: Ports, ans
         port = port if workload is not None and workload.port else 0
         known = {value_from.NAME: plan.kept[name].unit.name, value_from.READY: "true" if answers(name) else "false"}
         known |= {value_from.HOST: HOST if port else "", value_from.PORT: str(port or "")}
-        if missing := [word for word in value_from.asked(value.expression) if not known[word]]:
+        if missing := [word for word in value_from.placeholders(value.expression) if not known[word]]:
             raise UntoldError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
-        return value_from.fill(value.expression, known)
+        return value_from.fill_expression(value.expression, known)
 
     return told
 

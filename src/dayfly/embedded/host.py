@@ -41,7 +41,7 @@ from dayfly.link.wire import Offer, Standing, Verdict
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe, limited
+from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, TargetIntent, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
@@ -341,7 +341,7 @@ class EmbeddedHost:
             kept = [step.unit for step in scene.plan.kept.values()]
             more = nowhere if self.routes else unrouted
             told = (text for unit in kept for text in (unapplied(unit), more(unit, self._baselines)))
-            return limited(report, tuple(filter(None, told)))
+            return with_unsupported(report, tuple(filter(None, told)))
         last = self._engine.reader.last(uid)
         if last is None:
             return None

@@ -125,7 +125,7 @@ class Registry(Generic[V_contra]):
             RefusedError: the first thing that it cannot run.
         """
         for document in documents:
-            if not self._secrets and (problem := messages.no_secrets(document.secrets())):
+            if not self._secrets and (problem := messages.secrets_not_available(document.secrets())):
                 raise DocumentsRefusedError(f"{document.resource}: {problem}")
             for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)

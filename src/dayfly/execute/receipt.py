@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from dayfly.execute.webhook.read import UNSENT, meaning
 from dayfly.execute.work_order import UNIT_OUTPUT_LIMIT
-from dayfly.plan.messages import killed_within, out_of_memory, run_deadline, span
+from dayfly.plan.messages import killed_processes, out_of_memory, run_deadline, span
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.errors import SpecError
@@ -13,7 +13,7 @@ from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
 from dayfly.spec.scalars import names
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 
 def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
@@ -91,7 +91,7 @@ def _number(text: str | None) -> int:
     Raises:
         ValueError: it is not one of those.
     """
-    number = whole(text or "0", MOST)
+    number = whole(text or "0", MAX_INTEGER)
     if number is None:
         raise ValueError(text)
     return number
@@ -123,7 +123,7 @@ def _starved(reason: str, message: str, code: int, kills: int, limit: str) -> tu
     """
     if reason == Reason.SIGNAL and code == signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(message, limit)
-    within = killed_within(kills)
+    within = killed_processes(kills)
     if reason == Reason.EXIT_CODE and code == 128 + signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(f"{within}; {message}", limit)
     return reason, f"{message}; it {out_of_memory(within, limit)}"

@@ -89,12 +89,12 @@ class Tracer:
 
     def look(self, run: Run, report: RunReport, history: Callable[[], Iterable[HistoryEntry]] = tuple) -> None:
         """A living run stands so."""
-        outcome = run_trace.settled(report)
+        outcome = run_trace.creation_outcome(report)
         before = self._told.get(run.uid, "")
         if run.ended_at or outcome in ("", before) or not self.expects(run.uid):
             return
         self._told[run.uid] = outcome
-        moment = max(run_trace.last_news(run), run.closed.at if run.closed else 0)
+        moment = max(run_trace.last_change(run), run.closed.at if run.closed else 0)
         # Closed, it may have been ready for long: that was told then, if it is older than this process.
         if moment >= self._since and (outcome != "closed" or (run.born_at >= self._since and not before)):
             self._put(run_trace.creation(run, history(), outcome, report.reason, self._now()))

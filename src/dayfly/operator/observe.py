@@ -17,7 +17,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Objection, Unclear, World
 from dayfly.spec.lifecycle import Kind, digest
-from dayfly.spec.run import ALIVE, MOST_UNITS, Phase, Run, State
+from dayfly.spec.run import ALIVE, MAX_UNITS, Phase, Run, State
 
 UNSEEN_MS = 60_000
 """For how long a unit that cannot be read is assumed to exist; each turn tries to read it."""
@@ -157,9 +157,9 @@ def _crowded(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
     new = [name for name in plan.kept if name not in run.units]
     if not new:
         return {}
-    room = max(MOST_UNITS - len(run.units.keys() | plan.steps.keys()), 0)
+    room = max(MAX_UNITS - len(run.units.keys() | plan.steps.keys()), 0)
     message = (
-        f"forks, routes and addresses of too many names have come and gone here: a ledger holds {MOST_UNITS} lines. "
+        f"forks, routes and addresses of too many names have come and gone here: a ledger holds {MAX_UNITS} lines. "
         "Delete it and apply it again"
     )
     return {name: Objection(reason=Reason.REFUSED, message=message, since=now) for name in new[room:]}

@@ -31,7 +31,7 @@ class Board:
 
     def rules(self, query: Query) -> list[RoutingRule]:
         """Those that are asked for."""
-        return [rule for rule in self._rules.values() if query.takes(rule)]
+        return [rule for rule in self._rules.values() if query.matches(rule)]
 
     def put(self, changed: Mapping[RuleId, RoutingRule | None]) -> None:
         """These are so now; None for one that holds no more."""
@@ -96,7 +96,7 @@ class RuleListener:
         come: list[tuple[Op, RoutingRule]] = []
         for id_ in self._changed:
             before, now = self._told.get(id_), self._rules.get(id_)
-            if now is not None and not self._query.takes(now):
+            if now is not None and not self._query.matches(now):
                 now = None
             if before == now:
                 continue

@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.route_groups.membership import member
-from dayfly.plan.route_groups import Group, Members, routed
+from dayfly.plan.route_groups import Group, Members, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, fork_id
@@ -124,12 +124,12 @@ class ClusterRuleWatcher:
             self._of_fork |= {key: uid for _, key in _forks(living)}
             touched += self._members.put(uid, member(living))
         own = (each.metadata.uid for each in (old, new) if each is not None)
-        self._tell(*own, *(other for group in touched for other in self._members.of(group)))
+        self._tell(*own, *(other for group in touched for other in self._members.sandboxes_of(group)))
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
         seen = change.seen
         uid = seen.metadata.uid
-        before = set(self._members.of(uid))
+        before = set(self._members.sandboxes_of(uid))
         if change.new is None:
             self._members.drop_group(uid)
         else:
@@ -138,7 +138,7 @@ class ClusterRuleWatcher:
             except SpecError:
                 return  # the operator says so; it keeps whom it had
             self._members.put_group(uid, Group(seen.metadata.namespace, match))
-        self._tell(*before, *self._members.of(uid))
+        self._tell(*before, *self._members.sandboxes_of(uid))
 
     def _place_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
         if (uid := self._of_fork.get(change.key)) is not None:
@@ -167,13 +167,13 @@ class ClusterRuleWatcher:
         seen = self._sandboxes.get(key.name, key.namespace)
         assert seen is not None, "it is dropped when it goes"
         meta, status = seen.metadata, seen.status
-        groups = [(routing_key(group), self._members.of(group)) for group in self._members.groups_of(uid)]
+        groups = [(routing_key(group), self._members.sandboxes_of(group)) for group in self._members.groups_of(uid)]
         of = list(_forks(seen))
         return Forked(
             name=meta.name,
             key=(meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(uid),
             forks=[baseline for baseline, _ in of],
-            groups=routed(groups).get(uid, {}),
+            groups=routes_by_sandbox(groups).get(uid, {}),
             states={unit.id: unit.state for unit in status.units} if status else {},
             mappings={fork_id(baseline): tuple(self._answers(key)) for baseline, key in of},
         )

@@ -16,7 +16,7 @@ from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import auth, errors
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import HttpTransport
-from dayfly.plan.why import mute
+from dayfly.plan.why import units_without_output
 from dayfly.spec.identity import routing_key
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ClusterBackend:
             judged = self._run(self._objects.judged(*other))
             return msgspec.to_builtins(judged) if judged else {}
         found = self._get(name)
-        blocker = self._objects.why(found, name, mute(self._run(self._logs.kept(found))))
+        blocker = self._objects.why(found, name, units_without_output(self._run(self._logs.kept(found))))
         return msgspec.to_builtins(blocker) if blocker else {}
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:

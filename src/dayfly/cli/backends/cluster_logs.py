@@ -119,7 +119,7 @@ class ClusterLogs:
         if when.since:
             size = self._info(key)["size"]
             read = partial(self._bytes, unit, attempt)
-            offset = max(offset, log_times.since(entries, when.since, size, read))
+            offset = max(offset, log_times.first_line_since(entries, when.since, size, read))
         return Piece(offset, self.text(unit, attempt, offset), entries)
 
     def _bytes(self, unit: str, attempt: int, offset: int, limit: int) -> bytes:
@@ -225,7 +225,7 @@ class ClusterLogs:
                 if key not in self._live and key not in self._kept:
                     text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
                     self._kept[key] = text
-                    self._times[key] = log_times.paired(log.times)
+                    self._times[key] = log_times.entries_from(log.times)
                     self._cut[key] = log.size - len(text) if log.size else -1 if text else 0
 
     async def _listen(self, units: list[Any], *, follow: bool) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, TARGET_FINALIZER, abandonment
-from dayfly.plan.messages import Clocked, spoken
+from dayfly.plan.messages import ClockedText, render
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import of_unit
+from dayfly.plan.status import unit_sentence
 from dayfly.plan.why import Obstacle, subject
 from dayfly.plan.why import why as chain
 from dayfly.spec.lifecycle import workload_of
@@ -51,7 +51,11 @@ def report(sandbox: Any, now: int) -> RunReport:
         ready=bool(status.get("ready")),
         reason=reason,
         message=next(
-            (of_unit(unit, unit.message, status.get("others", 0)) for unit in units if unit.id == status.get("about")),
+            (
+                unit_sentence(unit, unit.message, status.get("others", 0))
+                for unit in units
+                if unit.id == status.get("about")
+            ),
             status.get("message") or "no operator has picked it up yet",
         ),
         about=status.get("about", ""),
@@ -131,7 +135,7 @@ def _unit(said: Any, now: int) -> UnitReport:
         state=said["state"],
         attempt=said.get("attempt", 0),
         reason=said.get("reason", ""),
-        message=spoken(Clocked(template), since, until, now) if template else said.get("message", ""),
+        message=render(ClockedText(template), since, until, now) if template else said.get("message", ""),
         template=template,
         since=since,
         until=until,

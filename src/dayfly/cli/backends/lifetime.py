@@ -50,7 +50,7 @@ def extended(found: Any, name: str, seconds: int, until: str, now: int) -> tuple
     wanted = _moment(until, now) if until else now + (seconds * 1000 or length)
     if wanted <= end:
         return "", end
-    duration = ttl.lasting(begin, wanted)
+    duration = ttl.duration_until(begin, wanted)
     return duration, begin + ttl_seconds(duration) * 1000
 
 

@@ -21,12 +21,12 @@ def every(plural: str, labels: tuple[str, ...], context: str | None, namespace: 
         found: list[Any] = ServerClient.open().get(plural, label=",".join(labels) or None)
         return found
     from dayfly.cli.backends import hosts  # not above: `list` of a server is measured
-    from dayfly.spec.scalars.label_selector import selector, takes
+    from dayfly.spec.scalars.label_selector import matches, parse
 
-    terms = selector(labels)
+    terms = parse(labels)
     host = hosts.find(context, namespace)
     there = host.groups() if plural == "routegroups" else host.sandboxes()
-    return [_wire(one) for one in there if takes(terms, one.spec.get("labels") or {})]
+    return [_wire(one) for one in there if matches(terms, one.spec.get("labels") or {})]
 
 
 def one(name: str, context: str | None, namespace: str | None) -> Any:

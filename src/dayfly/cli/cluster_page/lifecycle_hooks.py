@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Slim
 from dayfly.operator.cluster.objects import HOOKS, WrittenStatus
 from dayfly.plan import reason_catalog
-from dayfly.plan.reason_catalog import Tone
+from dayfly.plan.reason_catalog import Severity
 from dayfly.server.attention import Concern
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def concerns(client: Client) -> list[Concern]:
 
 
 def _needs(status: _Status) -> bool:
-    return status.troubled > 0 or reason_catalog.tone(status.reason) >= Tone.WARNING
+    return status.troubled > 0 or reason_catalog.severity(status.reason) >= Severity.WARNING
 
 
 def _concern(told: _Told, status: _Status) -> Concern:

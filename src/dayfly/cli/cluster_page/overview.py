@@ -70,7 +70,7 @@ class ClusterOverview:
         found = await lifecycle_hooks.concerns(self._side.client)
         boxes: dict[str, Any] = {}
         for name, each in list(watched.entries.items()):
-            soon = each.expires_at and at >= ttl.warns_at(each.begins_at, each.expires_at)
+            soon = each.expires_at and at >= ttl.warning_time(each.begins_at, each.expires_at)
             if (each.concerns or soon) and (box := watched.find(name)):
                 boxes[name] = box
         asked = [(cluster_report.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]

@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import forgotten, mute
+from dayfly.plan.why import records_dropped, units_without_output
 from dayfly.server.api.overview import describe_plan, parse_output
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.request_data import read_flag, read_json, read_number, read_wait
@@ -91,11 +91,11 @@ class Boxes:
     async def why(self, request: Request) -> Any:
         if (gone := self._gone(_name(request))) is not None:
             ended_at = cluster_report.milliseconds(gone.told["endedAt"])
-            return gone.abandoned or forgotten(_name(request), abandoned=False, ended_at=ended_at)
+            return gone.abandoned or records_dropped(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._side.living(_name(request))
         objects, bare = self._side.objects(_name(request))
         logs = await ClusterLogs(objects.client, objects.namespace).kept(found)
-        return objects.why(found, bare, mute(logs)) or {}
+        return objects.why(found, bare, units_without_output(logs)) or {}
 
     async def plan(self, request: Request) -> Any:
         """What its run has sealed; before there is a run what its wish means."""

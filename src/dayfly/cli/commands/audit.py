@@ -82,7 +82,7 @@ def _head(text: str) -> ChainHead:
     from dayfly.server.admin import audit_chain
 
     number, colon, digest = text.partition(":")
-    counted = numbers.whole(number, numbers.MOST)
+    counted = numbers.whole(number, numbers.MAX_INTEGER)
     if not (colon and len(digest) == len(audit_chain.EMPTY_DIGEST)) or counted is None:
         raise DayflyError(
             Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"

@@ -12,7 +12,7 @@ from dayfly.cli.backends import hosts
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, not_there
-from dayfly.spec.scalars.label_selector import selector, takes
+from dayfly.spec.scalars.label_selector import matches, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def command(
         raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
     if name and labels and _KINDS[kind] != "resources":
         raise click.UsageError("give either a name or --label", click.get_current_context())
-    terms = selector(labels)
+    terms = parse(labels)
     host = hosts.find(context, namespace)
     if name and _KINDS[kind] == "sandboxes":
         _one(host.sandbox(name), output)
@@ -63,9 +63,9 @@ def command(
         if name:
             _one(host.sandbox(subject.group(name)), output, "Route group")
             return
-        _groups([one for one in host.groups() if takes(terms, one.spec.get("labels") or {})], output, labels)
+        _groups([one for one in host.groups() if matches(terms, one.spec.get("labels") or {})], output, labels)
         return
-    found = [one for one in host.sandboxes() if takes(terms, one.spec.get("labels") or {})]
+    found = [one for one in host.sandboxes() if matches(terms, one.spec.get("labels") or {})]
     if _KINDS[kind] == "resources":
         _resources(found, name, host.flags, output, labels)
     else:
@@ -188,13 +188,13 @@ def _resources(sandboxes: list[RunView], name: str, flags: str, output: str | No
 def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
     import msgspec
 
-    from dayfly.plan.phases import of_resource
+    from dayfly.plan.phases import resource_progress
     from dayfly.plan.status import sentence
     from dayfly.spec.report import UnitReport
 
     units = msgspec.convert(one.report["units"], list[UnitReport])
     for wish in one.spec.get("resources") or ():
-        stands = of_resource(units, wish["name"], closed=bool(one.report.get("closed")))
+        stands = resource_progress(units, wish["name"], closed=bool(one.report.get("closed")))
         worst = stands.worst
         yield {
             "name": wish["name"],
@@ -202,7 +202,7 @@ def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
             "plugin": wish.get("plugin") or "(its own steps)",
             "phase": stands.phase if units else _phase(one.report),
             "progress": f"{stands.done}/{stands.total}",
-            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.troubled else "",
+            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.has_trouble else "",
         }
 
 

@@ -238,7 +238,7 @@ class Tail:
 
     def _doubt(self, piece: Piece) -> None:
         """Say once of a log whose beginning has no time that it has none: none is made up."""
-        if self._doubted or log_times.time_of(piece.times, piece.offset):
+        if self._doubted or log_times.time_at(piece.times, piece.offset):
             return
         self._doubted = True
         so = "its lines begin with -" if self._when.shown else "all of that is shown"

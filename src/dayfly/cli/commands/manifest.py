@@ -18,7 +18,7 @@ from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from dayfly.spec.documents import Wish
+    from dayfly.spec.documents import TypedDocument
 
 
 @click.command("manifest")
@@ -41,7 +41,7 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
 
 
-def _object(wish: Wish) -> dict[str, Any]:
+def _object(wish: TypedDocument) -> dict[str, Any]:
     metadata: dict[str, Any]
     kind, metadata, spec = "Sandbox", {"name": wish.name}, documents.export(wish)["spec"]
     if isinstance(wish, Plugin):

@@ -123,7 +123,7 @@ def _around(wish: LifecycleHook | RouteGroup, document: ParsedDocument) -> _Plan
         preview = compiler.preview_hook(compiler.check_group(wish, source=document))
         return _Planned({"routeGroup": wish.name}, preview, plan_lines.of_group(wish, preview))
     made = compiler.check_hook(wish, source=document)
-    preview = compiler.preview_hook(made, compiler.hook_doubts(wish, source=document))
+    preview = compiler.preview_hook(made, compiler.hook_warnings(wish, source=document))
     return _Planned({"hook": wish.name}, preview, plan_lines.of_hook(wish, preview))
 
 

@@ -211,9 +211,9 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
             raise DayflyError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
         raise hosts.no_cluster()
     if secrets := plugin.spec.secrets():
-        from dayfly.plan.messages import no_secrets
+        from dayfly.plan.messages import secrets_not_available
 
-        raise DayflyError(Exit.USAGE, no_secrets(tuple(sorted(secrets))), "leave --context out")
+        raise DayflyError(Exit.USAGE, secrets_not_available(tuple(sorted(secrets))), "leave --context out")
     cluster = hosts.cluster(context, namespace)
     from dayfly.cli.plugin_test import cluster_host
 

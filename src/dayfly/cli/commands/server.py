@@ -205,7 +205,7 @@ def _opened(database: str | None) -> Iterator[Store]:
 
 def _address(listen: str) -> tuple[str, int]:
     host, colon, written = listen.rpartition(":")
-    port = numbers.whole(written, numbers.MOST_PORT)
+    port = numbers.whole(written, numbers.MAX_PORT)
     if not (colon and host) or port is None:
         raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), port

@@ -3,7 +3,7 @@
 import msgspec
 
 from dayfly.spec.lifecycle import Baseline, EnvChange, Unit
-from dayfly.spec.steps.value_from import HOST, PORT, asked, fill
+from dayfly.spec.steps.value_from import HOST, PORT, fill_expression, placeholders
 
 
 def peers(unit: Unit) -> tuple[Baseline, ...]:
@@ -20,12 +20,12 @@ def peer(change: EnvChange) -> Baseline | None:
 
 def asks_for_port(change: EnvChange) -> bool:
     """Whether the address is none without a port."""
-    return PORT in asked(_expression(change))
+    return PORT in placeholders(_expression(change))
 
 
 def filled_in(change: EnvChange, host: str, port: int) -> str:
     """The variable's value once it is known where that fork answers."""
-    return fill(_expression(change), {HOST: host, PORT: str(port)})
+    return fill_expression(_expression(change), {HOST: host, PORT: str(port)})
 
 
 def _expression(change: EnvChange) -> str:

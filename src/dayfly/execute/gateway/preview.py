@@ -76,7 +76,7 @@ def manifest(
 ) -> dict[str, Any]:
     """The route; `to` is a Service: its namespace, in which the route is as well, its name and the port."""
     namespace, service, port = to
-    given = [{"name": header, "value": value} for header, value in routing_keys.injected(key)]
+    given = [{"name": header, "value": value} for header, value in routing_keys.injected_headers(key)]
     backend = {"group": "", "kind": "Service", "name": service, "port": port, "weight": 1}
     return {
         "apiVersion": HTTP_ROUTES.api_version,

@@ -14,7 +14,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import render_path, with_article
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Object
-from dayfly.spec.steps.kube_object import KubeObject, Placed, parts, place, refusal
+from dayfly.spec.steps.kube_object import InputPlacement, KubeObject, pointer_parts, refusal, set_value
 from dayfly.spec.steps.object_kinds import group_of
 
 FINALIZER: Final = f"{names.GROUP}/object"
@@ -86,10 +86,10 @@ def render(
         value = values.get(placed.input)
         if value is None:
             continue
-        if placed.input in sensitive and not (made["kind"] == "Secret" and parts(pointer)[0] == "stringData"):
+        if placed.input in sensitive and not (made["kind"] == "Secret" and pointer_parts(pointer)[0] == "stringData"):
             problem = f"input {placed.input} is sensitive: it may stand in the stringData of a Secret, not at {pointer}"
             raise CannotRenderError(Reason.INPUT_INVALID, problem)
-        place(made, parts(pointer), _read(value, placed))
+        set_value(made, pointer_parts(pointer), _read(value, placed))
     path, problem = refusal(made)
     if problem and path in (("apiVersion",), ("kind",), ("type",)):
         raise CannotRenderError(Reason.KIND_REFUSED, problem)
@@ -136,7 +136,7 @@ def release(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _read(value: bytes, placed: Placed) -> Any:
+def _read(value: bytes, placed: InputPlacement) -> Any:
     """The value as it is to stand in the object."""
     fault = CannotRenderError(Reason.INPUT_INVALID, f"input {placed.input} is no {placed.as_}")
     try:

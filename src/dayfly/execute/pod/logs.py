@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dayfly.execute import receipt
 from dayfly.spec.frames import FrameError, decode
-from dayfly.spec.log_times import STEP_MS, Entry, spread, within
+from dayfly.spec.log_times import STEP_MS, Entry, entries_between, thin_out
 
 MARK = b"\x1e"
 TAIL_LIMIT = 64 * 1024
@@ -86,7 +86,7 @@ class Splitter:
             lost = _lost(total - size, starts_line=not self.tail or self.tail.endswith(b"\n"))
         tail = bytes(self.tail[max(len(self.tail) + len(lost) - TAIL_LIMIT, 0) :])
         begin = size - len(tail)
-        told = within(self.times, begin, size) if tail else ()
+        told = entries_between(self.times, begin, size) if tail else ()
         return Printed(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in told))
 
     def _bare(self, line: bytes) -> bytes:
@@ -123,7 +123,7 @@ class Splitter:
         self._noted = self._now
         self.times.append((self._said, self._now))
         if len(self.times) > MOST_TIMES:
-            self.times = spread(list(within(self.times, self.dropped, self._said + 1)), MOST_TIMES // 2)
+            self.times = thin_out(list(entries_between(self.times, self.dropped, self._said + 1)), MOST_TIMES // 2)
 
     def _say(self, text: bytes) -> None:
         if text and self._now:

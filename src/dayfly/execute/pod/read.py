@@ -24,7 +24,7 @@ from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Uncl
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Result, UnitRecord
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 # Clocks of a lost node and ours may differ by so much; used nowhere else.
 SKEW_MS = 300_000
@@ -156,13 +156,15 @@ def log_bytes(seen: Pod) -> int:
     ended = main.state.terminated if main is not None else None
     records = _message(ended.message) if ended is not None else None
     said = next((value for key, value in records or () if key == "log-bytes"), b"")
-    return whole(said.decode(errors="replace"), MOST) or 0
+    return whole(said.decode(errors="replace"), MAX_INTEGER) or 0
 
 
 def recalled(seen: Pod) -> int:
     """Return when the pod was recalled, in unix milliseconds; 0 if it was not."""
     added = (each.name for each in seen.spec.ephemeral_containers or ())
-    return max((whole(name.removeprefix(names.RECALL), MOST) or 0 for name in added if _is_recall(name)), default=0)
+    return max(
+        (whole(name.removeprefix(names.RECALL), MAX_INTEGER) or 0 for name in added if _is_recall(name)), default=0
+    )
 
 
 def _is_recall(name: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dayfly.execute.process.files import locked, put, slurp
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
 _OWN = {"epoch", "home"}
@@ -43,7 +43,7 @@ class AttemptStorage(NamedTuple):
 
     def noted(self, name: str) -> int:
         """What `note` kept; 0 if nothing, or not what it wrote: as the end of a machine may leave it."""
-        return whole(slurp(f"{self.work}/{name}").decode(errors="replace"), MOST) or 0
+        return whole(slurp(f"{self.work}/{name}").decode(errors="replace"), MAX_INTEGER) or 0
 
     def keep(self) -> None:
         """Make the work folder anew if it is gone: systemd takes away what a user has in memory when they log out.

@@ -95,7 +95,7 @@ def file_of(name: str) -> str:
 def _routes(way: EnvoyEntry, forms: Forms) -> list[dict[str, Any]]:
     if way.key:
         leads = ((lead.keys, lead.port) for lead in way.leads)
-        port = routing_keys.first(tuple(leads), frozenset({way.key})) or way.port
+        port = routing_keys.first_route(tuple(leads), frozenset({way.key})) or way.port
         return [{"match": {"prefix": "/"}, "route": _to(port), "request_headers_to_add": _given(way.key)}]
     found: list[dict[str, Any]] = []
     for lead in way.leads:
@@ -139,7 +139,7 @@ def _to(port: int) -> dict[str, Any]:
 def _given(key: str) -> list[dict[str, Any]]:
     return [
         {"header": {"key": name, "value": value}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}
-        for name, value in routing_keys.injected(key)
+        for name, value in routing_keys.injected_headers(key)
     ]
 
 

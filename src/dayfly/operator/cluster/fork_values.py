@@ -10,7 +10,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import ForkValue, fork_id
 from dayfly.spec.run import ALIVE
-from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, asked, fill
+from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, fill_expression, placeholders
 
 
 def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
@@ -25,10 +25,10 @@ def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
         leads = cluster.services.get(own, of.namespace)
         host, port = address(leads) if leads is not None and owned(leads.metadata, run) else ("", 0)
         known = {NAME: own, HOST: host, PORT: str(port or ""), READY: "true" if _answers(cluster, seen) else "false"}
-        if missing := [word for word in asked(value.expression) if not known[word]]:
+        if missing := [word for word in placeholders(value.expression) if not known[word]]:
             what = f"no Service with a port leads to the baseline {of.namespace}/{of.name}, so its fork has no address"
             raise UntoldError(Reason.FORK_WITHOUT_SERVICE, f"{{{{.{missing[0]}}}}}: {what}")
-        return fill(value.expression, known)
+        return fill_expression(value.expression, known)
 
     return told
 

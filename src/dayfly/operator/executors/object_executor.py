@@ -25,7 +25,7 @@ from dayfly.operator.run_memory import Sight
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import UnitState, standing
+from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import SealedStep
 from dayfly.plan.world import NeverRan, Objection, Running
 from dayfly.spec.errors import SpecError
@@ -111,10 +111,10 @@ class ObjectExecutor:
             objections[step.id] = preparing
             return
         memory = sight.session.objects.setdefault(key, ObjectMemory())
-        standing, never = sight.session.refusals.of(turn.run.ledger, turn.now)
+        unit_state, never = sight.session.refusals.of(turn.run.ledger, turn.now)
         if step.id in sight.lacking or key in never:
             return
-        if said := standing.get(step.id):
+        if said := unit_state.get(step.id):
             objections[step.id] = said
             return
         if not memory.is_admitted(turn.now):
@@ -292,4 +292,4 @@ class ObjectExecutor:
 def _is_due(ledger: Run, step: SealedStep) -> bool:
     """Whether all that the step reads has been told, and it may be tried."""
     needed = all(ledger.unit(name).outcome == "succeeded" for name in step.needs)
-    return needed and standing(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)
+    return needed and unit_state(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)

@@ -217,5 +217,5 @@ def _apart(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | No
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
     if input_pins.in_time(step, created, now):
         return None
-    message = messages.clocks_apart(read.stamp(created), read.stamp(now))
+    message = messages.clock_skew(read.stamp(created), read.stamp(now))
     return Objection(reason=Reason.CLOCK_SKEW, message=message, since=now)

@@ -9,7 +9,7 @@ from dayfly.kube.cache import Change
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
-from dayfly.plan.history import lines
+from dayfly.plan.history import history_entries
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
@@ -54,7 +54,7 @@ class RunTraces:
         uid = run.ledger.uid
         self._written(run, moves)
         kept = self._lines.setdefault(uid, collections.deque(maxlen=MOST_LINES))
-        kept.extend(lines(run.ledger, moves, self._now()))
+        kept.extend(history_entries(run.ledger, moves, self._now()))
         if self._tracer is not None and any(isinstance(move, Finish) for move in moves):
             try:
                 self._tracer.ended(run.ledger, lambda: self._lines.pop(uid, ()))

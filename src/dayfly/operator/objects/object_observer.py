@@ -228,7 +228,7 @@ def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
     if not left:
         return None
     many = "finalizers" if len(left) > 1 else "finalizer"
-    message = f"waits until {read.named(found)} is gone: it still has the {many} {messages.names(tuple(left))}"
+    message = f"waits until {read.named(found)} is gone: it still has the {many} {messages.join_names(tuple(left))}"
     return Running(since=record.claimed_at, reason=Reason.OBJECT_TERMINATING, message=message)
 
 

@@ -46,12 +46,12 @@ class Addresses:
         if leading:
             memory.led[key] = led | {each.metadata.uid: [0, 0] for each in leading}
             self._cluster.queue.add(name, after=KEPT_AGAIN_S)  # `LedKeys` wakes it sooner
-            return messages.address_leads(str(Key.of(leading[0])))
+            return messages.kept_by_address(str(Key.of(leading[0])))
         due = max((self._known_at(there.get(uid), noted, now) for uid, noted in led.items()), default=now)
         if now >= due:
             return ""
         self._cluster.queue.add(name, after=min((due - now) / 1000 + 0.001, TOLD_S))
-        return messages.address_left()
+        return messages.address_removed()
 
     @staticmethod
     def _known_at(seen: RouteObject | None, noted: list[int], now: int) -> int:

@@ -61,7 +61,7 @@ def lacking(picture: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator
         elif lack := read.lacking(found[1], wanted.beside):
             yield lack
     if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
-        yield Lack(messages.route_leaving())
+        yield Lack(messages.route_being_removed())
 
 
 def known_at(seen: RouteObject, noted: list[int], now: int) -> int:

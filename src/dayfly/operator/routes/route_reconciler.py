@@ -129,7 +129,7 @@ class RouteReconciler:
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.route_settling())
+        return Lack(messages.waits_for_gateways())
 
     def _ours(
         self, run: RunObject, of: Baseline

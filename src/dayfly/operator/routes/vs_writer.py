@@ -41,7 +41,7 @@ class Weaver:
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.route_settling_silently())
+        return Lack(messages.waits_for_istio())
 
     def unwanted(self, run: RunObject, fork: str, namespace: str, strands: tuple[Strand, ...]) -> list[VirtualService]:
         """Those that have rules for a fork, and are not to."""

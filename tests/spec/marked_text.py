@@ -1,4 +1,4 @@
-"""Texts that show where their own fault lies: the sign § stands right before the key or item to be blamed."""
+"""Texts with the place of their fault: the sign § precedes the faulty key or item."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from dayfly.spec.parsing import template, text
 
 
 def marked(source: str) -> tuple[str, int, int]:
-    """The text without its sign, and the sign's line and column from 1."""
+    """Return the text without its sign, and the sign's line and column from 1."""
     at = source.index("§")
     return source.replace("§", ""), source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
 
 
-def load(source: str, **variables: str) -> documents.Wish:
-    """The one wish of a text; embedded files are refused."""
+def load(source: str, **variables: str) -> documents.TypedDocument:
+    """Return the typed document of a text. Embedded files are refused."""
 
     def read(path: str) -> bytes:
         raise FileNotFoundError(2, "No such file or directory", path)
@@ -24,7 +24,7 @@ def load(source: str, **variables: str) -> documents.Wish:
 
 
 def refusal(source: str, **variables: str) -> SpecError:
-    """The error with which a text is refused; fails where it is not, or where the place is not the signed one."""
+    """Return the error for a text. It must have the place of the sign."""
     plain, line, column = marked(source)
     with pytest.raises(SpecError) as caught:
         load(plain, **variables)

@@ -1,4 +1,4 @@
-"""Sandboxes and plugins from YAML text, for the tests of this room."""
+"""Sandboxes and plugins from YAML text, for the tests of this package."""
 
 import dayfly.compile
 from dayfly.compile import Compiled
@@ -7,11 +7,11 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
-from spec.places import marked
+from spec.marked_text import marked
 
 
 def read(yaml: str, file: str = ""):
-    """The one wish in a text, and the document it came from."""
+    """Return the typed document of a text, and its parsed document."""
     document = text.parse_one(yaml, file=file)
     return documents.load(document), document
 
@@ -81,7 +81,7 @@ spec:
       true
 """
 
-# Two steps that a test fills with what it is about.
+# Two steps, which a test completes.
 QUEUE = """\
 name: queue
 spec:
@@ -103,13 +103,13 @@ spec:
 
 
 def box(spec: str) -> str:
-    """A sandbox file whose spec starts in line 4 with the given lines, indented by two."""
+    """Return a sandbox file whose spec starts in line 4 with the given lines, indented by two."""
     lines = "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
     return f"name: box\nspec:\n  cluster: c\n{lines}"
 
 
 def refusal(yaml: str, *plugins: str) -> str:
-    """What is said of a sandbox that is not compiled, without the place, which must be where the sign § is."""
+    """Return the message for a sandbox that does not compile. Its place must be that of the sign §."""
     texts = {"box.yaml": yaml, "plugin.yaml": "".join(plugins)}
     try:
         run(yaml.replace("§", ""), *(body.replace("§", "") for body in plugins))
@@ -119,7 +119,7 @@ def refusal(yaml: str, *plugins: str) -> str:
 
 
 def plugin_refusal(yaml: str) -> str:
-    """What is said of a plugin that may not be published; likewise."""
+    """Return the message for a plugin that may not be published, likewise."""
     wish, source = read(yaml.replace("§", ""), "plugin.yaml")
     assert isinstance(wish, Plugin)
     try:
