@@ -166,7 +166,7 @@ class TestStates:
         steps.admit("r/a", unit)
         live = bench.of(doc.resource("r", [unit]))
         assert bench.variables(steps.order(live, KEY, unit)).get("TF_HTTP") == ("x" if state else None)
-        assert asked == [access.caller("u", "r", "r/a", 1)] * state
+        assert asked == [access.state_caller("u", "r", "r/a", 1)] * state
         await steps.clear(live)
         assert (cleared, bench.attempts.done) == ([live.run], [("drop", "u")])
 

@@ -9,11 +9,11 @@ import msgspec
 
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Head
-from dayfly.execute.state.service import Found, Service, StateOwner, UncertainError
+from dayfly.execute.state.service import Found, StateOwner, StateService, UncertainError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Run, State, UnitRecord
 
-KEYS = access.StateKeys.of(b"k" * access.KEY_BYTES)
+KEYS = access.StateKeys.derive(b"k" * access.KEY_BYTES)
 RUN = Run(uid="u", target=Target(kind="Sandbox", namespace="team", name="box", uid="u"), plan="")
 PLACE = StateOwner("u", "stack")
 
@@ -43,7 +43,7 @@ class Memory:
         await self.turn()
         return self.heads.get(place, Found(Head()))
 
-    async def ledger(self, run):
+    async def read_ledger(self, run):
         await self.turn()
         return self.run if run == "u" else None
 
@@ -70,15 +70,15 @@ class Memory:
         self.heads[place] = Found(after, str(next(self._tags)))
         return True
 
-    async def keep(self, place, run, blob, chunks):
+    async def write_chunks(self, place, run, blob, chunks):
         await self.turn()
         self.blobs[blob] = chunks
 
-    async def chunks(self, place, version):
+    async def read_chunks(self, place, version):
         await self.turn()
         return self.blobs.get(version.blob, [])
 
-    async def drop(self, place, blob, count):
+    async def delete_chunks(self, place, blob, count):
         await self.turn()
         self.blobs.pop(blob, None)
 
@@ -87,11 +87,11 @@ class Client:
     """One attempt of the step `name`, as its Terraform would ask; `ask` gives status and body."""
 
     def __init__(self, store: Memory, name: str = "apply", attempt: int = 1, keys=KEYS, run="u") -> None:
-        self.who = access.caller(run, "stack", f"stack/{name}", attempt)
-        self.service = Service(keys, store, lambda: 0)
-        told = access.variables(access.Door("http://x"), self.who)
+        self.who = access.state_caller(run, "stack", f"stack/{name}", attempt)
+        self.service = StateService(keys, store, lambda: 0)
+        told = access.variables(access.StateEndpoint("http://x"), self.who)
         self.path = told["TF_HTTP_ADDRESS"].removeprefix("http://x")
-        self.name, self.password = told["TF_HTTP_USERNAME"], access.token(keys, self.who)
+        self.name, self.password = told["TF_HTTP_USERNAME"], access.derive_password(keys, self.who)
 
     @property
     def authorization(self):

@@ -50,7 +50,7 @@ def seen(
     for field, others in (beside or {}).items():
         pod["status"][field] = [*pod["status"].get(field, ()), *others]
     told = msgspec.convert(pod, Pod)
-    return read.pod(told, unit=unit, record=RECORD, nonce="n", now=2_000).fact
+    return read.read_pod(told, unit=unit, record=RECORD, nonce="n", now=2_000).fact
 
 
 def overlaid(field):
@@ -341,7 +341,7 @@ def test_placed_pod_waits_since_the_kubelet_accepted_it():
             "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:05:00Z"}],
         },
     }
-    fact = read.pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    fact = read.read_pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
     assert fact == Waiting(since=360_000, reason="Starting", message="", placed=True)
 
 
@@ -355,7 +355,7 @@ def test_placed_pod_waits_since_the_scheduler_placed_it():
             "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:05:00Z"}],
         },
     }
-    fact = read.pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    fact = read.read_pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
     assert fact == Waiting(since=300_000, reason="Starting", message="", placed=True)
 
 
@@ -366,7 +366,7 @@ def told(status, spec=None, **metadata):
 
 
 def fact_of(pod):
-    return read.pod(pod, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    return read.read_pod(pod, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
 
 
 ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": NOW}}
@@ -379,25 +379,27 @@ def test_result_is_final_only_after_all_containers_ended(kind):
         status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": sealed("exited")}]}
         status[kind] = [*status.get(kind, ()), {"name": "side", "state": state}]
         assert type(fact_of(told(status))) is (Ended if over else Sealed)
-        assert read.over(told(status)) is over
-        assert read.over(told(status | {"phase": "Failed"})) is over
+        assert read.is_over(told(status)) is over
+        assert read.is_over(told(status | {"phase": "Failed"})) is over
 
 
 def test_step_without_deadline_is_never_late():
     endless = msgspec.structs.replace(UNIT, timeouts=msgspec.structs.replace(UNIT.timeouts, run_ms=0))
     running = told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
     for now in (2_000, 10**13):
-        assert read.pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
+        assert read.read_pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
 
 
 def test_nothing_of_a_pod_lives_that_was_never_placed():
-    assert read.over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
-    assert not read.over(told({"phase": "Pending"}, {"nodeName": ""}))
-    assert not read.over(told({"phase": "Pending"}, deletionTimestamp=NOW))
-    assert read.over(told({"phase": "Failed"}))
-    assert not read.over(told({"phase": "Failed", "reason": "NodeLost"}))
+    assert read.is_over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
+    assert not read.is_over(told({"phase": "Pending"}, {"nodeName": ""}))
+    assert not read.is_over(told({"phase": "Pending"}, deletionTimestamp=NOW))
+    assert read.is_over(told({"phase": "Failed"}))
+    assert not read.is_over(told({"phase": "Failed", "reason": "NodeLost"}))
     main = [{"name": "main", "state": RUNS}]
-    assert not read.over(told({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW))
+    assert not read.is_over(
+        told({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW)
+    )
 
 
 def test_kubelet_refusal_is_reported_in_its_words():
@@ -437,11 +439,11 @@ def test_pod_deleted_just_before_its_deadline_reports_deletion():
     pod = told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
     for claimed_at, reason in ((1_000, "StartDeadlineExceeded"), (1_001, "Deleted")):
         record = msgspec.structs.replace(RECORD, claimed_at=claimed_at)
-        assert read.pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
+        assert read.read_pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
 
 
 def test_a_deadline_that_is_long_over_is_said_of_its_node():
-    late = read.pod(
+    late = read.read_pod(
         told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
         unit=UNIT,
         record=RECORD,

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from dayfly.execute.pod.read import is_traced
-from dayfly.execute.pod.render import PodAttempt, PodSecretKey, pod
+from dayfly.execute.pod.render import PodAttempt, PodSecretKey, render_pod
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.frames import decode
@@ -49,7 +49,7 @@ def made(unit=UNIT, **fields):
         "start_before": 7_000,
         "reads": "abc",
     }
-    return pod(unit, PodAttempt(**given | fields))
+    return render_pod(unit, PodAttempt(**given | fields))
 
 
 def order(manifest):
@@ -186,9 +186,9 @@ def test_null_fields_of_a_stored_overlay_remove_nothing(overlay):
 @pytest.mark.parametrize(
     ("overlay", "said"),
     [
-        ({"metadata": "x"}, "metadata is no map"),
-        ({"spec": [1]}, "spec is no map"),
-        ({"metadata": {"labels": "x"}}, "metadata.labels is no map"),
+        ({"metadata": "x"}, "metadata of the pod template must be a mapping"),
+        ({"spec": [1]}, "spec of the pod template must be a mapping"),
+        ({"metadata": {"labels": "x"}}, "metadata.labels of the pod template must be a mapping"),
         ({"spec": {"containers": [{"image": "y:1"}]}}, "needs name"),
     ],
 )
@@ -240,7 +240,7 @@ def test_optional_pod_fields_depend_on_the_step():
 
 def test_a_script_that_no_pod_can_carry_is_refused():
     long = Unit(name="seed", kind="exec", exec=Exec(script="x" * 300_000))
-    with pytest.raises(CannotRenderError, match="move large constants into the image"):
+    with pytest.raises(CannotRenderError, match="Move large constants into the image"):
         made(long, inputs={})
 
 
@@ -303,7 +303,9 @@ def test_overlay_can_replace_the_ephemeral_storage_limit():
 def test_state_server_is_excepted_from_proxies_of_overlay(env, excepted):
     overlay = {"spec": {"containers": [{"name": "main", "env": env}]}}
     unit = structs.replace(UNIT, exec=structs.replace(UNIT.exec, pod_template=overlay))
-    state = access.variables(access.Door("https://states.example:8443"), access.caller("u", "db", "db/seed", 2))
+    state = access.variables(
+        access.StateEndpoint("https://states.example:8443"), access.state_caller("u", "db", "db/seed", 2)
+    )
     found = dict(value.decode().split("=", 1) for kind, value in order(made(unit, state=state)) if kind == "env")
     assert {name: value for name, value in found.items() if name.lower() == "no_proxy"} == excepted
     assert state.items() <= found.items()

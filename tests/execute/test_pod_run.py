@@ -90,7 +90,7 @@ def test_outputs_come_from_the_very_document_that_was_sealed():
         assert isinstance(pod, Pod)
         cluster.log_of("r-make", "default").write(log, ended=True)
         async with asyncio.timeout(60):
-            return await Pods(client).contents(pod, wanted)
+            return await Pods(client).read_outputs(pod, wanted)
 
     assert run(main(digest)) == {"url": b"db://1"}
     assert run(main("of another document")) is None
@@ -102,10 +102,10 @@ def test_a_pod_that_took_its_place_is_not_read_for_it():
         client = Client(cluster.transport("operator"), seed=1)
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         first = await client.create(PODS, body, "default")
-        whole = await Pods(client).whole(first)
+        whole = await Pods(client).read_stored(first)
         await client.delete(PODS, "r-make", "default", uid=first.metadata.uid, grace=0)
         await client.create(PODS, body, "default")
-        return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).whole(first)
+        return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).read_stored(first)
 
     assert run(main()) == (True, None)
 
@@ -176,8 +176,8 @@ def test_a_log_without_an_end_is_read_again_later():
         pods = Pods(
             SimpleNamespace(log=lambda *_, **__: client.log("r-make", "default", container="main", follow=True))
         )
-        with pytest.raises(errors.ServerTrouble, match=r"log of pod r-make: no end within \d+ s"):
-            await pods.contents(pod, "x")
+        with pytest.raises(errors.ServerTrouble, match=r"log of pod r-make: incomplete after \d+ s"):
+            await pods.read_outputs(pod, "x")
 
     run(main())
 
@@ -189,12 +189,12 @@ def test_unheld_pod_needs_no_release():
 
 def test_pod_without_gate_needs_no_ungating():
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
-    assert run(Pods(None).let_go(pod)) is True
+    assert run(Pods(None).remove_gate(pod)) is True
 
 
 @pytest.mark.parametrize("fault", [errors.NotFound, errors.Conflict, errors.Invalid])
 def test_changed_pod_is_not_ungated(fault):
     gate = SchedulingGate(name=names.GATE)
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"), spec=PodSpec(scheduling_gates=[gate]))
-    assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).let_go(pod)) is False
-    assert run(Pods(Requests(patch=pod)).let_go(pod)) is True
+    assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).remove_gate(pod)) is False
+    assert run(Pods(Requests(patch=pod)).remove_gate(pod)) is True

@@ -45,8 +45,8 @@ def test_admissible_pod_has_no_objections(unit):
     ("unit", "said"),
     [
         (step(pod_template={"spec": {"hostNetwork": True}}), "spec.hostNetwork must be false"),
-        (step(image=""), "spec.containers[0].image is missing: name an image in the plugin's runner"),
-        (step(script="x" * 300_000), "script and constant inputs make"),
+        (step(image=""), "spec.containers[0].image is missing: set an image in the plugin's runner"),
+        (step(script="x" * 300_000), "script and constant inputs have"),
         (
             Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a\\b/"})),
             "is no plain URL of a server",
@@ -55,7 +55,7 @@ def test_admissible_pod_has_no_objections(unit):
 )
 def test_inadmissible_pod_names_its_step_and_reason(unit, said):
     [found] = told(unit)
-    assert found.startswith("the pod of step make may not be made: ")
+    assert found.startswith("the pod of step make is refused: ")
     assert said in found
 
 

@@ -11,11 +11,11 @@ from dayfly.execute.state import access, handler
 from dayfly.execute.state.handler import ANSWER_TIMEOUT_S, BODY_TIMEOUT_S, SMALL_BODY, StateHandler
 from dayfly.execute.state.head import StateResponse
 from dayfly.execute.state.seal import MAX_BODY
-from dayfly.execute.state.service import MAX_LOCK
+from dayfly.execute.state.service import MAX_LOCK_BYTES
 from dayfly.spec.host_errors import RunDamagedError
 from kube.fake import run
 
-WHO = access.caller("u", "db", "db/make", 1)
+WHO = access.state_caller("u", "db", "db/make", 1)
 JSON = StateResponse(200, b"{}", json=True)
 LARGE = b"x" * (SMALL_BODY + 1)
 
@@ -92,7 +92,7 @@ async def test_body_of_a_refused_request_is_not_read():
 
 
 @pytest.mark.parametrize(
-    ("method", "limit"), [("POST", MAX_BODY), ("PUT", MAX_BODY), ("LOCK", MAX_LOCK), ("DELETE", MAX_LOCK)]
+    ("method", "limit"), [("POST", MAX_BODY), ("PUT", MAX_BODY), ("LOCK", MAX_LOCK_BYTES), ("DELETE", MAX_LOCK_BYTES)]
 )
 async def test_body_at_the_limit_is_accepted_and_one_byte_more_is_not(method, limit):
     service = Service()
@@ -106,7 +106,7 @@ async def test_body_at_the_limit_is_accepted_and_one_byte_more_is_not(method, li
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(28, "No space left on device"), b"it cannot be read or written now: No space left on device\n"),
+        (OSError(28, "No space left on device"), b"the state cannot be read or written now: No space left on device\n"),
         (RunDamagedError("the record of run u cannot be read"), b"the record of run u cannot be read\n"),
         (StoreError("away"), handler.UNAVAILABLE.body),
     ],

@@ -113,7 +113,7 @@ def test_delete_after_a_refused_create_is_not_done(versions):
     reason, message = judged("destroy", Head(versions=versions, refused=(refused(),)), run)
     assert reason == Reason.STATE_REFUSED
     assert message == (
-        "state was refused: the reason (of r/apply, attempt 1); delete what is left by hand, then abandon the sandbox"
+        "state was refused: the reason (of r/apply, attempt 1); delete any remaining objects by hand, then abandon the sandbox"
     )
 
 

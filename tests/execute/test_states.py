@@ -86,7 +86,7 @@ class TestOneAttempt:
         monkeypatch.setattr(store, "find", find)
         for status, said in (await mine.lock("a"), await mine.ask("GET")):
             assert status == 500
-            assert b"the head of a state is not what was written (there)" in said
+            assert b"the head of a state is damaged (there)" in said
 
     async def test_a_deleted_state_is_none(self, store):
         mine = Client(store)
@@ -108,24 +108,24 @@ class TestOneAttempt:
     async def test_only_so_many_versions_are_kept(self, store):
         mine = Client(store)
         await mine.lock("a")
-        for number in range(head.KEEP + 5):
+        for number in range(head.MAX_VERSIONS + 5):
             await mine.write(b"%d" % number, "a")
         versions = store.heads[PLACE].head.versions
-        assert [version.number for version in versions] == list(range(6, head.KEEP + 6))
+        assert [version.number for version in versions] == list(range(6, head.MAX_VERSIONS + 6))
         assert store.blobs.keys() == {version.blob for version in versions}
 
     async def test_state_too_large_when_compressed_is_refused(self, store, monkeypatch):
-        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
+        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK_BYTES)
         mine = Client(store)
         await mine.lock("a")
-        assert await mine.write(random.Random(0).randbytes(seal.CHUNK), "a") == 413
-        assert await mine.write(b"x" * 2 * seal.CHUNK, "a") == 200
+        assert await mine.write(random.Random(0).randbytes(seal.CHUNK_BYTES), "a") == 413
+        assert await mine.write(b"x" * 2 * seal.CHUNK_BYTES, "a") == 200
         assert len(store.blobs) == 1
 
     @pytest.mark.parametrize("drops", [True, False])
     async def test_partially_stored_chunks_are_dropped_after_an_error(self, store, monkeypatch, drops):
         """Whoever asks again has others. What cannot be dropped either goes with the run."""
-        mine, keep = Client(store), store.keep
+        mine, keep = Client(store), store.write_chunks
 
         async def halfway(*of):
             await keep(*of)
@@ -135,9 +135,9 @@ class TestOneAttempt:
             raise OSError("nor can anything be removed")
 
         await mine.lock("a")
-        monkeypatch.setattr(store, "keep", halfway)
+        monkeypatch.setattr(store, "write_chunks", halfway)
         if not drops:
-            monkeypatch.setattr(store, "drop", refused)
+            monkeypatch.setattr(store, "delete_chunks", refused)
         with pytest.raises(OSError, match="the disk is full"):
             await mine.write(b"1", "a")
         assert len(store.blobs) == (not drops)
@@ -145,7 +145,7 @@ class TestOneAttempt:
 
     async def test_chunks_are_dropped_if_the_request_times_out(self, store, monkeypatch):
         """As where the API server is slow: whoever asks again would leave as many each time, and no quota counts them."""
-        mine, keep, kept = Client(store), store.keep, asyncio.Event()
+        mine, keep, kept = Client(store), store.write_chunks, asyncio.Event()
 
         async def slow(*of):
             await keep(*of)
@@ -153,7 +153,7 @@ class TestOneAttempt:
             await asyncio.Event().wait()
 
         await mine.lock("a")
-        monkeypatch.setattr(store, "keep", slow)
+        monkeypatch.setattr(store, "write_chunks", slow)
         asked = asyncio.create_task(mine.write(b"1", "a"))
         await kept.wait()
         asked.cancel()
@@ -162,9 +162,9 @@ class TestOneAttempt:
         assert store.blobs == {}
         assert store.heads[PLACE].head.versions == ()
 
-    @pytest.mark.parametrize(("step", "stays"), [("find", False), ("ledger", False), ("swap", True)])
+    @pytest.mark.parametrize(("step", "stays"), [("find", False), ("read_ledger", False), ("swap", True)])
     async def test_chunks_stay_only_if_their_head_may_still_be_written(self, store, monkeypatch, step, stays):
-        mine, keep, waits = Client(store), store.keep, asyncio.Event()
+        mine, keep, waits = Client(store), store.write_chunks, asyncio.Event()
 
         async def slow(*_):
             waits.set()
@@ -175,7 +175,7 @@ class TestOneAttempt:
             monkeypatch.setattr(store, step, slow)
 
         await mine.lock("a")
-        monkeypatch.setattr(store, "keep", then)
+        monkeypatch.setattr(store, "write_chunks", then)
         asked = asyncio.create_task(mine.write(b"1", "a"))
         await waits.wait()
         asked.cancel()
@@ -260,7 +260,7 @@ class TestWithoutLock:
 
     async def test_lock_address_takes_other_methods(self, store):
         mine = Client(store)
-        told = access.variables(access.Door("http://x"), mine.who)
+        told = access.variables(access.StateEndpoint("http://x"), mine.who)
         path = told["TF_HTTP_LOCK_ADDRESS"].removeprefix("http://x")
         assert mine.service.identify(path, mine.authorization) == mine.who
         asked = [access.method_of(path, method) for method in ("LOCK", "POST", "PUT", "UNLOCK", "DELETE", "GET")]
@@ -270,10 +270,10 @@ class TestWithoutLock:
 
 class TestRefusals:
     async def test_too_large_state_is_recorded_until_stored(self, store, monkeypatch):
-        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
+        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK_BYTES)
         mine = Client(store)
         await mine.lock("a")
-        assert await mine.write(random.Random(0).randbytes(seal.CHUNK), "a") == 413
+        assert await mine.write(random.Random(0).randbytes(seal.CHUNK_BYTES), "a") == 413
         (refusal,) = store.heads[PLACE].head.refused
         assert "at most" in refusal.message
         assert await mine.write(b"{}", "a") == 200
@@ -285,7 +285,7 @@ class TestRefusals:
         await mine.write(b"{}", "a")
         assert await mine.write(b"", "a") == 400
         assert await mine.read() == b"{}"
-        assert [each.message for each in store.heads[PLACE].head.refused] == ["an empty body is no state"]
+        assert [each.message for each in store.heads[PLACE].head.refused] == ["the body is empty, so it is not a state"]
 
     async def test_late_write_is_recorded_once(self, store):
         late = Client(store)
@@ -313,7 +313,7 @@ class TestRefusals:
         await mine.service.record_unsaved()
         assert store.heads[PLACE].head.refused == ()
 
-    @pytest.mark.parametrize("step", ["keep", "swap"])
+    @pytest.mark.parametrize("step", ["write_chunks", "swap"])
     @pytest.mark.parametrize("failed_before", [False, True])
     @pytest.mark.parametrize("ends_first", [False, True])
     async def test_write_under_way_is_not_recorded(self, store, monkeypatch, step, failed_before, ends_first):
@@ -326,7 +326,7 @@ class TestRefusals:
                 raise OSError("no disk")
 
             with monkeypatch.context() as broken, contextlib.suppress(OSError):
-                broken.setattr(store, "keep", full)
+                broken.setattr(store, "write_chunks", full)
                 await mine.write(b"{}", "a")
         usual = getattr(store, step)
         recording = []
@@ -363,7 +363,7 @@ class TestRefusals:
             return await usual(*given)
 
         with monkeypatch.context() as broken, contextlib.suppress(OSError):
-            broken.setattr(store, "keep", full)
+            broken.setattr(store, "write_chunks", full)
             await mine.write(b"{}", "a")
         with monkeypatch.context() as broken:
             broken.setattr(store, "swap", late)
@@ -412,7 +412,7 @@ class TestStrangers:
         assert store.heads == {PLACE: before}
 
     async def test_a_token_of_another_key_is_worth_nothing(self, store):
-        foreign = Client(store, keys=access.StateKeys.of(b"x" * 32))
+        foreign = Client(store, keys=access.StateKeys.derive(b"x" * 32))
         assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
 
     @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w==", "Basic \xe9"])
@@ -478,7 +478,7 @@ class TestTwoAttempts:
         assert len(after.refused) == (method == "POST" and then is not None)
 
     async def test_chunks_of_a_refused_version_are_dropped(self, store):
-        mine, kept = Client(store), store.keep
+        mine, kept = Client(store), store.write_chunks
         await mine.lock("a")
 
         async def breaking(*place):
@@ -486,7 +486,7 @@ class TestTwoAttempts:
             store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
             await Client(store, "destroy").lock("b")
 
-        store.keep = breaking
+        store.write_chunks = breaking
         assert await mine.write(b"{}", "a") == 403
         assert not store.blobs
 
@@ -581,7 +581,7 @@ def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
 def test_as_many_are_kept_as_there_is_room_for(size, kept):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
-    for stored in (head.KEEP_BYTES - 3, size):
+    for stored in (head.MAX_STORED_BYTES - 3, size):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(stored), stored=stored)
         found = head.write(found, ALIVE, who, "a", version).head
     assert len(found.versions) == kept
@@ -590,16 +590,16 @@ def test_as_many_are_kept_as_there_is_room_for(size, kept):
 def test_deletion_drops_only_the_oldest_version_beyond_the_limit():
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
-    for number in range(head.KEEP):
+    for number in range(head.MAX_VERSIONS):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number))
         found = head.write(found, ALIVE, who, "a", version).head
     step = head.delete(found, who, "a", 1)
     assert [version.number for version in step.dropped] == [1]
-    assert [version.number for version in step.head.versions] == [*range(2, head.KEEP + 2)]
+    assert [version.number for version in step.head.versions] == [*range(2, head.MAX_VERSIONS + 2)]
 
 
-@given(st.lists(st.integers(0, head.KEEP_BYTES), max_size=40))
-@example([5, head.KEEP_BYTES + 1])
+@given(st.lists(st.integers(0, head.MAX_STORED_BYTES), max_size=40))
+@example([5, head.MAX_STORED_BYTES + 1])
 def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
@@ -609,8 +609,8 @@ def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
         assert {*found.versions, step.head.versions[-1]} == {*step.head.versions, *step.dropped}
         found = step.head
         assert found.newest.digest == str(number)
-        assert len(found.versions) <= head.KEEP
-        assert found.stored <= head.KEEP_BYTES or len(found.versions) == 1
+        assert len(found.versions) <= head.MAX_VERSIONS
+        assert found.stored <= head.MAX_STORED_BYTES or len(found.versions) == 1
 
 
 @given(st.binary(max_size=2000), st.integers(0, 1 << 30))
@@ -630,7 +630,7 @@ def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
         (KEYS, ("u", "other"), version, chunks),
         (KEYS, ("v", "stack"), version, chunks),
         (KEYS, ("u", "stack"), msgspec.structs.replace(version, blob="c"), chunks),
-        (access.StateKeys.of(b"x" * 32), ("u", "stack"), version, chunks),
+        (access.StateKeys.derive(b"x" * 32), ("u", "stack"), version, chunks),
     ]
     for given_ in wrong:
         with pytest.raises(seal.SpoiledError):
@@ -641,14 +641,14 @@ def test_which_key_it_was_written_with_is_said():
     chunks = seal.seal(KEYS, ("u", "stack", "b"), b"{}")
     who = Holder(unit="u", attempt=1)
     version = Version(number=4, at=0, holder=who, size=2, digest=seal.digest(b"{}"), blob="b", chunks=1, key=KEYS.name)
-    other = access.StateKeys.of(b"x" * 32)
+    other = access.StateKeys.derive(b"x" * 32)
     said = f"version 4 of the state of stack was written with the key {KEYS.name}; the key here is {other.name}"
     with pytest.raises(seal.SpoiledError, match=said):
         seal.unseal(other, ("u", "stack"), version, chunks)
 
 
 async def test_version_dropped_while_read_is_read_again(store):
-    mine, looks, chunks = Client(store), [], store.chunks
+    mine, looks, chunks = Client(store), [], store.read_chunks
     await mine.lock("a")
     await mine.write(b"{}", "a")
 
@@ -656,7 +656,7 @@ async def test_version_dropped_while_read_is_read_again(store):
         looks.append(which)
         return await chunks(*which) if len(looks) > 1 else []
 
-    store.chunks = late
+    store.read_chunks = late
     assert (await mine.read(), len(looks)) == (b"{}", 2)
     assert (await mine.read(), len(looks)) == (b"{}", 3), "what is whole is read once"
 
@@ -669,7 +669,7 @@ async def test_lock_conflict_is_reported_as_json(store):
     assert (found.status, found.json) == (409, True)
 
 
-@pytest.mark.parametrize(("size", "beside"), [(2, False), (seal.CHUNK * 4, True)])
+@pytest.mark.parametrize(("size", "beside"), [(2, False), (seal.CHUNK_BYTES * 4, True)])
 async def test_only_large_states_are_sealed_in_another_thread(store, monkeypatch, size, beside):
     """Other requests do not wait for a large state."""
     mine, threads, sealed = Client(store), [], seal.seal
@@ -695,9 +695,9 @@ async def test_lock_description_is_shortened(store):
 
 
 def test_chunks_fit_a_secret_and_keep_their_order():
-    state = random.Random(1).randbytes(seal.CHUNK * 2)
+    state = random.Random(1).randbytes(seal.CHUNK_BYTES * 2)
     chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
-    assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK] * 2
+    assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK_BYTES] * 2
     who = Holder(unit="u", attempt=1)
     version = Version(
         number=1, at=0, holder=who, size=len(state), digest=seal.digest(state), blob="b", chunks=3, key=KEYS.name

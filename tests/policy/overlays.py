@@ -50,7 +50,7 @@ def unit(overlay):
 def merged(overlay, namespace="dayfly-runners", **more):
     """The merged pod, or None for an overlay that no pod can be made of."""
     try:
-        return render.pod(unit(copy.deepcopy(overlay)), attempt(namespace, **more))
+        return render.render_pod(unit(copy.deepcopy(overlay)), attempt(namespace, **more))
     except (MergeError, CannotRenderError):
         return None
 

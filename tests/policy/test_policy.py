@@ -27,115 +27,133 @@ REFUSED = [
     (main(securityContext={"privileged": True}), "spec.containers[0].securityContext.privileged must be false"),
     (main(securityContext={"allowPrivilegeEscalation": True}), "allowPrivilegeEscalation must be false"),
     (main(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), "capabilities.add must be empty"),
-    (main(securityContext={"capabilities": {"drop": []}}), "capabilities.drop must hold ALL"),
+    (main(securityContext={"capabilities": {"drop": []}}), "capabilities.drop must contain ALL"),
     (main(securityContext={"procMount": "Unmasked"}), "procMount must be 'Default'"),
     (main(securityContext={"runAsUser": 0}), "runAsUser must not be 0"),
     (
         main(resources={"limits": {"memory": "-64Mi"}}),
-        "resources.limits[memory] must be a quantity that is not negative",
+        "resources.limits[memory] must be a non-negative quantity",
     ),
-    (main(resources={"requests": {"cpu": -1}}), "resources.requests[cpu] must be a quantity"),
-    (main(resources={"limits": {"cpu": "half"}}), "resources.limits[cpu] must be a quantity"),
-    (main(resources={"limits": {"cpu": True}}), "resources.limits[cpu] must be a quantity"),
+    (main(resources={"requests": {"cpu": -1}}), "resources.requests[cpu] must be a non-negative quantity"),
+    (main(resources={"limits": {"cpu": "half"}}), "resources.limits[cpu] must be a non-negative quantity"),
+    (main(resources={"limits": {"cpu": True}}), "resources.limits[cpu] must be a non-negative quantity"),
     (main(resources={"limits": "1Gi"}), "resources.limits must be a mapping"),
     *(
         (main(resources={"limits": {"memory": each}}), "resources.limits[memory] must be at least 6Mi")
         for each in ("1Mi", "6143Ki", "1", 4096, "4e6", "0", "100m", "6M")
     ),
-    (volume(emptyDir={"sizeLimit": "-1Gi"}), "emptyDir.sizeLimit must be a quantity"),
-    (spec(securityContext={"runAsUser": None}), "spec.securityContext.runAsGroup needs a runAsUser beside it"),
+    (volume(emptyDir={"sizeLimit": "-1Gi"}), "emptyDir.sizeLimit must be a non-negative quantity"),
+    (
+        spec(securityContext={"runAsUser": None}),
+        "spec.securityContext.runAsGroup needs a runAsUser in the same context",
+    ),
     (main(securityContext={"runAsNonRoot": False}), "runAsNonRoot must not be false"),
-    (main(securityContext={"seLinuxOptions": {"type": "spc_t"}}), "seLinuxOptions is the administrator's"),
+    (
+        main(securityContext={"seLinuxOptions": {"type": "spc_t"}}),
+        "seLinuxOptions can be set only by the administrator",
+    ),
     (main(securityContext={"seccompProfile": {"type": "Unconfined"}}), "seccompProfile.type must be 'RuntimeDefault'"),
     (spec(securityContext={"seccompProfile": None}), "seccompProfile must be RuntimeDefault here or for the pod"),
     (spec(securityContext={"$patch": "replace"}), "runAsNonRoot must be true here or for the pod"),
     (spec(securityContext={"sysctls": [{"name": "a", "value": "b"}]}), "spec.securityContext.sysctls must be empty"),
-    ({"metadata": {"labels": {"dayfly.dev/recalled": "1"}}}, "metadata.labels[dayfly.dev/recalled] is Dayfly's own"),
+    (
+        {"metadata": {"labels": {"dayfly.dev/recalled": "1"}}},
+        "metadata.labels[dayfly.dev/recalled] is reserved for Dayfly",
+    ),
     (spec(hostNetwork=True), "spec.hostNetwork must be false"),
     (spec(hostPID=True), "spec.hostPID must be false"),
     (spec(hostIPC=True), "spec.hostIPC must be false"),
     (spec(hostUsers=True), "spec.hostUsers must be false"),
     (spec(shareProcessNamespace=True), "spec.shareProcessNamespace must be false"),
-    (spec(nodeName="n"), "spec.nodeName would pass by the scheduler"),
-    (spec(tolerations=[{"operator": "Exists"}]), "spec.tolerations[0] reaches the control plane's nodes"),
-    (spec(tolerations=[{"key": "node-role.kubernetes.io/master"}]), "spec.tolerations[0] reaches the control plane"),
-    (spec(ephemeralContainers=[]), "spec.ephemeralContainers are added to running pods only"),
+    (spec(nodeName="n"), "spec.nodeName would bypass the scheduler"),
+    (spec(tolerations=[{"operator": "Exists"}]), "spec.tolerations[0] tolerates taints of the control plane"),
+    (
+        spec(tolerations=[{"key": "node-role.kubernetes.io/master"}]),
+        "spec.tolerations[0] tolerates taints of the control plane",
+    ),
+    (spec(ephemeralContainers=[]), "spec.ephemeralContainers can be added only to running pods"),
     (spec(serviceAccountName="admin"), "spec.serviceAccountName admin is not granted to plugins in dayfly-runners"),
     (spec(serviceAccount="admin"), "spec.serviceAccount admin is not granted"),
     (spec(automountServiceAccountToken=True), "spec.automountServiceAccountToken must be false"),
-    (spec(automountServiceAccountToken=None), "spec.automountServiceAccountToken must be there"),
+    (
+        spec(automountServiceAccountToken=None),
+        "spec.automountServiceAccountToken is set by Dayfly and must not be removed",
+    ),
     (spec(restartPolicy="Always"), "spec.restartPolicy must be 'Never'"),
-    (spec(schedulingGates=None), "spec.schedulingGates must be there"),
+    (spec(schedulingGates=None), "spec.schedulingGates is set by Dayfly and must not be removed"),
     (spec(schedulingGates=[{"name": "dayfly.dev/claim", "$patch": "delete"}]), "spec.schedulingGates must be"),
     (spec(schedulingGates=[{"name": "x"}]), "spec.schedulingGates must be"),
-    (spec(activeDeadlineSeconds=None), "spec.activeDeadlineSeconds must be there"),
-    (spec(priorityClassName="system-node-critical"), "spec.priorityClassName is set by Dayfly alone"),
-    (spec(os={"name": "windows"}), "spec.os is Linux"),
-    (spec(newField=1), "spec.newField is not among the fields"),
-    (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath reaches into the node"),
-    (volume(nfs={"server": "x", "path": "/"}), "spec.volumes[0].nfs is not among the fields"),
-    (volume(csi={"driver": "x"}), "spec.volumes[0].csi is not among the fields"),
+    (spec(activeDeadlineSeconds=None), "spec.activeDeadlineSeconds is set by Dayfly and must not be removed"),
+    (spec(priorityClassName="system-node-critical"), "spec.priorityClassName is set by Dayfly"),
+    (spec(os={"name": "windows"}), "spec.os is always Linux"),
+    (spec(newField=1), "spec.newField is not allowed in pods of steps"),
+    (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath would access the node's files"),
+    (volume(nfs={"server": "x", "path": "/"}), "spec.volumes[0].nfs is not allowed in pods of steps"),
+    (volume(csi={"driver": "x"}), "spec.volumes[0].csi is not allowed in pods of steps"),
     (volume(emptyDir={}, secret={"secretName": "x"}), "needs exactly one source; 2 are given"),
     (volume(), "needs exactly one source; 0 are given"),
-    (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "holds a service account's token"),
-    (volume(secret={"secretName": "../../team/secrets/x"}), "spec.volumes[0].secret names no Secret"),
-    (spec(imagePullSecrets=[{}]), "spec.imagePullSecrets[0] names no Secret"),
-    (main(envFrom=[{"secretRef": {}}]), "spec.containers[0].envFrom[0] names no Secret"),
-    (volume(secret={}), "spec.volumes[0].secret names no Secret"),
-    (volume(configMap={}), "spec.volumes[0].configMap names no ConfigMap"),
-    (volume(projected={"sources": [{"configMap": {}}]}), "spec.volumes[0].sources[0] names no ConfigMap"),
-    (spec(volumes=[{"name": "dayfly", "$patch": "delete"}]), "spec.volumes (dayfly) holds the runner"),
-    (spec(volumes=[{"name": "dayfly", "projected": {"sources": []}}]), "spec.volumes (dayfly) holds the runner"),
+    (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "contains a service account token"),
+    (volume(secret={"secretName": "../../team/secrets/x"}), "spec.volumes[0].secret is not a valid name of a Secret"),
+    (spec(imagePullSecrets=[{}]), "spec.imagePullSecrets[0] is not a valid name of a Secret"),
+    (main(envFrom=[{"secretRef": {}}]), "spec.containers[0].envFrom[0] is not a valid name of a Secret"),
+    (volume(secret={}), "spec.volumes[0].secret is not a valid name of a Secret"),
+    (volume(configMap={}), "spec.volumes[0].configMap is not a valid name of a ConfigMap"),
+    (
+        volume(projected={"sources": [{"configMap": {}}]}),
+        "spec.volumes[0].sources[0] is not a valid name of a ConfigMap",
+    ),
+    (spec(volumes=[{"name": "dayfly", "$patch": "delete"}]), "spec.volumes (dayfly) contains the runner"),
+    (spec(volumes=[{"name": "dayfly", "projected": {"sources": []}}]), "spec.volumes (dayfly) contains the runner"),
     (
         spec(volumes=[{"name": "dayfly-state", "emptyDir": {"medium": "Memory"}}]),
-        "(dayfly-state) holds the start marker",
+        "(dayfly-state) contains the start marker",
     ),
     (spec(volumes=[{"name": "dayfly-x", "emptyDir": {}}]), "dayfly-x is a reserved name"),
-    (main(command=["sh"]), "container main: command is the runner's"),
-    (main(args=["x"]), "container main: command is the runner's"),
-    (main(lifecycle={"postStart": {}}), "spec.containers[0].lifecycle would run something beside the script"),
-    (main(livenessProbe={}), "spec.containers[0].livenessProbe is not among"),
+    (main(command=["sh"]), "container main: command is set by Dayfly"),
+    (main(args=["x"]), "container main: command is set by Dayfly"),
+    (main(lifecycle={"postStart": {}}), "spec.containers[0].lifecycle would run commands outside of the script"),
+    (main(livenessProbe={}), "spec.containers[0].livenessProbe is not allowed in pods"),
     (main(terminationMessagePolicy="FallbackToLogsOnError"), "terminationMessagePolicy must stay File"),
-    (main(terminationMessagePath="/tmp/x"), "spec.containers[0].terminationMessagePath is not among"),
+    (main(terminationMessagePath="/tmp/x"), "spec.containers[0].terminationMessagePath is not allowed in pods"),
     (
         main(ports=[{"containerPort": 1, "hostPort": 1}]),
-        "spec.containers[0].ports[0].hostPort opens a port of the node",
+        "spec.containers[0].ports[0].hostPort would open a port of the node",
     ),
-    (main(volumeMounts=[{"name": "v", "mountPath": "/dayfly/in"}]), "touches what belongs to the runner"),
-    (main(volumeMounts=[{"name": "v", "mountPath": "/dev/termination-log"}]), "touches what belongs to the runner"),
-    (main(volumeMounts=[{"name": "v", "mountPath": "/a/../dayfly"}]), "touches what belongs to the runner"),
-    (main(volumeMounts=[{"name": "v", "mountPath": "/"}]), "touches what belongs to the runner"),
-    (main(volumeMounts=[{"name": "v", "mountPath": "//./"}]), "touches what belongs to the runner"),
-    (main(volumeMounts=[{"name": "v", "mountPath": "/run"}]), "touches what belongs to the runner or the kernel"),
-    (main(volumeMounts=[{"name": "v", "mountPath": "/var/run/"}]), "touches what belongs to the runner or the kernel"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/dayfly/in"}]), "uses a volume or path of the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/dev/termination-log"}]), "uses a volume or path of the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/a/../dayfly"}]), "uses a volume or path of the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/"}]), "uses a volume or path of the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "//./"}]), "uses a volume or path of the runner"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/run"}]), "uses a volume or path of the runner or the kernel"),
+    (main(volumeMounts=[{"name": "v", "mountPath": "/var/run/"}]), "uses a volume or path of the runner or the kernel"),
     (main(volumeMounts=[{"mountPath": "/dayfly", "$patch": "delete"}]), "container main: volumeMounts lack"),
     (main(volumeMounts=[{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]), "must be 'None'"),
     (main(image=""), "spec.containers[0].image is missing"),
-    (spec(containers=[{"name": "main", "$patch": "delete"}]), "lacks main, in which the script runs"),
+    (spec(containers=[{"name": "main", "$patch": "delete"}]), "lacks main, which runs the script"),
     (spec(containers=[{"name": "side", "image": "x"}]), "spec.containers[0].securityContext.allowPrivilegeEscalation"),
-    (spec(containers=[side(volumeMounts=[{"name": "dayfly-state", "mountPath": "/s"}])]), "touches what belongs to"),
-    (spec(containers=[side(name="dayfly-x")]), "dayfly-x is taken or reserved"),
-    (spec(initContainers=[side(name="main")]), "spec.initContainers[0].name main is taken or reserved"),
+    (spec(containers=[side(volumeMounts=[{"name": "dayfly-state", "mountPath": "/s"}])]), "uses a volume or path of"),
+    (spec(containers=[side(name="dayfly-x")]), "dayfly-x is used twice or reserved"),
+    (spec(initContainers=[side(name="main")]), "spec.initContainers[0].name main is used twice or reserved"),
     (spec(containers=[side(name=f"s{n}") for n in range(8)]), "spec.containers has 9 items; at most 8"),
     (
         spec(initContainers=[side(name=f"s{n}") for n in range(4)], containers=[side(name=f"t{n}") for n in range(4)]),
         "at most 8",
     ),
-    ({"metadata": {"labels": {"dayfly.dev/x": "y"}}}, "metadata.labels[dayfly.dev/x] is Dayfly's own"),
-    ({"metadata": {"annotations": {"dayfly.dev/x": "y"}}}, "metadata.annotations[dayfly.dev/x] is Dayfly's own"),
+    ({"metadata": {"labels": {"dayfly.dev/x": "y"}}}, "metadata.labels[dayfly.dev/x] is reserved for Dayfly"),
+    ({"metadata": {"annotations": {"dayfly.dev/x": "y"}}}, "metadata.annotations[dayfly.dev/x] is reserved for Dayfly"),
     (
         {"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": "unconfined"}}},
-        "steers Kubernetes itself",
+        "controls Kubernetes itself",
     ),
     (
         {"metadata": {"annotations": {"iam.amazonaws.com/role": "admin"}}},
-        "[iam.amazonaws.com/role] is not among the keys",
+        "[iam.amazonaws.com/role] is not allowed on pods",
     ),
-    ({"metadata": {"annotations": {"app.kubernetes.io/name": "x"}}}, "[app.kubernetes.io/name] steers Kubernetes"),
-    ({"metadata": {"labels": {"app": "database"}}}, "metadata.labels[app] is not among the keys that pods of ours may"),
-    ({"metadata": {"labels": {"kubectl.kubernetes.io/default-container": "x"}}}, "steers Kubernetes itself"),
-    ({"metadata": {"generateName": "x-"}}, "metadata.generateName is not among the fields"),
-    ({"metadata": {"deletionTimestamp": "x"}}, "metadata.deletionTimestamp is not among the fields"),
+    ({"metadata": {"annotations": {"app.kubernetes.io/name": "x"}}}, "[app.kubernetes.io/name] controls Kubernetes"),
+    ({"metadata": {"labels": {"app": "database"}}}, "metadata.labels[app] is not allowed on pods of steps"),
+    ({"metadata": {"labels": {"kubectl.kubernetes.io/default-container": "x"}}}, "controls Kubernetes itself"),
+    ({"metadata": {"generateName": "x-"}}, "metadata.generateName is not allowed in pods of steps"),
+    ({"metadata": {"deletionTimestamp": "x"}}, "metadata.deletionTimestamp is not allowed in pods of steps"),
 ]
 
 ARGO = {
@@ -254,7 +272,7 @@ def test_whatever_a_pod_reads_is_seen(request, overlay):
 def test_priority_is_for_cleanup_alone():
     """Quota goes by it: no create step passes itself off as one, and no cleanup loses it."""
     ours = spec(priorityClassName="dayfly-cleanup")
-    assert check(ours) == ["spec.priorityClassName is set by Dayfly alone; leave it out"]
+    assert check(ours) == ["spec.priorityClassName is set by Dayfly; remove it"]
     for overlay in ({}, ours, spec(priorityClassName=None), spec(priorityClassName="system-node-critical")):
         made = merged(overlay, cleaning=True)
         assert made["spec"]["priorityClassName"] == "dayfly-cleanup"
@@ -347,15 +365,15 @@ def test_script_container_is_found_by_name_in_any_position():
     pod = merged(spec(containers=[side(name="proxy")]))
     pod["spec"]["containers"].sort(key=lambda each: each["name"] == "main")
     assert policy.check(pod, terms()) == []
-    assert policy.restored(pod, merged({})) == []
+    assert policy.find_changes(pod, merged({})) == []
     pod["spec"]["containers"][1]["command"] = ["sh"]
     assert [each.path for each in policy.check(pod, terms())] == ["container main: command"]
-    assert [each.path for each in policy.restored(pod, merged({}))] == ["container main: command"]
+    assert [each.path for each in policy.find_changes(pod, merged({}))] == ["container main: command"]
 
 
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (3, ""), (4, " (and 1 more)"), (9, " (and 6 more)")])
 def test_first_three_violations_are_described(count, more):
-    said = policy.described([policy.Violation(f"spec.a{n}", "is wrong") for n in range(count)])
+    said = policy.describe([policy.Violation(f"spec.a{n}", "is wrong") for n in range(count)])
     assert said == "; ".join(f"spec.a{n} is wrong" for n in range(min(count, 3))) + more
 
 

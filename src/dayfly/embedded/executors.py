@@ -57,7 +57,7 @@ class ProcessStepExecutor(AttemptExecutor):
             raise DocumentsRefusedError(
                 f"{name}: steps run in containers here, and it names no image; set it in spec.runner"
             )
-        if access.wants(unit) and self._states is None:
+        if access.has_state(unit) and self._states is None:
             raise DocumentsRefusedError(f"{name}: this host was started without the server that keeps states")
         taken = [str(entry.get("name", "")) for entry in overlay_entries(unit) if "valueFrom" in entry]
         if unset := [variable for variable in dict.fromkeys(taken) if variable not in self._environment]:
@@ -71,9 +71,9 @@ class ProcessStepExecutor(AttemptExecutor):
         attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True, inputs=inputs)
         if self._traced:
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
-        if access.wants(unit) and self._states is not None:
-            who = access.caller(key.run, attempt.resource, key.unit, key.attempt)
-            cleared = {} if self._has_images else access.without_arguments(self._environment)
+        if access.has_state(unit) and self._states is not None:
+            who = access.state_caller(key.run, attempt.resource, key.unit, key.attempt)
+            cleared = {} if self._has_images else access.clear_arguments(self._environment)
             attempt = msgspec.structs.replace(attempt, state=self._states.variables(who), cleared=cleared)
         return step_order(unit, attempt)
 

@@ -44,7 +44,7 @@ def keys(home: Path, *, make_them: bool = True) -> StateKeys:
         known = slurp(str(path))
     if not known:
         raise FileNotFoundError(path)
-    return StateKeys.of(known)
+    return StateKeys.derive(known)
 
 
 def heads(home: Path) -> dict[StateOwner, Head | DamagedError]:
@@ -94,7 +94,7 @@ class StateFiles:
             return Found(Head())
         return Found(decode(data, str(path)), digest(data))
 
-    async def ledger(self, run: str) -> Run | None:
+    async def read_ledger(self, run: str) -> Run | None:
         stored = self._reader.load(run)
         return None if stored is None else stored.run
 
@@ -105,17 +105,17 @@ class StateFiles:
             await asyncio.to_thread(_put, _at(self._home, place) / "head", msgspec.json.encode(after))
             return True
 
-    async def keep(self, place: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def write_chunks(self, place: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
         room = os.statvfs(self._home)
         if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _LEAST_FREE:
             raise FullError(f"the disk of {self._home} is nearly full: the state would leave less than 64 MiB")
         for index, chunk in enumerate(chunks):
             await asyncio.to_thread(_put, _chunk(self._home, place, blob, index), chunk)
 
-    async def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
+    async def read_chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         return await asyncio.to_thread(chunks, self._home, place, version)
 
-    async def drop(self, place: StateOwner, blob: str, count: int) -> None:
+    async def delete_chunks(self, place: StateOwner, blob: str, count: int) -> None:
         for index in range(count):
             _chunk(self._home, place, blob, index).unlink(missing_ok=True)
 

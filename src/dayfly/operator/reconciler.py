@@ -12,7 +12,7 @@ from dayfly.execute.fork.run import Forks
 from dayfly.execute.log_masks import overwritten
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
-from dayfly.execute.pod.read import began
+from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -287,7 +287,7 @@ class Reconciler:
                 continue
             key = move.unit, move.attempt
             pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
-            if pod is not None and began(pod) and (printed := await self.followers.printed(pod)):
+            if pod is not None and has_started(pod) and (printed := await self.followers.printed(pod)):
                 self.logs.heard(sight.session.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:

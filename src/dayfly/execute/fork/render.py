@@ -14,7 +14,7 @@ import msgspec
 from dayfly.execute.fork import addresses, patch, rights, shape
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.rights import Leave
-from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
+from dayfly.execute.pod.names import GROUP, RUN_LABEL, derive_name
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import ObjectMeta
@@ -47,13 +47,13 @@ class ForkIdentity(NamedTuple):
 
 def fork_name(target: str, uid: str, namespace: str, baseline: str) -> str:
     """The name of a fork, and of the Service that leads to it; `target` and `uid` are the ledger's."""
-    return derived("f", f"{target[:14]}-{baseline}", "fork", uid, namespace, baseline)
+    return derive_name("f", f"{target[:14]}-{baseline}", "fork", uid, namespace, baseline)
 
 
 def form(unit: Unit, baseline: ObjectMeta, hosts: Hosts) -> str:
     """A short name for all that a fork is made of: its wish, that version of its baseline, where others answer."""
     answers = [f"{place}={hosts.get(place)}" for place in elsewhere(unit)]
-    return derived("", "", digest(unit), baseline.uid, str(baseline.generation), *answers)
+    return derive_name("", "", digest(unit), baseline.uid, str(baseline.generation), *answers)
 
 
 def elsewhere(unit: Unit) -> list[tuple[str, str]]:

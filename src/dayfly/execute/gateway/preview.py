@@ -8,7 +8,7 @@ from dayfly.execute.gateway.read import Lack, RouteObject
 from dayfly.execute.gateway.render import BESIDE_ANNOTATION, refs
 from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
 from dayfly.execute.pod.names import GROUP as OURS
-from dayfly.execute.pod.names import RUN_LABEL, derived
+from dayfly.execute.pod.names import RUN_LABEL, derive_name
 from dayfly.spec.errors import SpecError
 from dayfly.spec.routing import routing_keys
 
@@ -61,7 +61,7 @@ def host_name(edge: PreviewGateway, sandbox: str, uid: str, endpoint: str) -> st
 
 def label(sandbox: str, uid: str, endpoint: str) -> str:
     """The first part of the host's name, and the name of the route."""
-    return derived("", f"{endpoint}-{sandbox}", "preview", uid, endpoint)
+    return derive_name("", f"{endpoint}-{sandbox}", "preview", uid, endpoint)
 
 
 def manifest(

@@ -10,7 +10,7 @@ from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL, LIKE_LABEL, ports
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.gateway.rules import Copied, RuleTargets, Sign, copied, leads_to
-from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
+from dayfly.execute.pod.names import GROUP, RUN_LABEL, derive_name
 from dayfly.kube.objects import Resource
 
 ROUTE_LABEL = f"{GROUP}/route"
@@ -121,7 +121,7 @@ def service(like: ForkService, fork: RouteTarget) -> dict[str, Any]:
 
 def service_name(fork: RouteTarget, like: str) -> str:
     """The name of that Service; the fork's own is derived from the UID of its sandbox, so this one is nobody else's."""
-    return derived("f", like, "route service", fork.name, like)
+    return derive_name("f", like, "route service", fork.name, like)
 
 
 def beside(
@@ -196,5 +196,5 @@ def is_withdrawn(seen: RouteObject) -> bool:
 
 def _name(kind: Resource[RouteObject], route: RouteObject, fork: RouteTarget, number: int) -> str:
     """Derived from the UID of the other: one that is made again under its name is another one, and older than ours."""
-    hashed = derived("", "", "route", fork.name, kind.kind, route.metadata.uid)
+    hashed = derive_name("", "", "route", fork.name, kind.kind, route.metadata.uid)
     return f"{route.metadata.name[:_READABLE].rstrip('.-')}-{hashed}-{number:02}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
 from dayfly.execute.istio.rules import Rule, mark_of, marks, others
-from dayfly.execute.pod.names import derived
+from dayfly.execute.pod.names import derive_name
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key, Resource
@@ -30,7 +30,7 @@ class AlteredRulesError(Exception):
 
 def shared_name(service: str) -> str:
     """Of the VirtualService that all forks of a Service share."""
-    return derived("dayfly", service, "mesh", service)
+    return derive_name("dayfly", service, "mesh", service)
 
 
 def shared(key: Key, service: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def written(unit: Object) -> KubeObject:
 def name(identity: ObjectIdentity, manifest: Mapping[str, Any]) -> str:
     """The name that the author fixed, else one derived from run, unit and attempt."""
     fixed: str = manifest.get("metadata", {}).get("name", "")
-    return fixed or names.derived("", identity.unit, "object", identity.run, identity.unit, str(identity.attempt))
+    return fixed or names.derive_name("", identity.unit, "object", identity.run, identity.unit, str(identity.attempt))
 
 
 def rest(manifest: Mapping[str, Any]) -> Rest | None:

@@ -98,7 +98,7 @@ class StepObserver:
         record, unit = sight.run.ledger.unit(name), _unit(plan, name)
         if sealed := self._sealed(sight, name, attempt, pod):
             return sealed
-        seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        seen = read.read_pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
             silence = sight.session.pod(pod.metadata.uid).silence
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
@@ -111,7 +111,7 @@ class StepObserver:
         memory = sight.session.pods.get(pod.metadata.uid)
         if memory is not None:
             self._pod_events.end(memory.silence)
-        if isinstance(seen.fact, NeverRan) and read.recalled(pod):
+        if isinstance(seen.fact, NeverRan) and read.recalled_at(pod):
             return await self._pod_events.last_words(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
@@ -127,7 +127,7 @@ class StepObserver:
         record = sight.run.ledger.unit(name)
         if attempt != record.attempt or record.state not in ALIVE:
             return None
-        if read.began(pod):
+        if read.has_started(pod):
             sight.session.pod(pod.metadata.uid)  # what follows its log ends with the session
             self._followers.follow(pod, sight.run.metadata.name)
         heard = self._followers.sealed(pod.metadata.uid)
@@ -140,7 +140,7 @@ class StepObserver:
         if told.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
             return None  # not asked for by us: the kubelet's status has the reason, such as an eviction
         sight.outputs[name, attempt] = heard.contents()
-        fact = Ended(result=told.result) if read.over(pod) else Sealed(result=told.result)
+        fact = Ended(result=told.result) if read.is_over(pod) else Sealed(result=told.result)
         return described(fact, sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.PodReading, pod: Pod) -> Fact:
@@ -191,7 +191,7 @@ class StepObserver:
                 continue
             work.gone |= {record.ref}
             if not ended:
-                facts[key] = read.gone(record, unit)
+                facts[key] = read.read_missing_pod(record, unit)
 
     async def _with_states(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Apply `with_state` to the ends of steps with a state."""
@@ -229,7 +229,7 @@ class StepObserver:
                 continue
             pod = sight.pods[name, attempt]
             memory = sight.session.pod(pod.metadata.uid)
-            if memory.judged is None and (stored := await self._pods.whole(pod)):
+            if memory.judged is None and (stored := await self._pods.read_stored(pod)):
                 try:
                     given = sight.given.get(name, {})
                     memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), given, stored)
