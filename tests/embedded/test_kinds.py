@@ -240,20 +240,20 @@ class TestSteps:
         return {name: (each.reason, each.message) for name, each in bench.steps.objections(bench.live).items()}
 
     def test_step_sharing_a_path_with_a_running_one_waits(self, bench):
-        bench.starter.apart = False
+        bench.starter.isolates_paths = False
         [(name, (reason, message))] = self.objections(bench, KEY).items()
         assert (name, reason) == ("r/b", Reason.PATH_IN_USE)
         assert message.startswith("uses /srv/y as the running r/a does, and this machine cannot keep them apart")
 
     def test_also_with_one_of_another_run(self, bench):
-        bench.starter.apart = False
+        bench.starter.isolates_paths = False
         other = SimpleNamespace(unit=lambda _name: self.SHARED)
         look = bench.runs.look
         bench.runs.look = lambda uid: other if uid == "v" else look(uid)
         assert set(self.objections(bench, UnitAttempt("v", "r/a", 1))) == {"r/a", "r/b"}
 
     def test_one_of_a_run_that_is_gone_shares_nothing(self, bench):
-        bench.starter.apart = False
+        bench.starter.isolates_paths = False
         assert self.objections(bench, UnitAttempt("gone", "r/a", 1)) == {}
 
     def test_steps_with_private_paths_do_not_wait(self, bench):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from dayfly.execute.fork.render import ForkIdentity, fork
-from dayfly.execute.fork.rights import Leave
+from dayfly.execute.fork.render import ForkIdentity, render_fork
+from dayfly.execute.fork.rights import ForkPermissions
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
 from execute.baselines import EVERY
@@ -14,12 +14,14 @@ from execute.baselines import EVERY
 IDENTITY = ForkIdentity(
     "f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
-HOME, AWAY, FREE = Leave(home=True), Leave(home=False), Leave(home=True, free=True)
+HOME, AWAY, FREE = ForkPermissions(home=True), ForkPermissions(home=False), ForkPermissions(home=True, free=True)
 OUTPUT = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
 READS = EnvChange(name="URL", input="db.make.url")
 
 
-def forked(patch: dict[str, Any] | None, *, of: str = "web", leave: Leave = HOME, env=(READS,), images=()) -> Any:
+def forked(
+    patch: dict[str, Any] | None, *, of: str = "web", permissions: ForkPermissions = HOME, env=(READS,), images=()
+) -> Any:
     """The manifest; the baseline stays as it was."""
     before = copy.deepcopy(EVERY[of])
     wished = ForkUnit(
@@ -28,7 +30,7 @@ def forked(patch: dict[str, Any] | None, *, of: str = "web", leave: Leave = HOME
     inputs = {"db.make.url": PodSecretKey("box-db", "make.url")}
     unit = Unit(name=of, kind="fork", fork=wished)
     try:
-        return fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, leave=leave)
+        return render_fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, permissions=permissions)
     finally:
         assert before == EVERY[of], "the baseline is somebody else's"
 

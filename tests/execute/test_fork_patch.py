@@ -143,7 +143,7 @@ MALFORMED = {
     "too deep": ("merge", nested(70), "nested at most"),
     "too many values": ("merge", {"spec": {"x": [1] * 10_001}}, "at most 10000 values"),
     "half a character": ("merge", {"spec": {"x": "\ud800"}}, "surrogate"),
-    "no such type": ("diff", "", "no patch of type diff"),
+    "no such type": ("diff", "", "unknown patch type diff"),
 }
 
 
@@ -375,7 +375,7 @@ class TestAnything:
             if kind != "json" and chance.random() < 0.7:
                 value = {"spec": {"template": source.overlay()}, **(value if isinstance(value, dict) else {})}
             try:
-                made = forked({"type": kind, "value": copy.deepcopy(value)}, leave=FREE)
+                made = forked({"type": kind, "value": copy.deepcopy(value)}, permissions=FREE)
             except CannotRenderError as refused:
                 said.add(refused.reason if len(str(refused)) < 4000 else "far too much")
             else:

@@ -27,7 +27,7 @@ def pod(**status):
 
 
 def fact(pods=(), **shape):
-    return read.fork(seen(**shape), pods, 5_000)
+    return read.read_fork(seen(**shape), pods, 5_000)
 
 
 def test_without_replicas_it_is_held():
@@ -58,7 +58,7 @@ def test_fork_waits_for_its_pods(shape):
     [
         ((1, 1, 1), "its new pods are starting"),  # the second is not there yet
         ((3, 2, 2), "its new pods are starting"),  # an old one is still there
-        ((2, 2, 1), "1 of 2 pods answer"),
+        ((2, 2, 1), "1 of 2 pods are available"),
     ],
 )
 def test_which_pods_it_waits_for_is_said(counts, message):
@@ -90,20 +90,20 @@ def test_fork_message_prefers_pod_then_controller_then_count():
     mute = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no reason"}])
     late = {"type": "Progressing", "status": "False", "message": "has timed out"}
     well = [{**quota, "status": "False"}, {**late, "status": "True"}, {"type": "Available", "status": "False"}]
-    assert said(unready, placed, conditions=well) == ("Starting", "0 of 1 pods answer")
+    assert said(unready, placed, conditions=well) == ("Starting", "0 of 1 pods are available")
     assert said(mute) == ("Unschedulable", "no reason")
     assert said(conditions=[late]) == ("NotProgressing", "has timed out")
     assert said(conditions=[{**late, "reason": "Stuck"}]) == ("Stuck", "has timed out")
     assert said(ordinary, pulling) == ("ImagePullBackOff", "no")
     assert said(unplaced, conditions=[quota]) == ("Unschedulable", "full")
     assert said(conditions=[quota]) == ("FailedCreate", "exceeded quota")
-    assert said(ordinary) == ("Starting", "0 of 1 pods answer")
+    assert said(ordinary) == ("Starting", "0 of 1 pods are available")
 
 
 def test_fork_is_gone_only_after_its_pods():
     for wanted, reason in ((True, "Deleted"), (False, "Cancelled")):
-        assert read.gone(RECORD, left=1, wanted=wanted, now=9_000) == Running(since=1_000, ready=False)
-        ended = read.gone(RECORD, left=0, wanted=wanted, now=9_000)
+        assert read.read_missing_fork(RECORD, left=1, wanted=wanted, now=9_000) == Running(since=1_000, ready=False)
+        ended = read.read_missing_fork(RECORD, left=0, wanted=wanted, now=9_000)
         assert isinstance(ended, Ended)
         result = ended.result
         assert (result.outcome, result.started_at, result.ended_at) == ("failed", 1_000, 9_000)

@@ -6,8 +6,16 @@ import msgspec
 import pytest
 
 from dayfly.execute.fork.read import ForkService
-from dayfly.execute.fork.render import FORK_LABEL, FORM_ANNOTATION, ForkIdentity, first_port, fork, leading, service
-from dayfly.execute.fork.rights import Leave
+from dayfly.execute.fork.render import (
+    FORK_LABEL,
+    FORM_ANNOTATION,
+    ForkIdentity,
+    find_service,
+    first_port,
+    render_fork,
+    render_service,
+)
+from dayfly.execute.fork.rights import ForkPermissions
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
@@ -55,7 +63,7 @@ BASELINE = {
 IDENTITY = ForkIdentity(
     "f-box-web", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
-FREE = Leave(home=True, free=True)
+FREE = ForkPermissions(home=True, free=True)
 OWN = {FORK_LABEL: "f-box-web", "dayfly.dev/run": "box-run", "app.kubernetes.io/managed-by": "dayfly"}
 
 
@@ -64,9 +72,11 @@ def unit(*env: EnvChange, images=(), patch=None) -> Unit:
     return Unit(name="web", kind="fork", fork=ForkUnit(baseline=of, env=env, images=images, patch=patch))
 
 
-def made(*env: EnvChange, inputs=None, hosts=None, leave=Leave(home=True), **changes):  # noqa: B008 - it never changes
+def made(*env: EnvChange, inputs=None, hosts=None, permissions=ForkPermissions(home=True), **changes):  # noqa: B008 - it never changes
     before = copy.deepcopy(BASELINE)
-    manifest = fork(unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {}, leave=leave)
+    manifest = render_fork(
+        unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {}, permissions=permissions
+    )
     assert before == BASELINE, "the baseline is somebody else's"
     return manifest
 
@@ -119,7 +129,7 @@ class TestIdentity:
     )
     def test_a_patch_cannot_take_the_baselines_place(self, patch):
         """Whatever it writes under the baseline's own keys is left behind; where all is free, labels of its own stay."""
-        manifest = made(patch={"type": "merge", "value": patch}, leave=FREE)
+        manifest = made(patch={"type": "merge", "value": patch}, permissions=FREE)
         assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("f-box-web", "shop")
         for labels in (manifest["metadata"]["labels"], manifest["spec"]["template"]["metadata"]["labels"]):
             assert not labels.keys() & {"app", "tier", "release"}
@@ -198,7 +208,7 @@ class TestChanges:
         }
         patched = main_of(made(images=({"image": "web:2"},), patch={"type": "strategic", "value": strategic}))
         assert (patched["image"], patched["args"], len(patched["env"])) == ("web:9", ["x"], 3)
-        patched = made(patch={"type": "merge", "value": strategic}, leave=FREE)
+        patched = made(patch={"type": "merge", "value": strategic}, permissions=FREE)
         assert patched["spec"]["template"]["spec"]["containers"] == [{"name": "main", "image": "web:9", "args": ["x"]}]
         operation = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "web:8"}
         assert main_of(made(patch={"type": "json", "value": [operation]}))["image"] == "web:8"
@@ -245,12 +255,12 @@ class TestServices:
             self.of("other", {"app": "web", "tier": "back"}),
             self.of("aa", {"app": "web"}, labels={"dayfly.dev/run": "r"}),
         ]
-        assert leading(every, "web", labels).metadata.name == "zz"
-        assert leading([*every, self.of("web", {"app": "web"})], "web", labels).metadata.name == "web"
-        assert leading(every[1:], "web", labels) is None
+        assert find_service(every, "web", labels).metadata.name == "zz"
+        assert find_service([*every, self.of("web", {"app": "web"})], "web", labels).metadata.name == "web"
+        assert find_service(every[1:], "web", labels) is None
 
     def test_the_forks_own_leads_to_its_pods_alone(self):
-        manifest = service(self.of("web", {"app": "web"}, ports=(80, 81)), IDENTITY)
+        manifest = render_service(self.of("web", {"app": "web"}, ports=(80, 81)), IDENTITY)
         assert manifest["metadata"] == {
             "name": "f-box-web",
             "namespace": "shop",
@@ -262,14 +272,14 @@ class TestServices:
         assert "nodePort" not in manifest["spec"]["ports"][0]
         assert "clusterIP" not in manifest["spec"]
         assert (first_port(self.of("web", {}, ports=(80, 81))), first_port(self.of("web", {}, ports=()))) == (80, 0)
-        headless = service(self.of("web", {"app": "web"}, clusterIP="None"), IDENTITY)
+        headless = render_service(self.of("web", {"app": "web"}, clusterIP="None"), IDENTITY)
         assert headless["spec"]["clusterIP"] == "None"
 
 
 def test_fork_of_unlabelled_pods_has_its_own_labels():
     bare = copy.deepcopy(BASELINE)
     del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
-    manifest = fork(unit(), bare, IDENTITY, inputs={}, hosts={}, leave=Leave(home=True))
+    manifest = render_fork(unit(), bare, IDENTITY, inputs={}, hosts={}, permissions=ForkPermissions(home=True))
     assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN
 
 
@@ -278,5 +288,5 @@ def test_labels_added_by_a_patch_are_kept():
     del bare["spec"]["template"]["metadata"], bare["metadata"]["labels"]
     added = {"metadata": {"labels": {"mine": "x"}}}
     wished = unit(patch={"type": "merge", "value": {**added, "spec": {"template": added}}})
-    manifest = fork(wished, bare, IDENTITY, inputs={}, hosts={}, leave=FREE)
+    manifest = render_fork(wished, bare, IDENTITY, inputs={}, hosts={}, permissions=FREE)
     assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"] == OWN | {"mine": "x"}

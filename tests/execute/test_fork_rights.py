@@ -51,20 +51,20 @@ ANYWHERE = {
     "ServiceAccount of old": (pod(serviceAccount="admin"), f"{POD}.serviceAccount", "rights of a ServiceAccount"),
     "token": (pod(automountServiceAccountToken=True), f"{POD}.automountServiceAccountToken", "a ServiceAccount"),
     "token by default": (pod(automountServiceAccountToken=None), f"{POD}.automountServiceAccountToken", "is missing"),
-    "host network": (pod(hostNetwork=True), f"{POD}.hostNetwork", "reach into the node"),
-    "host processes": (pod(hostPID=True), f"{POD}.hostPID", "reach into the node"),
-    "host IPC": (pod(hostIPC=True), f"{POD}.hostIPC", "reach into the node"),
-    "host users": (pod(hostUsers=True), f"{POD}.hostUsers", "reach into the node"),
+    "host network": (pod(hostNetwork=True), f"{POD}.hostNetwork", "access the node"),
+    "host processes": (pod(hostPID=True), f"{POD}.hostPID", "access the node"),
+    "host IPC": (pod(hostIPC=True), f"{POD}.hostIPC", "access the node"),
+    "host users": (pod(hostUsers=True), f"{POD}.hostUsers", "access the node"),
     "shared processes": (pod(shareProcessNamespace=True), f"{POD}.shareProcessNamespace", ""),
-    "node": (pod(nodeName="control-plane"), f"{POD}.nodeName", "choose on which nodes"),
-    "node selector": (pod(nodeSelector={"a": "b"}), f"{POD}.nodeSelector", "choose on which nodes"),
-    "affinity": (pod(affinity={"nodeAffinity": {"x": 1}}), f"{POD}.affinity", "choose on which nodes"),
-    "tolerations": (pod(tolerations=[{"operator": "Exists"}]), f"{POD}.tolerations", "choose on which nodes"),
-    "scheduler": (pod(schedulerName="mine"), f"{POD}.schedulerName", "choose on which nodes"),
-    "runtime": (pod(runtimeClassName="weak"), f"{POD}.runtimeClassName", "choose on which nodes"),
-    "priority class": (pod(priorityClassName="system-node-critical"), f"{POD}.priorityClassName", "other people's"),
-    "priority": (pod(priority=2**30), f"{POD}.priority", "other people's pods"),
-    "preemption": (pod(preemptionPolicy="Never"), f"{POD}.preemptionPolicy", "other people's pods"),
+    "node": (pod(nodeName="control-plane"), f"{POD}.nodeName", "choose the nodes on which"),
+    "node selector": (pod(nodeSelector={"a": "b"}), f"{POD}.nodeSelector", "choose the nodes on which"),
+    "affinity": (pod(affinity={"nodeAffinity": {"x": 1}}), f"{POD}.affinity", "choose the nodes on which"),
+    "tolerations": (pod(tolerations=[{"operator": "Exists"}]), f"{POD}.tolerations", "choose the nodes on which"),
+    "scheduler": (pod(schedulerName="mine"), f"{POD}.schedulerName", "choose the nodes on which"),
+    "runtime": (pod(runtimeClassName="weak"), f"{POD}.runtimeClassName", "choose the nodes on which"),
+    "priority class": (pod(priorityClassName="system-node-critical"), f"{POD}.priorityClassName", "pods of other"),
+    "priority": (pod(priority=2**30), f"{POD}.priority", "pods of other users"),
+    "preemption": (pod(preemptionPolicy="Never"), f"{POD}.preemptionPolicy", "pods of other users"),
     "endless end": (pod(terminationGracePeriodSeconds=2**31), f"{POD}.terminationGracePeriodSeconds", "differs from"),
     "host names": (pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["x"]}]), f"{POD}.hostAliases", "differs from"),
     "claims of devices": (pod(resourceClaims=[{"name": "x"}]), f"{POD}.resourceClaims", "differs from"),
@@ -77,17 +77,17 @@ ANYWHERE = {
     "probe of any address": (
         main(livenessProbe={"httpGet": {"port": 80, "host": "169.254.169.254"}}),
         f"{MAIN}.livenessProbe.httpGet.host",
-        "have the node itself ask any address",
+        "make the node send requests to any address",
     ),
     "probe of any socket": (
         main(startupProbe={"tcpSocket": {"port": 80, "host": "10.0.0.1"}}),
         f"{MAIN}.startupProbe.tcpSocket.host",
-        "the node itself",
+        "the node send",
     ),
     "hook to any address": (
         main(lifecycle={"preStop": {"httpGet": {"port": 80, "host": "10.0.0.1"}}}),
         f"{MAIN}.lifecycle.preStop.httpGet.host",
-        "the node itself",
+        "the node send",
     ),
     "devices": (
         main(resources={"limits": {"devices.example/kvm": "1"}}),
@@ -146,7 +146,7 @@ ANYWHERE = {
     "label that a Service selects": (
         strategic(metadata={"labels": {"role": "payments"}}),
         "spec.template.metadata.labels[role]",
-        "answer for other workloads",
+        "of other workloads select its pods",
     ),
     "label on the object": (
         {"type": "merge", "value": {"metadata": {"labels": {"role": "payments"}}}},
@@ -156,22 +156,26 @@ ANYWHERE = {
     "finalizers of pods": (
         strategic(metadata={"finalizers": ["mine/forever"]}),
         "spec.template.metadata.finalizers",
-        "from ever ending",
+        "prevent the deletion",
     ),
     "name of pods": (strategic(metadata={"namespace": "kube-system"}), "spec.template.metadata.namespace", ""),
     "gates": (pod(schedulingGates=[{"name": "mine/gate"}]), f"{POD}.schedulingGates", ""),
-    "held for ever": ({"type": "merge", "value": {"spec": {"paused": True}}}, "spec.paused", "ever starting"),
+    "held for ever": (
+        {"type": "merge", "value": {"spec": {"paused": True}}},
+        "spec.paused",
+        "prevent the fork from starting",
+    ),
     "a whole list by a merge patch": (
         {"type": "merge", "value": {"spec": {"template": {"spec": {"initContainers": [{"name": "migrate"}]}}}}},
         f"{POD}.initContainers[migrate].securityContext",
-        "is missing, and a fork keeps what its baseline has",
+        "is missing, but a fork must keep this field",
     ),
     "node's folders": (volume(**ROOT), f"{POD}.volumes", ""),
     "token as a volume": (volume(**TOKEN), f"{POD}.volumes", ""),
 }
 
 AT_HOME = {
-    "node's folders": (mounted(ROOT), f"{POD}.volumes[v].hostPath", "reach into the node"),
+    "node's folders": (mounted(ROOT), f"{POD}.volumes[v].hostPath", "access the node"),
     "token": (mounted(TOKEN), f"{POD}.volumes[v].projected.sources[0].serviceAccountToken", "a ServiceAccount"),
     "bundle": (
         mounted({"projected": {"sources": [{"clusterTrustBundle": {"path": "t"}}]}}),
@@ -185,7 +189,7 @@ AT_HOME = {
     "propagation": (
         mounted({"emptyDir": {}}, mountPropagation="Bidirectional"),
         f"{MAIN}.volumeMounts[v].mountPropagation",
-        "reach into the node",
+        "access the node",
     ),
     "the other container's token": (
         main(volumeMounts=[{"name": "identity", "mountPath": "/stolen"}]),
@@ -195,7 +199,7 @@ AT_HOME = {
     "the baseline's volume as another": (
         pod(volumes=[{"name": "tmp", "emptyDir": None, **ROOT}]),
         f"{POD}.volumes[tmp].hostPath",
-        "reach into the node",
+        "access the node",
     ),
     "value from a file": (
         main(env=[{"name": "X", "valueFrom": {"fileKeyRef": {"volumeName": "identity", "path": "t", "key": "k"}}}]),
@@ -215,27 +219,39 @@ AT_HOME = {
 }
 
 ELSEWHERE = {
-    "Secret": (main(env=[secret()]), f"{MAIN}.env[X].valueFrom.secretKeyRef", "not the sandbox's own"),
-    "another key": (main(env=[secret(name="web")]), f"{MAIN}.env[X].valueFrom.secretKeyRef", "not the sandbox's own"),
+    "Secret": (main(env=[secret()]), f"{MAIN}.env[X].valueFrom.secretKeyRef", "another namespace than the sandbox's"),
+    "another key": (
+        main(env=[secret(name="web")]),
+        f"{MAIN}.env[X].valueFrom.secretKeyRef",
+        "another namespace than the sandbox's",
+    ),
     "another key in place": (
         main(env=[{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"key": "root"}}}]),
         f"{MAIN}.env[TOKEN].valueFrom.secretKeyRef",
-        "not the sandbox's own",
+        "another namespace than the sandbox's",
     ),
     "ConfigMap": (
         main(env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "k"}}}]),
         f"{MAIN}.env[X].valueFrom.configMapKeyRef",
-        "not the sandbox's own",
+        "another namespace than the sandbox's",
     ),
-    "all of a Secret": (main(envFrom=[{"secretRef": {"name": "web"}}]), f"{MAIN}.envFrom[0]", "not the sandbox's own"),
+    "all of a Secret": (
+        main(envFrom=[{"secretRef": {"name": "web"}}]),
+        f"{MAIN}.envFrom[0]",
+        "another namespace than the sandbox's",
+    ),
     "volume": (mounted({"secret": {"secretName": "web"}}), f"{POD}.volumes", ""),
     "empty volume": (volume(emptyDir={}), f"{POD}.volumes", ""),
     "mount": (main(volumeMounts=[{"name": "settings", "mountPath": "/s"}]), f"{MAIN}.volumeMounts", ""),
-    "pull secrets": (pod(imagePullSecrets=[{"name": "admin"}]), f"{POD}.imagePullSecrets", "not the sandbox's own"),
+    "pull secrets": (
+        pod(imagePullSecrets=[{"name": "admin"}]),
+        f"{POD}.imagePullSecrets",
+        "another namespace than the sandbox's",
+    ),
     "output of another sandbox": (
         main(env=[{"name": "URL", "valueFrom": {"secretKeyRef": {"name": "box-db", "key": "make.root"}}}]),
         f"{MAIN}.env[URL].valueFrom.secretKeyRef",
-        "not the sandbox's own",
+        "another namespace than the sandbox's",
     ),
 }
 
@@ -251,12 +267,12 @@ class TestRefused:
     """Said is the field, whose right it would borrow, and what to do."""
 
     @pytest.mark.parametrize(("patch", "field", "words"), ANYWHERE.values(), ids=ANYWHERE)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_anywhere(self, leave, patch, field, words):
-        said = _refusal(patch, leave=leave)
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_anywhere(self, permissions, patch, field, words):
+        said = _refusal(patch, permissions=permissions)
         assert f" {field}" in said
         assert words in said
-        assert "pods would have more than those of Deployment shop/web" in said
+        assert "pods would have more rights than those of Deployment shop/web" in said
         assert said.endswith("an administrator can also label namespace shop dayfly.dev/forks=free")
 
     @pytest.mark.parametrize(("patch", "field", "words"), AT_HOME.values(), ids=AT_HOME)
@@ -268,7 +284,7 @@ class TestRefused:
     @pytest.mark.parametrize(("patch", "field", "words"), ELSEWHERE.values(), ids=ELSEWHERE)
     def test_elsewhere(self, patch, field, words):
         """What is free at home, and reads another namespace's Secrets there."""
-        said = _refusal(patch, leave=AWAY)
+        said = _refusal(patch, permissions=AWAY)
         assert f" {field}" in said
         assert words in said
         assert forked(patch)
@@ -277,8 +293,8 @@ class TestRefused:
         """No patch is needed for that."""
         for kind in ("secret", "configMap"):
             change = EnvChange(name="X", source={kind: {"name": "web", "key": "root"}})
-            said = _refusal(None, leave=AWAY, env=[change])
-            assert f"{MAIN}.env[X].valueFrom.{kind}KeyRef would read what belongs to a namespace" in said
+            said = _refusal(None, permissions=AWAY, env=[change])
+            assert f"{MAIN}.env[X].valueFrom.{kind}KeyRef would read a Secret or ConfigMap of another namespace" in said
             assert forked(None, env=[change])
 
     def test_a_baseline_that_has_all_of_that_lends_nothing_else(self):
@@ -303,7 +319,7 @@ class TestRefused:
         assert "; and 2 more" in said
         said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True))
         assert all(field in said for field in ("hostNetwork", "hostPID", "hostIPC"))
-        assert "more. Leave" not in said
+        assert "more. Remove" not in said
 
     def test_our_own_keys_even_where_all_is_free(self):
         """The operator writes the Deployment and the cluster's controllers its pods: no policy of ours would see it."""
@@ -321,8 +337,8 @@ class TestRefused:
             (_merged(spec={"schedulingGates": [{"name": 1}]}), f"{POD}.schedulingGates"),
             (_merged(spec={"schedulingGates": ["x/y", {}]}), f"{POD}.schedulingGates"),
         ):
-            for leave in (FREE, HOME):
-                assert f"{field} begins with dayfly.dev/" in _refusal(patch, leave=leave)
+            for permissions in (FREE, HOME):
+                assert f"{field} begins with dayfly.dev/" in _refusal(patch, permissions=permissions)
 
 
 def _merged(**template):
@@ -365,22 +381,22 @@ ALLOWED_AT_HOME = {
 
 class TestAllowed:
     @pytest.mark.parametrize("patch", ALLOWED.values(), ids=ALLOWED)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_anywhere(self, leave, patch):
-        assert forked(patch, leave=leave)
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_anywhere(self, permissions, patch):
+        assert forked(patch, permissions=permissions)
 
     @pytest.mark.parametrize("patch", ALLOWED_AT_HOME.values(), ids=ALLOWED_AT_HOME)
     def test_in_the_sandboxes_own_namespace(self, patch):
         assert forked(patch)
 
     @pytest.mark.parametrize("name", EVERY)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_without_a_patch(self, name, leave):
-        assert forked(None, of=name, leave=leave, images=({"image": "other:1"},))
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_without_a_patch(self, name, permissions):
+        assert forked(None, of=name, permissions=permissions, images=({"image": "other:1"},))
 
     @pytest.mark.parametrize("patch", [row[0] for row in (*ANYWHERE.values(), *AT_HOME.values())])
     def test_all_of_it_where_an_administrator_leaves_it_free(self, patch):
-        assert forked(patch, leave=FREE)
+        assert forked(patch, permissions=FREE)
 
 
 # --- chance ---------------------------------------------------------------------------------------------------------
@@ -491,19 +507,19 @@ def _places(value, here):
 class TestChance:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", EVERY)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_no_patch_takes_more(self, name, leave):
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_no_patch_takes_more(self, name, permissions):
         """Whatever is laid over a baseline: what comes out differs from it in nothing that is not on the list."""
-        chance, passed, refused = Chance(f"{name} {leave.home}"), 0, 0
+        chance, passed, refused = Chance(f"{name} {permissions.home}"), 0, 0
         for _ in range(400):
             patch = chance.patch(EVERY[name])
             try:
-                made = forked(patch, of=name, leave=leave)
+                made = forked(patch, of=name, permissions=permissions)
             except CannotRenderError:
                 refused += 1
                 continue
             passed += 1
-            assert not escapes(made, EVERY[name], leave.home), patch
+            assert not escapes(made, EVERY[name], permissions.home), patch
         assert passed > 20
         assert refused > 100
 
@@ -513,7 +529,7 @@ class TestChance:
             key
             for table, home in ((ANYWHERE, True), (AT_HOME, True), (ELSEWHERE, False))
             for key, (patch, *_) in table.items()
-            if not escapes(forked(patch, leave=FREE), EVERY["web"], home)
+            if not escapes(forked(patch, permissions=FREE), EVERY["web"], home)
         }
         assert blind == {
             # Not in the pod, which is all that the oracle looks at.

@@ -46,14 +46,14 @@ def told(work, there=None):
             await client.create(DEPLOYMENTS, there, "default")
         forks = Forks(client)
         said = await work(forks, await forks.find("fork", "default"))
-        return said, await forks.baseline("fork", "default")
+        return said, await forks.read_baseline("fork", "default")
 
     return run(main())
 
 
 def test_form_update_keeps_only_the_controller_revision():
     there = manifest(**{REVISION: "3", "team.example/note": "x"})
-    kept, after = told(lambda forks, seen: forks.keep(seen, manifest("2")), there)
+    kept, after = told(lambda forks, seen: forks.update(seen, manifest("2")), there)
     assert kept
     assert after["metadata"]["annotations"] == {REVISION: "3", FORM_ANNOTATION: "2", REPLICAS_ANNOTATION: "2"}
     assert after["spec"]["replicas"] == 2
@@ -61,15 +61,15 @@ def test_form_update_keeps_only_the_controller_revision():
 
 
 def test_fork_with_current_form_is_unchanged():
-    kept, after = told(lambda forks, seen: forks.keep(seen, manifest("1", "5")), manifest())
+    kept, after = told(lambda forks, seen: forks.update(seen, manifest("1", "5")), manifest())
     assert kept
     assert after["metadata"]["annotations"][REPLICAS_ANNOTATION] == "2"
 
 
 def test_another_version_than_we_saw_is_not_written_over():
     async def late(forks, seen):
-        assert await forks.let_go(seen)
-        return await forks.keep(seen, manifest("2"))
+        assert await forks.scale_up(seen)
+        return await forks.update(seen, manifest("2"))
 
     kept, after = told(late, manifest())
     assert not kept
@@ -78,20 +78,20 @@ def test_another_version_than_we_saw_is_not_written_over():
 
 @pytest.mark.parametrize(("noted", "replicas"), [("2", 2), ("0", 1), ("", 1), ("many", 1), ("-3", 1), ("9" * 5000, 1)])
 def test_release_sets_the_recorded_replicas(noted, replicas):
-    let_go, after = told(lambda forks, seen: forks.let_go(seen), manifest(replicas=noted))
+    let_go, after = told(lambda forks, seen: forks.scale_up(seen), manifest(replicas=noted))
     assert (let_go, after["spec"]["replicas"]) == (True, replicas)
 
 
 def test_release_without_a_record_sets_one_replica():
     there = manifest()
     del there["metadata"]["annotations"]
-    assert told(lambda forks, seen: forks.let_go(seen), there)[1]["spec"]["replicas"] == 1
+    assert told(lambda forks, seen: forks.scale_up(seen), there)[1]["spec"]["replicas"] == 1
 
 
 def test_deleted_fork_needs_no_change():
     async def gone(forks, seen):
         assert await forks.remove(seen)
-        return [await forks.remove(seen), await forks.let_go(seen), await forks.find("fork", "default")]
+        return [await forks.remove(seen), await forks.scale_up(seen), await forks.find("fork", "default")]
 
     said, after = told(gone, manifest())
     assert said[:2] == [True, True]
@@ -116,8 +116,8 @@ def test_service_is_found_only_with_its_owner():
         meta = {"name": "fork", "namespace": "default", "ownerReferences": [OWNER]}
         spec = {"ports": [{"port": 80}], "selector": {"app": "x"}}
         wished = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
-        first = await forks.service(copy.deepcopy(wished))
-        again = await forks.service(copy.deepcopy(wished))
+        first = await forks.ensure_service(copy.deepcopy(wished))
+        again = await forks.ensure_service(copy.deepcopy(wished))
         assert first.metadata.uid == again.metadata.uid == (await found(forks, OWNER)).metadata.uid
         with pytest.raises(ForeignForkError, match="Service default/fork exists and does not belong to Dayfly"):
             await found(forks, {**OWNER, "uid": "another"})

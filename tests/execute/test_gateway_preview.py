@@ -28,13 +28,25 @@ def route(*told: tuple[str, str, int]):
 @pytest.mark.parametrize(
     ("told", "lack", "refused"),
     [
-        ((), "Gateway infra/edge has not taken it yet", False),
-        ((("Accepted", "True", 2),), "Gateway infra/edge has not taken it yet", False),
-        ((("Accepted", "True", 2), ("ResolvedRefs", "True", 1)), "Gateway infra/edge has not taken it yet", False),
-        ((("Accepted", "False", 1), ("ResolvedRefs", "True", 2)), "Gateway infra/edge has not taken it yet", False),
+        ((), "Gateway infra/edge has not accepted the route yet", False),
+        ((("Accepted", "True", 2),), "Gateway infra/edge has not accepted the route yet", False),
+        (
+            (("Accepted", "True", 2), ("ResolvedRefs", "True", 1)),
+            "Gateway infra/edge has not accepted the route yet",
+            False,
+        ),
+        (
+            (("Accepted", "False", 1), ("ResolvedRefs", "True", 2)),
+            "Gateway infra/edge has not accepted the route yet",
+            False,
+        ),
         ((("Accepted", "True", 2), ("ResolvedRefs", "True", 2)), None, False),
-        ((("Accepted", "True", 2), ("ResolvedRefs", "False", 2)), "Gateway infra/edge does not take it: Why: so", True),
-        ((("Accepted", "False", 2),), "Gateway infra/edge does not take it: Why: so", True),
+        (
+            (("Accepted", "True", 2), ("ResolvedRefs", "False", 2)),
+            "Gateway infra/edge rejects the route: Why: so",
+            True,
+        ),
+        ((("Accepted", "False", 2),), "Gateway infra/edge rejects the route: Why: so", True),
     ],
 )
 def test_preview_is_ready_once_its_gateway_accepts_it(told, lack, refused):

@@ -8,14 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.execute.gateway.rules import MATCHES, RULES, SIGNS, TOTAL, Copied, RuleTargets, Sign, copied
+from dayfly.execute.gateway.rules import (
+    MATCHES,
+    MAX_CONDITIONS,
+    RULES,
+    TOTAL,
+    CopiedRules,
+    KeyMatch,
+    RuleTargets,
+    copy_rules,
+)
 from execute.gateways import Request, Route, choose, fitting
 
 KEY = "k1"
 SIGNS_OF_KEY = (
-    Sign("baggage", ".*sd-routing-key=k1.*", pattern=True),
-    Sign("sd-key", KEY),
-    Sign("key", KEY, query=True),
+    KeyMatch("baggage", ".*sd-routing-key=k1.*", pattern=True),
+    KeyMatch("sd-key", KEY),
+    KeyMatch("key", KEY, query=True),
 )
 MANY = 10_000
 WEB, API = {"name": "web", "port": 80}, {"name": "api", "port": 80}
@@ -23,11 +32,11 @@ CANARY = {"name": "canary", "port": 80}
 FORK, OTHER_FORK = {"name": "f-web", "port": 80}, {"name": "f-api", "port": 80}
 
 
-def copy(rules, signs=SIGNS_OF_KEY, forks=(("web", "f-web"),), others=(), most: int = MANY) -> Copied:
-    return copied(rules, signs, RuleTargets(dict(forks), others), "shop", most)
+def copy(rules, key_matches=SIGNS_OF_KEY, forks=(("web", "f-web"),), others=(), most: int = MANY) -> CopiedRules:
+    return copy_rules(rules, key_matches, RuleTargets(dict(forks), others), "shop", most)
 
 
-def routes(base, *made: Copied) -> list[Route]:
+def routes(base, *made: CopiedRules) -> list[Route]:
     ours = [
         Route(f"web-{at}-{number}", 5, rules)
         for at, each in enumerate(made)
@@ -117,7 +126,7 @@ class TestCopies:
         assert ([CANARY] in [rule["backendRefs"] for rules in made.objects for rule in rules]) is shielded
 
     def test_without_a_key_there_is_nothing(self):
-        assert copy([{"backendRefs": [WEB]}], signs=()) == Copied((), ())
+        assert copy([{"backendRefs": [WEB]}], key_matches=()) == CopiedRules((), ())
 
 
 class TestLimits:
@@ -141,9 +150,9 @@ class TestLimits:
             assert [len(each["matches"]) for each in rules] == [1, 1, 1]
 
     def test_a_match_that_is_full_is_said(self):
-        headers = [{"name": f"h{number}", "value": "v"} for number in range(SIGNS)]
-        made = copy([{"backendRefs": [WEB], "matches": [{"headers": headers}]}], signs=SIGNS_OF_KEY[:2])
-        assert made == Copied((), (0,))
+        headers = [{"name": f"h{number}", "value": "v"} for number in range(MAX_CONDITIONS)]
+        made = copy([{"backendRefs": [WEB], "matches": [{"headers": headers}]}], key_matches=SIGNS_OF_KEY[:2])
+        assert made == CopiedRules((), (0,))
 
     def test_existing_header_match_is_not_duplicated(self):
         match = {"headers": [{"name": "Baggage", "value": "v"}]}

@@ -44,7 +44,7 @@ def listed(*items):
 class TestMaking:
     async def test_route_is_created_after_a_matching_dry_run(self):
         client, made = Client(create=[route(), route(labels={"made": "it"})]), route(labels={"made": "it"})
-        assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == made
+        assert await Routes(client).ensure(HTTP_ROUTES, MANIFEST) == made
         assert client.asked("create") == [("HTTPRoute", MANIFEST, "shop", DRY), ("HTTPRoute", MANIFEST, "shop", REAL)]
 
     @pytest.mark.parametrize(
@@ -58,30 +58,30 @@ class TestMaking:
     )
     async def test_route_altered_by_the_dry_run_is_not_created(self, kept):
         client = Client(create=route(kept))
-        with pytest.raises(AlteredRouteError, match="would keep HTTPRoute web-1 without some"):
-            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+        with pytest.raises(AlteredRouteError, match="would store HTTPRoute web-1 without some"):
+            await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
         assert len(client.done) == 1
 
     @pytest.mark.parametrize("fault", [refusal(errors.AlreadyExists), errors.OutcomeUnknown("POST /x", "no")])
     async def test_route_created_by_an_earlier_attempt_is_found(self, fault):
         client = Client(create=[route(), fault], find=route())
-        assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == route()
+        assert await Routes(client).ensure(HTTP_ROUTES, MANIFEST) == route()
         assert client.asked("find") == [("HTTPRoute", "web-1", "shop", {})]
         client = Client(create=fault, find=None)
         with pytest.raises(type(fault)):
-            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+            await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
 
     @pytest.mark.parametrize("owner", ["another", ""])
     async def test_route_of_another_owner_is_left_unchanged(self, owner):
         client = Client(create=refusal(errors.AlreadyExists), find=route(owner=owner))
         with pytest.raises(ForeignRouteError, match="HTTPRoute shop/web-1 exists and does not belong to Dayfly"):
-            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+            await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
 
 
 class TestKeeping:
     async def test_that_very_one_is_changed_at_the_version_seen(self):
         client = Client(update=route())
-        assert await Routes(client).keep(HTTP_ROUTES, route(), MANIFEST) == route()
+        assert await Routes(client).update(HTTP_ROUTES, route(), MANIFEST) == route()
         (_, body, *of, more), (_, again, *_, last) = client.asked("update")
         assert body == again == {**MANIFEST, "metadata": {**META, "uid": "uid", "resourceVersion": "7"}}
         assert (of, more, last) == (["web-1", "shop"], DRY, REAL)
@@ -89,7 +89,7 @@ class TestKeeping:
     async def test_not_where_it_would_be_kept_in_another_form(self):
         client = Client(update=route([{}, {}]))
         with pytest.raises(AlteredRouteError):
-            await Routes(client).keep(HTTP_ROUTES, route(), MANIFEST)
+            await Routes(client).update(HTTP_ROUTES, route(), MANIFEST)
         assert len(client.done) == 1
 
 
@@ -117,12 +117,15 @@ class TestRemoving:
 class TestAsking:
     async def test_routes_of_a_fork_are_found_by_label(self):
         client = Client(list_all=listed(route()))
-        assert await Routes(client).left(HTTP_ROUTES, "box", "web", "shop") == [route()]
+        assert await Routes(client).list_of_fork(HTTP_ROUTES, "box", "web", "shop") == [route()]
         [(_, namespace, more)] = client.asked("list_all")
         assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
 
     async def test_unsupported_route_kind_has_no_routes(self):
-        assert await Routes(Client(list_all=refusal(errors.NotServed))).left(HTTP_ROUTES, "box", "web", "shop") == []
+        assert (
+            await Routes(Client(list_all=refusal(errors.NotServed))).list_of_fork(HTTP_ROUTES, "box", "web", "shop")
+            == []
+        )
 
     @pytest.mark.parametrize(
         ("slices", "answers"),
@@ -136,10 +139,10 @@ class TestAsking:
     )
     async def test_a_service_answers_if_any_of_its_pods_is_ready(self, slices, answers):
         client = Client(list_all=listed(*slices))
-        assert await Routes(client).answers("f-web", "shop") is answers
+        assert await Routes(client).has_ready_endpoint("f-web", "shop") is answers
         [(_, namespace, more)] = client.asked("list_all")
         assert (namespace, more) == ("shop", {"labels": "kubernetes.io/service-name=f-web"})
 
     @pytest.mark.parametrize("fault", [errors.NotServed, errors.Forbidden])
     async def test_fork_with_unreadable_endpoints_counts_as_answering(self, fault):
-        assert await Routes(Client(list_all=refusal(fault))).answers("f-web", "shop") is True
+        assert await Routes(Client(list_all=refusal(fault))).has_ready_endpoint("f-web", "shop") is True

@@ -41,7 +41,7 @@ def test_row_accepts_valid_and_rejects_invalid_values(row, good, bad, said):
 def test_each_problem_has_its_path():
     told = list(rows.each(PAIR, 9)([{"a": 1, "b": 9, "c": 1, "hostPort": 2}, {"a": True}], "spec"))
     assert [path for path, _ in told] == ["spec[0].a", "spec[0].b", "spec[0].c", "spec[0].hostPort"]
-    assert "is not allowed in pods of steps" in told[2][1]
+    assert "is not an allowed field" in told[2][1]
     assert told[3][1] == rows.REASONS["hostPort"]
     assert [path for path, _ in PAIR({"b": 9}, "")] == ["b", "a"]
 

@@ -49,7 +49,7 @@ def test_admissible_pod_has_no_objections(unit):
         (step(script="x" * 300_000), "script and constant inputs have"),
         (
             Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a\\b/"})),
-            "is no plain URL of a server",
+            "is not a plain http or https URL",
         ),
     ],
 )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.attempt_folders import Beginnings, clear
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder
+from dayfly.execute.process.step_folders import StepFolders, clear_step_folder
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def beginnings(place):
-    return Beginnings(place)
+    return StepFolders(place)
 
 
 def attempt(place, number):
@@ -36,10 +36,10 @@ def steps(place):
 
 def test_untouched_start_folder_is_reused(place, beginnings):
     first = inode(beginnings.make(attempt(place, 1)))
-    assert beginnings.leave(attempt(place, 1), again=True)
-    assert not Path(attempt(place, 1).begins).exists()
+    assert beginnings.remove(attempt(place, 1), can_reuse=True)
+    assert not Path(attempt(place, 1).step_folder).exists()
     again = beginnings.make(attempt(place, 2))
-    assert again == attempt(place, 2).begins
+    assert again == attempt(place, 2).step_folder
     assert inode(again) == first
     assert inode(beginnings.make(attempt(place, 3))) != first, "that one is at work"
 
@@ -47,7 +47,7 @@ def test_untouched_start_folder_is_reused(place, beginnings):
 def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
     first = {inode(beginnings.make(attempt(place, number))) for number in (1, 2)}
     for number in (1, 2):
-        assert beginnings.leave(attempt(place, number), again=True)
+        assert beginnings.remove(attempt(place, number), can_reuse=True)
     assert len(steps(place)) == 2
     assert {inode(beginnings.make(attempt(place, number))) for number in (3, 4)} == first
 
@@ -62,14 +62,14 @@ def test_no_more_wait_than_a_few_steps_at_once_could_use(place, beginnings):
     for number in range(1, 67):
         beginnings.make(attempt(place, number))
     for number in range(1, 67):
-        assert beginnings.leave(attempt(place, number), again=True)
+        assert beginnings.remove(attempt(place, number), can_reuse=True)
     assert len(steps(place)) == 64
 
 
 def test_missing_start_folder_is_ignored(place, beginnings):
     Path(beginnings.make(attempt(place, 1))).rmdir()
-    assert beginnings.leave(attempt(place, 1), again=True)
-    assert beginnings.leave(attempt(place, 2), again=False)
+    assert beginnings.remove(attempt(place, 1), can_reuse=True)
+    assert beginnings.remove(attempt(place, 2), can_reuse=False)
     assert steps(place) == []
 
 
@@ -94,13 +94,13 @@ def test_touched_start_folder_is_removed(place, beginnings, touch):
     # Times of files stand still for some milliseconds on older kernels.
     while path.stat().st_ctime_ns == before:
         touch(path)
-    assert beginnings.leave(attempt(place, 1), again=True)
+    assert beginnings.remove(attempt(place, 1), can_reuse=True)
     assert steps(place) == []
 
 
 def test_start_folder_with_content_is_reported(place, beginnings):
     (Path(beginnings.make(attempt(place, 1))) / "file").touch()
-    assert not beginnings.leave(attempt(place, 1), again=True)
+    assert not beginnings.remove(attempt(place, 1), can_reuse=True)
     assert steps(place) == ["run.r.a.1"]
 
 
@@ -114,35 +114,35 @@ def test_unremovable_start_folder_is_reported(place, beginnings, monkeypatch, ag
     beginnings.make(attempt(place, 1))
     monkeypatch.setattr("os.rmdir", refuse)
     monkeypatch.setattr("os.rename", refuse)
-    assert not beginnings.leave(attempt(place, 1), again=again)
+    assert not beginnings.remove(attempt(place, 1), can_reuse=again)
     monkeypatch.undo()
     assert steps(place) == ["run.r.a.1"]
 
 
 def test_start_folder_of_a_step_with_processes_is_removed(place, beginnings):
     beginnings.make(attempt(place, 1))
-    assert beginnings.leave(attempt(place, 1), again=False)
+    assert beginnings.remove(attempt(place, 1), can_reuse=False)
     assert steps(place) == []
 
 
 def test_start_folder_of_another_server_is_removed(place, beginnings):
     beginnings.make(attempt(place, 1))
-    assert Beginnings(place).leave(attempt(place, 1), again=True)
+    assert StepFolders(place).remove(attempt(place, 1), can_reuse=True)
     assert steps(place) == []
 
 
 def test_existing_start_folder_is_kept_for_its_step(place, beginnings):
     beginnings.make(attempt(place, 1))
-    beginnings.leave(attempt(place, 1), again=True)
-    Path(attempt(place, 2).begins).mkdir()
-    there = inode(attempt(place, 2).begins)
+    beginnings.remove(attempt(place, 1), can_reuse=True)
+    Path(attempt(place, 2).step_folder).mkdir()
+    there = inode(attempt(place, 2).step_folder)
     assert inode(beginnings.make(attempt(place, 2))) == there
 
 
 def test_spare_start_folders_are_removed_on_close_or_next_start(place, beginnings):
-    for last in (beginnings.close, lambda: Beginnings(place)):
+    for last in (beginnings.close, lambda: StepFolders(place)):
         beginnings.make(attempt(place, 1))
-        beginnings.leave(attempt(place, 1), again=True)
+        beginnings.remove(attempt(place, 1), can_reuse=True)
         assert len(steps(place)) == 1
         last()
         assert steps(place) == []
@@ -150,7 +150,7 @@ def test_spare_start_folders_are_removed_on_close_or_next_start(place, beginning
 
 def test_missing_spare_start_folder_is_made_again(place, beginnings):
     beginnings.make(attempt(place, 1))
-    beginnings.leave(attempt(place, 1), again=True)
+    beginnings.remove(attempt(place, 1), can_reuse=True)
     for name in steps(place):
         (Path(place.steps) / name).rmdir()
     assert Path(beginnings.make(attempt(place, 2))).is_dir()
@@ -167,5 +167,5 @@ def test_deeply_nested_content_is_removed(place, beginnings):
         descriptor = inner
     os.close(os.open("file", os.O_CREAT, dir_fd=descriptor))
     os.close(descriptor)
-    clear(attempt(place, 1))
+    clear_step_folder(attempt(place, 1))
     assert steps(place) == []

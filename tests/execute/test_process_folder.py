@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.paths import declared_paths, private_directories, usual_folders
+from dayfly.execute.process.render import declared_paths, private_directories, usual_folders
 from dayfly.execute.process.run import (
     MARGIN_MS,
     Folder,
-    folders,
-    forget,
-    logged,
+    delete_logs,
+    list_attempts,
+    list_logs,
 )
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import As, Unit, UnitInput, UnitOutput, UnitTimeouts
@@ -289,13 +289,13 @@ def test_folders_and_logs_name_their_units(folder, place, name):
     Path(place.steps).mkdir()
     Path(place.logs, "run", "notes.txt").touch()
     Path(place.work, "epoch").touch()
-    assert folders(place) == [("run", name, 12)]
-    assert logged(place, "run") == [(name, 12)]
+    assert list_attempts(place) == [("run", name, 12)]
+    assert list_logs(place, "run") == [(name, 12)]
     assert (one.log_size(), one.read_log(1, 6)) == (18, b"dayfly")
-    assert logged(place, "other") == []
+    assert list_logs(place, "other") == []
     assert (folder.log_size(), folder.read_log(0, 1)) == (None, None)
-    forget(place, "run")
-    assert logged(place, "run") == []
+    delete_logs(place, "run")
+    assert list_logs(place, "run") == []
 
 
 def test_files_of_a_step_are_private(folder, place):
@@ -316,10 +316,10 @@ def test_newest_logs_of_a_unit_are_kept(place, number, kept):
     newest = Folder(place, "run", "a", number)
     newest.say("it begins")
     newest.drop_older_logs()
-    assert [each for unit, each in logged(place, "run") if unit == "a"] == kept
-    assert ("other", 1) in logged(place, "run")
+    assert [each for unit, each in list_logs(place, "run") if unit == "a"] == kept
+    assert ("other", 1) in list_logs(place, "run")
     said = newest.read_log(0, 1_000).decode().splitlines()
-    gone = "[dayfly: the last 20 logs are kept; those before attempt 2 are gone]"
+    gone = "[dayfly: the last 20 logs are kept; logs before attempt 2 are deleted]"
     assert said == ["[dayfly: it begins]", *([gone] if number > 20 else [])]
 
 

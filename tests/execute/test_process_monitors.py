@@ -58,7 +58,7 @@ class Machine:
         self.process(pid, program, "--full", "-n", container, "-b", str(bundle))
 
     def end(self):
-        podman_monitors.end("dayfly-a", PATH, self.proc)
+        podman_monitors.end_monitors("dayfly-a", PATH, self.proc)
 
 
 @pytest.fixture
@@ -120,14 +120,14 @@ def test_monitor_of_a_vanished_container_is_killed(machine):
 def test_unkillable_monitor_raises_an_error(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
-    with pytest.raises(TimeoutError, match=r"watched the container dayfly-a does not end: process 7"):
+    with pytest.raises(TimeoutError, match=r"monitor of container dayfly-a does not end: process 7"):
         machine.end()
-    assert machine.now - machine.began == pytest.approx(podman_monitors.LONGEST_S, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(podman_monitors.TIMEOUT_S, abs=0.06)
 
 
 def test_slow_end_of_a_monitor_is_awaited(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
-    machine.later[int(podman_monitors.LONGEST_S / 0.05) - 1] = [lambda: machine.gone(7)]
+    machine.later[int(podman_monitors.TIMEOUT_S / 0.05) - 1] = [lambda: machine.gone(7)]
     machine.end()
     assert {pid for pid, _ in machine.killed} == {7}

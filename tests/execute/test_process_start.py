@@ -54,12 +54,12 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
         *("--mount", f"type=bind,src=/runner,dst={runner},readonly=true"),
         *("--mount", f"type=bind,src={folder.path},dst={folder.path}"),
         *("--mount", f"type=bind,src={folder.logs},dst={folder.logs}"),
-        *("--mount", f"type=bind,src={folder.begins},dst={folder.begins}"),
+        *("--mount", f"type=bind,src={folder.step_folder},dst={folder.step_folder}"),
         *("x:1", "host", folder.path),
     ]
     assert folder.complaint() == "err"
     assert int((tmp_path / "session").read_text()) == child, "our terminal's signals are not for it"
-    assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
+    assert (containers.isolation, containers.fork_isolation, containers.isolates_paths) == ("none", "full", True)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at
 @pytest.mark.parametrize(("name", "ended"), [("podman", ["dayfly-run.db.make.2"]), ("docker", [])])
 def test_monitors_of_a_killed_podman_are_ended(tmp_path, folder, monkeypatch, name, ended):
     found = []
-    monkeypatch.setattr(podman_monitors, "end", lambda container, path: found.append((container, path)))
+    monkeypatch.setattr(podman_monitors, "end_monitors", lambda container, path: found.append((container, path)))
     engine(tmp_path, name).clear(folder)
     assert found == [(each, folder.path) for each in ended]
 
@@ -146,7 +146,7 @@ def test_an_engine_that_does_not_end_is_not_waited_for_for_ever(tmp_path, folder
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(subprocess, "run", waits)
-    with pytest.raises(TimeoutError, match=r"docker does not remove the container dayfly-run\.db\.make\.2"):
+    with pytest.raises(TimeoutError, match=r"docker did not remove the container dayfly-run\.db\.make\.2"):
         engine(tmp_path, "docker").clear(folder)
 
 
@@ -162,4 +162,4 @@ async def test_sender_of_webhooks_ends_with_its_engine(tmp_path, folder):
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])
 def test_processes_are_apart_if_they_are_isolated(isolation, apart):
     processes = Processes("/runner", isolation, {})
-    assert (processes.isolation, processes.fork_isolation, processes.apart) == (isolation, isolation, apart)
+    assert (processes.isolation, processes.fork_isolation, processes.isolates_paths) == (isolation, isolation, apart)

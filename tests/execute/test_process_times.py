@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dayfly.execute.process.log_times_file import LogTimes, entry_now
+from dayfly.execute.process.log_times import LogTimes, entry_now
 
 ENTRIES = [(0, 1_700_000_000_000), (9, 1_700_000_000_001), (1 << 40, 1_700_000_000_002)]
 DATA = b"".join(struct.pack(">qq", *each) for each in ENTRIES)

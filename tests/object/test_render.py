@@ -7,7 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dayfly.execute.object.render import FINALIZER, ObjectIdentity, name, release, render, rest
+from dayfly.execute.object.render import (
+    FINALIZER,
+    ObjectIdentity,
+    object_name,
+    release_patch,
+    render_object,
+    rest_field,
+)
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.steps.kube_object import KubeObject, Placed
 
@@ -17,7 +24,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "", "b/~c": "ol
 
 def made(manifest, values=None, sensitive=(), **placed):
     item = KubeObject(manifest=manifest, set={at: Placed(input=name, as_=form) for at, (name, form) in placed.items()})
-    return render(item, values or {}, sensitive, WHO)
+    return render_object(item, values or {}, sensitive, WHO)
 
 
 def test_inputs_stand_whole_at_their_places():
@@ -47,7 +54,7 @@ def test_inputs_stand_whole_at_their_places():
     ids=lambda each: each[:20],
 )  # fmt: skip
 def test_a_value_of_another_form_is_unfit(value, form):
-    with pytest.raises(CannotRenderError, match=f"input v is no {form}") as caught:
+    with pytest.raises(CannotRenderError, match=f"input v is not a valid {form}") as caught:
         made(CONFIG, {"v": value}, **{"/data/a": ("v", form)})
     assert caught.value.reason == "InputInvalid"
 
@@ -77,10 +84,10 @@ def test_object_has_owner_namespace_and_finalizer():
 
 
 def test_its_name_is_derived_or_the_authors():
-    assert name(WHO, CONFIG) == name(WHO, CONFIG)
+    assert object_name(WHO, CONFIG) == object_name(WHO, CONFIG)
     others = (WHO._replace(run="run-2"), WHO._replace(unit="db/other"), WHO._replace(attempt=2))
-    assert len({name(each, CONFIG) for each in (WHO, *others)}) == 4
-    assert name(WHO, {**CONFIG, "metadata": {"name": "mine"}}) == "mine"
+    assert len({object_name(each, CONFIG) for each in (WHO, *others)}) == 4
+    assert object_name(WHO, {**CONFIG, "metadata": {"name": "mine"}}) == "mine"
 
 
 KINDS = [("batch/v1", "Job"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("apps/v1", "ReplicaSet")]
@@ -95,12 +102,12 @@ def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spe
     assert found["spec"][field] == inert
     assert "finalizers" not in found["metadata"], "what comes late does nothing, and the collector has it"
     stored = {**found, "metadata": {**found["metadata"], "uid": "uid-1"}}
-    patch = release(manifest, stored)
+    patch = release_patch(manifest, stored)
     meant = False if kind == "Job" else (spec or {}).get("replicas", 1)
     assert patch["spec"] == {field: meant}
     assert patch["metadata"]["uid"] == "uid-1"
     let_go = {**stored, "metadata": {**stored["metadata"], "annotations": {}}}
-    assert release(manifest, let_go) is None
+    assert release_patch(manifest, let_go) is None
 
 
 @pytest.mark.parametrize(
@@ -108,10 +115,10 @@ def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spe
 )
 def test_object_specified_as_suspended_is_never_released(version, kind, spec):
     manifest = {"apiVersion": version, "kind": kind, "spec": spec}
-    assert rest(manifest) is None
+    assert rest_field(manifest) is None
     found = made(manifest)
     assert found["spec"] == spec
-    assert release(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None
+    assert release_patch(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None
 
 
 @pytest.mark.slow
@@ -124,7 +131,7 @@ def test_object_specified_as_suspended_is_never_released(version, kind, spec):
 )
 def test_a_note_that_was_edited_lets_nothing_else_happen(note):
     manifest = {"apiVersion": "apps/v1", "kind": "Deployment"}
-    patch = release(manifest, {"metadata": {"uid": "u", "annotations": {"dayfly.dev/release": note}}})
+    patch = release_patch(manifest, {"metadata": {"uid": "u", "annotations": {"dayfly.dev/release": note}}})
     assert patch["spec"].keys() == {"replicas"}
     assert type(patch["spec"]["replicas"]) is int
     assert 0 <= patch["spec"]["replicas"] < 2**31

@@ -52,7 +52,7 @@ async def test_missing_dry_run_support_is_no_refusal(message, refused):
     client = SimpleNamespace(create=create, patch=none, delete=none)
     objects = ObjectClient(SimpleNamespace(acting_as=lambda *_: client))
     with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
-        await objects.try_out(
+        await objects.dry_run(
             anything("batch/v1", "Job", "jobs"),
             {"metadata": {"name": "x", "namespace": "shop", "ownerReferences": [{"uid": "r"}]}},
         )

@@ -48,7 +48,7 @@ def test_a_rule_holds_while_its_fork_answers_by_its_route():
         async with watching(world) as board:
             world.gateways.latency = 30.0
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "has not taken route" in world.status().get("message", ""), "the wait", 60)
+            await world.until(lambda: "has not accepted route" in world.status().get("message", ""), "the wait", 60)
             assert told(board) == set(), "requests do not reach it yet"
             await world.until(lambda: ready(world), "ready", 300)
             [found] = world.forks.all()

@@ -86,10 +86,10 @@ REFUSED = [
     (spec(activeDeadlineSeconds=None), "spec.activeDeadlineSeconds is set by Dayfly and must not be removed"),
     (spec(priorityClassName="system-node-critical"), "spec.priorityClassName is set by Dayfly"),
     (spec(os={"name": "windows"}), "spec.os is always Linux"),
-    (spec(newField=1), "spec.newField is not allowed in pods of steps"),
+    (spec(newField=1), "spec.newField is not an allowed field"),
     (volume(hostPath={"path": "/"}), "spec.volumes[0].hostPath would access the node's files"),
-    (volume(nfs={"server": "x", "path": "/"}), "spec.volumes[0].nfs is not allowed in pods of steps"),
-    (volume(csi={"driver": "x"}), "spec.volumes[0].csi is not allowed in pods of steps"),
+    (volume(nfs={"server": "x", "path": "/"}), "spec.volumes[0].nfs is not an allowed field"),
+    (volume(csi={"driver": "x"}), "spec.volumes[0].csi is not an allowed field"),
     (volume(emptyDir={}, secret={"secretName": "x"}), "needs exactly one source; 2 are given"),
     (volume(), "needs exactly one source; 0 are given"),
     (volume(projected={"sources": [{"serviceAccountToken": {"path": "t"}}]}), "contains a service account token"),
@@ -112,9 +112,9 @@ REFUSED = [
     (main(command=["sh"]), "container main: command is set by Dayfly"),
     (main(args=["x"]), "container main: command is set by Dayfly"),
     (main(lifecycle={"postStart": {}}), "spec.containers[0].lifecycle would run commands outside of the script"),
-    (main(livenessProbe={}), "spec.containers[0].livenessProbe is not allowed in pods"),
+    (main(livenessProbe={}), "spec.containers[0].livenessProbe is not an allowed field"),
     (main(terminationMessagePolicy="FallbackToLogsOnError"), "terminationMessagePolicy must stay File"),
-    (main(terminationMessagePath="/tmp/x"), "spec.containers[0].terminationMessagePath is not allowed in pods"),
+    (main(terminationMessagePath="/tmp/x"), "spec.containers[0].terminationMessagePath is not an allowed field"),
     (
         main(ports=[{"containerPort": 1, "hostPort": 1}]),
         "spec.containers[0].ports[0].hostPort would open a port of the node",
@@ -152,8 +152,8 @@ REFUSED = [
     ({"metadata": {"annotations": {"app.kubernetes.io/name": "x"}}}, "[app.kubernetes.io/name] controls Kubernetes"),
     ({"metadata": {"labels": {"app": "database"}}}, "metadata.labels[app] is not allowed on pods of steps"),
     ({"metadata": {"labels": {"kubectl.kubernetes.io/default-container": "x"}}}, "controls Kubernetes itself"),
-    ({"metadata": {"generateName": "x-"}}, "metadata.generateName is not allowed in pods of steps"),
-    ({"metadata": {"deletionTimestamp": "x"}}, "metadata.deletionTimestamp is not allowed in pods of steps"),
+    ({"metadata": {"generateName": "x-"}}, "metadata.generateName is not an allowed field"),
+    ({"metadata": {"deletionTimestamp": "x"}}, "metadata.deletionTimestamp is not an allowed field"),
 ]
 
 ARGO = {

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from dayfly.execute.process.render import OrderContext
 from dayfly.execute.webhook.exit_codes import ORDER
 from dayfly.execute.webhook.http_exchange import resolve
-from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.read import explain_exit_code
 from dayfly.execute.webhook.render import SenderSetup, as_exec
 from dayfly.execute.webhook.sender import WebhookSender
 from dayfly.execute.work_order import built_in
@@ -59,7 +59,7 @@ def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
     sender = WebhookSender(
         order,
         environment,
-        say=lines.append,
+        write_line=lines.append,
         resolver=resolver,
         pause=pauses.append,
         clock=lambda: sum(pauses),
@@ -75,5 +75,10 @@ def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
             outputs[output.name] = path.read_text()
             path.unlink()
     return Sent(
-        code=code, reason=meaning(code, made)[0] if code else "", log=log, outputs=outputs, order=order, pauses=pauses
+        code=code,
+        reason=explain_exit_code(code, made)[0] if code else "",
+        log=log,
+        outputs=outputs,
+        order=order,
+        pauses=pauses,
     )

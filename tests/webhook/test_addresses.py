@@ -165,15 +165,15 @@ def test_public_address_is_allowed(public):
     ("address", "said"),
     [
         ("127.0.0.1", "is loopback"),
-        ("169.254.169.254", "tells a machine what it is (metadata)"),
+        ("169.254.169.254", "is a metadata service"),
         ("169.254.1.1", "is link-local"),
         ("0.0.0.0", "is unspecified"),
         ("224.0.0.1", "is multicast"),
         ("10.0.0.1", "is private"),
         ("100.64.0.1", "is not global"),
-        ("2002:7f00:1::1", "carries 127.0.0.1, which is loopback"),
+        ("2002:7f00:1::1", "contains 127.0.0.1, which is loopback"),
         ("64:ff9b::a00:1", "is private"),
-        ("nowhere", "is no address"),
+        ("nowhere", "is not an IP address"),
         ("fe80::1%eth0", "is link-local"),
     ],
 )
@@ -194,4 +194,4 @@ def test_connection_error_is_reported(tmp_path, monkeypatch, fault, said):
     monkeypatch.setattr(socket.socket, "connect", connect)
     sent = send(tmp_path, unit("http://127.0.0.1:7/"), allowed=["127.0.0.1:7"])
     assert sent.reason == "NotSent"
-    assert f"127.0.0.1:7 cannot be connected to: {said}" in sent.log
+    assert f"cannot connect to 127.0.0.1:7: {said}" in sent.log

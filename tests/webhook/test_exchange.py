@@ -81,7 +81,7 @@ def test_answer_that_does_not_end_is_slow(monkeypatch):
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_answer_that_does_not_begin_is_lost(monkeypatch, takes):
-    with pytest.raises(ResponseLostError, match="no answer came in time"):
+    with pytest.raises(ResponseLostError, match="no response in time"):
         Network(monkeypatch, takes=takes).send()
 
 
@@ -104,7 +104,7 @@ def test_silent_address_leaves_time_for_the_next(monkeypatch):
     network = Network(monkeypatch, SHORT, silent=[V6[1]])
     assert network.send(V6, V4).status == 204
     assert network.waits[:2] == [2.5, 2.5]
-    with pytest.raises(UnsentError, match="cannot be connected to: timed out"):
+    with pytest.raises(UnsentError, match=": timed out"):
         network.send(V6)
     assert network.waits[-1] == 5, "the last has all that is left"
 
@@ -113,5 +113,5 @@ def test_address_of_a_family_that_is_missing_is_skipped(monkeypatch):
     network = Network(monkeypatch, SHORT, lacks=[socket.AF_INET6])
     assert network.send(V6, V4).status == 204
     assert network.waits[0] == 5
-    with pytest.raises(UnsentError, match="cannot be connected to: address family not supported"):
+    with pytest.raises(UnsentError, match=": address family not supported"):
         network.send(V6)

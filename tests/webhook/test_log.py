@@ -39,7 +39,7 @@ def test_an_exchange_is_shown_without_its_secrets(tmp_path):
         "  Content-Type: application/json",
         "  Idempotency-Key: KEY",
         '  {"token":"*************","other":1}',
-        "answered 201 Phrase",
+        "response 201 Phrase",
         "  location: /r/1",
         "  content-type: application/json",
         '  {"id": "r-1"}',
@@ -49,20 +49,23 @@ def test_an_exchange_is_shown_without_its_secrets(tmp_path):
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        (answer(400, {"why": "no"}), ["answered 400 Phrase", "TYPE", '  {"why": "no"}', "that is no success"]),
-        (answer(399), ["answered 399 Phrase", "that is no success; HINT"]),
-        (answer(300), ["answered 300 Phrase", "that is no success; HINT"]),
-        (CREATED[:-3], ["answered 201 Phrase", "  location: /r/1", "TYPE", '  {"id": "r-', "the answer was cut off"]),
-        (answer(200, b"<p>"), ["answered 200 Phrase", "  <p>", "the answer is not JSON, and $.id is sought in it"]),
-        (answer(200, {}), ["answered 200 Phrase", "TYPE", "  {}", "the answer has nothing for output id"]),
+        (answer(400, {"why": "no"}), ["response 400 Phrase", "TYPE", '  {"why": "no"}', "the status is not a success"]),
+        (answer(399), ["response 399 Phrase", "the status is not a success; HINT"]),
+        (answer(300), ["response 300 Phrase", "the status is not a success; HINT"]),
+        (
+            CREATED[:-3],
+            ["response 201 Phrase", "  location: /r/1", "TYPE", '  {"id": "r-', "the response was truncated"],
+        ),
+        (answer(200, b"<p>"), ["response 200 Phrase", "  <p>", "the response is not JSON, so $.id cannot be read"]),
+        (answer(200, {}), ["response 200 Phrase", "TYPE", "  {}", "the response has no value for output id"]),
         (
             None,
             [
-                "sent, but no answer came: Remote end closed connection without response",
-                "it may be sent again, under the same key",
+                "sent, but no response: Remote end closed connection without response",
+                "the request may be sent again with the same key",
             ],
         ),
-        (answer(503), ["answered 503 Phrase", "OPEN", "it may be sent again, under the same key"]),
+        (answer(503), ["response 503 Phrase", "OPEN", "the request may be sent again with the same key"]),
     ],
 )
 def test_an_answer_that_is_of_no_use_is_shown_and_why(tmp_path, said, shown):
@@ -71,9 +74,9 @@ def test_an_answer_that_is_of_no_use_is_shown_and_why(tmp_path, said, shown):
         sent = send(tmp_path, made, allowed=[server.name])
     words = {
         "TYPE": "  content-type: application/json",
-        "OPEN": "this answer leaves open what has become of the request",
+        "OPEN": "with this status, the server may have carried out the request",
     }
-    hint = "redirects are not followed: write the address itself"
+    hint = "redirects are not followed: use the final address"
     wanted = [words.get(each, each).replace("HINT", hint) for each in shown]
     assert lines(sent, server)[2:] == wanted
 
@@ -106,16 +109,16 @@ def test_unanswered_poll_is_logged_and_repeated(tmp_path):
     with Server(reply) as server:
         sent = send(tmp_path, unit(server.url, poll=POLL), allowed=[server.name])
     assert (sent.code, states) == (0, [])
-    assert "asked, but no answer came: Remote end closed connection without response" in lines(sent, server)
+    assert "sent, but no response: Remote end closed connection without response" in lines(sent, server)
 
 
 def test_each_retry_is_logged(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
     sent = send(tmp_path, unit(f"http://{name}/"), allowed=[name])
-    why = f"{name} cannot be connected to: connection refused"
+    why = f"cannot connect to {name}: connection refused"
     assert sent.log.splitlines()[2:] == [
-        *(f"nothing was sent: {why}; trying again in {pause} s" for pause in ("0.5", "1", "2")),
+        *(f"nothing was sent: {why}; retrying in {pause} s" for pause in ("0.5", "1", "2")),
         why,
     ]
 
@@ -222,7 +225,7 @@ def test_sensitive_output_is_masked_in_every_answer(tmp_path, lost):
     assert '"state": "runs"' in sent.log
 
 
-NOT_SHOWN = "  (not shown: it may hold a sensitive output, and cannot be read)"
+NOT_SHOWN = "  (not shown: it may contain a sensitive output that cannot be masked)"
 
 
 def test_cut_answer_with_a_sensitive_output_is_not_logged(tmp_path):

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.read import explain_exit_code
 from webhook.sending import send, unit
 from webhook.server import Server
 
@@ -45,7 +45,7 @@ def certificate(folder, *, address="127.0.0.1", begins=NOW - DAY, ends=NOW + DAY
 
 
 def said(sent, made):
-    reason, message = meaning(sent.code, made)
+    reason, message = explain_exit_code(sent.code, made)
     assert (reason, sent.reason) == ("NotSent", "NotSent")
     assert message.startswith("nothing was sent: ")
     return message

@@ -4,9 +4,17 @@ import json
 
 import pytest
 
-from dayfly.execute.webhook.exit_codes import ExitCode, is_open, of_status, status_of
+from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status, is_inconclusive, status_of
 from dayfly.execute.webhook.http_exchange import ANSWER_LIMIT
-from dayfly.execute.webhook.request import RequestValues, ServerOrigin, UnfitError, asking, build, following, origin_of
+from dayfly.execute.webhook.request import (
+    RequestValues,
+    ServerOrigin,
+    UnfitError,
+    build,
+    find_request,
+    job_request,
+    origin_of,
+)
 from webhook.sending import send, unit
 from webhook.server import Server, answer
 
@@ -123,7 +131,7 @@ def test_find_request_has_the_same_headers_without_key():
     written = {"url": URL, "method": "PUT", "headers": {"X-Team": "a"}, "body": {}, "idempotencyKey": "X-Once"}
     sent = build(written, VALUES, "key-1")
     for find, target in (({}, "/v1/"), ({"path": ["by", NAME], "query": {"q": NAME}}, "/v1/by/a%2Fb%20c?q=a%2Fb%20c")):
-        question = asking({**written, "find": find}, VALUES, sent)
+        question = find_request({**written, "find": find}, VALUES, sent)
         assert (question.method, question.target, question.body) == ("GET", target, None)
         assert (question.origin, question.headers) == (sent.origin, (("X-Team", "a"),))
 
@@ -138,7 +146,7 @@ def test_find_request_has_the_same_headers_without_key():
     ],
 )
 def test_job_location_is_resolved_against_the_url(location, target):
-    question = following({"url": URL}, built(body={}), location)
+    question = job_request({"url": URL}, built(body={}), location)
     assert (question.method, question.target, question.body) == ("GET", target, None)
     assert question.headers == ()
 
@@ -146,14 +154,16 @@ def test_job_location_is_resolved_against_the_url(location, target):
 @pytest.mark.parametrize("location", ["//elsewhere.example/", "http://api.example/", "https://api.example:444/"])
 def test_job_location_on_another_server_is_refused(location):
     with pytest.raises(UnfitError, match=r"is not on api\.example"):
-        following({"url": URL}, built(), location)
+        job_request({"url": URL}, built(), location)
 
 
 def test_each_status_that_is_no_success_has_a_code_of_its_own():
-    told = {of_status(status): status for status in range(200, 656) if of_status(status) != ExitCode.ODD_STATUS}
+    told = {
+        code_of_status(status): status for status in range(200, 656) if code_of_status(status) != ExitCode.ODD_STATUS
+    }
     assert {code: status_of(code) for code in told} == told
     assert {200, 229, 300, 339, 400, 499, 500, 555} <= set(told.values())
-    assert {status for status in range(100, 700) if of_status(status) == ExitCode.ODD_STATUS} == {
+    assert {status for status in range(100, 700) if code_of_status(status) == ExitCode.ODD_STATUS} == {
         *(*range(100, 200), *range(230, 300), *range(340, 400), *range(556, 700))
     }
     assert max(told) == 255
@@ -169,7 +179,7 @@ def test_each_status_that_is_no_success_has_a_code_of_its_own():
     ],
 )
 def test_status_decides_whether_the_outcome_is_open(status, failed, is_so):
-    assert is_open(status, failed) is is_so
+    assert is_inconclusive(status, failed) is is_so
 
 
 @pytest.mark.parametrize(
@@ -224,7 +234,7 @@ def test_values_that_an_answer_may_have(tmp_path):
             made = unit(server.url, outputs={"o": {"json_path": path}})
             assert send(tmp_path, made, allowed=[server.name]).reason == "ResponseInvalid", path
         several = unit(server.url, outputs={"o": {"json_path": "$.list[*]"}})
-        assert "finds 2 values; one is wanted" in send(tmp_path, several, allowed=[server.name]).log
+        assert "finds 2 values; it must find one" in send(tmp_path, several, allowed=[server.name]).log
     assert sent.outputs == {
         "n": "0",
         "no": "false",

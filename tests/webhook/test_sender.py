@@ -55,7 +55,7 @@ def test_request_has_whole_values_and_answer_gives_outputs(tmp_path):
     }
     assert "t0ken-of-dns" not in sent.log
     assert "s3cr3t-value" not in sent.log
-    assert "answered 201" in sent.log
+    assert "response 201" in sent.log
 
 
 def _slow_body(_request, stream):
@@ -114,7 +114,7 @@ def test_too_deep_answer_is_unfit(tmp_path):
     with Server(lambda *_: answer(201, deep)) as server:
         sent = send(tmp_path, unit(server.url, outputs=outputs), allowed=[server.name])
     assert sent.reason == "ResponseInvalid"
-    assert sent.log.endswith("the answer is nested too deep for $..id")
+    assert sent.log.endswith("the response is nested too deep for $..id")
 
 
 def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):
@@ -239,7 +239,7 @@ def test_find_confirms_a_lost_request(tmp_path):
     assert (sent.code, sent.outputs) == (0, {"id": "r-1"}), sent.log
     assert [seen.method for seen in server.seen] == ["POST", "GET", "GET", "GET"]
     assert asked[0].startswith("/records/by-owner?owner=")
-    assert "found: it was carried out" in sent.log
+    assert "found: the request was carried out" in sent.log
 
 
 def test_impossible_find_still_waits_until_the_deadline(tmp_path):
@@ -247,7 +247,7 @@ def test_impossible_find_still_waits_until_the_deadline(tmp_path):
         made = unit(server.url, find={"path": [{"$input": "gone"}]}, inputs={"gone": None})
         sent = send(tmp_path, made, allowed=[server.name])
     assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("ResponseLost", 58, 1)
-    assert "it cannot be looked for: a segment of the path is absent; it may still be carried out" in sent.log
+    assert "cannot send `find`: a segment of the path is absent; it may still be carried out" in sent.log
 
 
 def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_path_factory):
@@ -262,7 +262,7 @@ def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_pat
         sent = send(tmp_path, made, allowed=[server.name])
     assert (sent.reason, len(server.seen)) == ("ResponseLost", 1)
     assert sum(sent.pauses) > 20
-    assert "not asked: the certificate of 127.0.0.1" in sent.log
+    assert "not sent: the certificate of 127.0.0.1" in sent.log
 
 
 def test_lost_request_without_find_waits_until_the_deadline(tmp_path):
@@ -394,5 +394,5 @@ def test_sender_ends_only_after_the_answer_to_a_sent_request(tmp_path):
             asked.set()
             log, _ = process.communicate(timeout=60)
     assert process.returncode == 0, log
-    assert b"answered 201" in log
+    assert b"response 201" in log
     assert [path.read_text() for path in tmp_path.iterdir()] == ["r-1"]

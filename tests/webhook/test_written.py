@@ -6,7 +6,7 @@ from compile.wishes import run
 from dayfly.cli import options
 from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
-from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
+from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
@@ -319,9 +319,9 @@ def test_sender_order_has_no_secrets_and_parsed_paths():
 
 def test_a_request_without_headers_takes_none_from_a_secret():
     make = run(BOX, PLUGIN).documents[0].pre_start[0]
-    assert variables(make) == ["DNS_TOKEN"]
+    assert secret_variables(make) == ["DNS_TOKEN"]
     del make.webhook.request["headers"]
-    assert variables(make) == []
+    assert secret_variables(make) == []
     running = as_exec(
         make, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
     )
@@ -341,7 +341,7 @@ def test_unchecked_document_cannot_redirect_a_webhook():
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "https://dns.example.com/"))
     unit = make.documents[0].pre_start[0]
     unit.webhook.request["url"] = "https://user@dns.example.com/"
-    with pytest.raises(CannotRenderError, match="is no plain URL"):
+    with pytest.raises(CannotRenderError, match="is not a plain http or https URL"):
         as_exec(
             unit, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
         )

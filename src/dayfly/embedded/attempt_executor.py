@@ -8,8 +8,7 @@ from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute.executor import Known
 from dayfly.execute.inputs import Inputs, UnitOutputRef, UntoldError, is_complete, reads_forks, resolve
 from dayfly.execute.process.launch import Starter
-from dayfly.execute.process.paths import private_directories
-from dayfly.execute.process.render import OrderContext
+from dayfly.execute.process.render import OrderContext, private_directories
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release

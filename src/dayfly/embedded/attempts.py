@@ -16,10 +16,10 @@ from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
 from dayfly.execute.outputs import described
 from dayfly.execute.process import run
-from dayfly.execute.process.attempt_folders import Beginnings
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.resident import UnansweredError
+from dayfly.execute.process.step_folders import StepFolders
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
@@ -69,7 +69,7 @@ class Attempts:
         self._children: dict[int, UnitAttempt] = {}
         self._ends = ProcessExits()
         self._leaving = Leaving(self._ends)
-        self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(self.at, starter, self._leaving, Beginnings(place))
+        self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(self.at, starter, self._leaving, StepFolders(place))
         self._cancelled: set[UnitAttempt] = set()
         self.busy: set[UnitAttempt] = set()
         self._fork_ended = asyncio.Event()

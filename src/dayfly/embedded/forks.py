@@ -93,7 +93,7 @@ class Ports:
     def known(self, run: str, fork: str) -> int:
         """The fork's port; 0 if none was chosen."""
         name = _note(run, fork)
-        port = self._ports.get(name) or self._place.noted(name)
+        port = self._ports.get(name) or self._place.read_number(name)
         if not 0 < port <= _MOST:
             return 0  # nor is it what was noted: no port has that number
         self._ports[name] = port
@@ -120,7 +120,7 @@ class Ports:
         kept = {}
         for name, fork in plan.kept.items():
             # Chosen now, if need be: an address that is promised later would look like another one.
-            ports = [self.of(run, peer) for peer in map(fork_id, addresses.peers(fork.unit)) if peer in there]
+            ports = [self.of(run, peer) for peer in map(fork_id, addresses.peer_baselines(fork.unit)) if peer in there]
             kept[name] = msgspec.structs.replace(fork, generation=f"{fork.generation} {ports}") if ports else fork
         return msgspec.structs.replace(plan, kept=kept)
 
@@ -129,7 +129,7 @@ class Ports:
         promised = set(self._ports.values())
         port = next(port for port in iter(self._free_port, None) if port not in promised)
         name = _note(run, fork)
-        self._place.note(name, port)
+        self._place.write_number(name, port)
         self._ports[name] = port
         return port
 
@@ -194,7 +194,7 @@ def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
     Raises:
         CannotRenderError: one has none.
     """
-    for of in addresses.peers(unit):
+    for of in addresses.peer_baselines(unit):
         if fork_id(of) not in with_ports:
             raise CannotRenderError(Reason.FORK_WITHOUT_PORT, _portless(of))
 
@@ -217,9 +217,9 @@ def _value(change: EnvChange, attempt: OrderContext, elsewhere: Mapping[str, int
 
 
 def _address(change: EnvChange, elsewhere: Mapping[str, int]) -> bytes:
-    of = addresses.peer(change)
+    of = addresses.peer_baseline(change)
     assert of is not None, "asked for a value from another fork"
-    return addresses.filled_in(change, HOST, elsewhere[fork_id(of)]).encode()
+    return addresses.fill_address(change, HOST, elsewhere[fork_id(of)]).encode()
 
 
 def _note(run: str, fork: str) -> str:

@@ -15,7 +15,7 @@ from dayfly.embedded import states
 from dayfly.embedded.forks import HOST
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.states import StateFiles
-from dayfly.execute.process.files import put, slurp
+from dayfly.execute.process.files import read_file, replace_file
 from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
 from dayfly.execute.state.head import DamagedError, Head, damaged
@@ -115,7 +115,7 @@ class StateDoor:
 
     def _tell(self, sock: socket.socket) -> None:
         port = sock.getsockname()[1]
-        put(str(self._note), str(port))
+        replace_file(str(self._note), str(port))
         self._url = f"http://{HOST}:{port}"
 
     async def _keep_open(self, app: StateHandler, sock: socket.socket) -> None:
@@ -144,7 +144,7 @@ class StateDoor:
         return states.folder(self._home) / "port"
 
     def _noted(self) -> int:
-        return port(slurp(str(self._note)).decode(errors="replace").strip()) or 0
+        return port(read_file(str(self._note)).decode(errors="replace").strip()) or 0
 
 
 def _listen(port: int) -> socket.socket:

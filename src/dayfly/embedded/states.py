@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dayfly.embedded.ledger import SqliteLedger
-from dayfly.execute.process.files import make, private, slurp
+from dayfly.execute.process.files import create_file, private, read_file
 from dayfly.execute.state.access import KEY_BYTES, StateKeys
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.seal import digest
@@ -38,10 +38,10 @@ def keys(home: Path, *, make_them: bool = True) -> StateKeys:
         ValueError: the file is not what was written.
     """
     path = folder(home) / "key"
-    if not (known := slurp(str(path))) and make_them:
+    if not (known := read_file(str(path))) and make_them:
         folder(home).mkdir(mode=0o700, exist_ok=True)
         _put(path, secrets.token_bytes(KEY_BYTES))
-        known = slurp(str(path))
+        known = read_file(str(path))
     if not known:
         raise FileNotFoundError(path)
     return StateKeys.derive(known)
@@ -88,7 +88,7 @@ class StateFiles:
             DamagedError: the file is not what was written.
         """
         path = _at(self._home, place) / "head"
-        data = slurp(str(path))
+        data = read_file(str(path))
         # What is there and empty was never written so: who began anew over it would lose what there is.
         if not data and not path.exists():
             return Found(Head())
@@ -141,7 +141,7 @@ def _put(path: Path, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         Path(draft).unlink()
     try:
-        make(draft, data)
+        create_file(draft, data)
         _sync(draft)
         Path(draft).replace(path)
     except OSError:

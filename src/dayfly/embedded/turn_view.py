@@ -44,7 +44,7 @@ class Scenes:
             gated=self._executors.gated,
             ref=self._attempts.place.ref,
             # One at a time where paths may meet: what is started now, the next look objects to.
-            slots=slots if self._starter.apart else min(slots, 1),
+            slots=slots if self._starter.isolates_paths else min(slots, 1),
             objections=dict(known.objections),
             remarks=self._remarks(live),
         )

@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Iterable
 
-from dayfly.execute.webhook.read import UNSENT, meaning
+from dayfly.execute.webhook.read import UNSENT, explain_exit_code
 from dayfly.execute.work_order import UNIT_OUTPUT_LIMIT
 from dayfly.plan.messages import killed_within, out_of_memory, run_deadline, span
 from dayfly.plan.reasons import Reason
@@ -102,7 +102,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "exited" if code == 0:
             return "", ""
         case "exited" if unit.kind == Kind.WEBHOOK:
-            return meaning(code, unit)
+            return explain_exit_code(code, unit)
         case "exited":
             return Reason.EXIT_CODE, f"exit code {code}"
         case "signaled":

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from dayfly.execute.outputs import within_limit
-from dayfly.execute.webhook.read import in_doubt
+from dayfly.execute.webhook.read import mark_doubtful
 from dayfly.plan.actions import Decision, Effect, Finish, Move, Wait
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
@@ -20,7 +20,7 @@ AGAIN_MS = 100
 
 def judged(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
     """What a host has seen as every host's scene has it: held to the whole run. `now` is unix milliseconds."""
-    return within_limit(run, in_doubt(plan, run, facts, now), plan.creates)
+    return within_limit(run, mark_doubtful(plan, run, facts, now), plan.creates)
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

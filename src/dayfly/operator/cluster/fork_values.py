@@ -40,5 +40,5 @@ def address(service: ForkService) -> tuple[str, int]:
 
 def _answers(cluster: ClusterWatches, seen: read.ForkDeployment) -> bool:
     """Whether all its pods do, those of an older form counted as none."""
-    fact = read.fork(seen, (), cluster.now())
+    fact = read.read_fork(seen, (), cluster.now())
     return isinstance(fact, Running) and fact.ready

@@ -35,7 +35,7 @@ class ObjectRef(NamedTuple):
 
     @property
     def name(self) -> str:
-        return render.name(self.identity, self.manifest)
+        return render.object_name(self.identity, self.manifest)
 
     @property
     def named(self) -> str:
@@ -78,7 +78,7 @@ def was_never_made(record: UnitRecord) -> bool:
 def place(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
     """The object of one attempt of a step that makes one."""
     identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
-    return ObjectRef(render.written(written(step)), identity)
+    return ObjectRef(render.parse_object(written(step)), identity)
 
 
 class Views:
@@ -137,4 +137,4 @@ class Views:
             else:
                 values[name] = source
         sensitive = sensitive_inputs(plan, step.unit, step.resource)
-        return render.render(where.item, values, sensitive, where.identity)
+        return render.render_object(where.item, values, sensitive, where.identity)

@@ -33,7 +33,7 @@ def record(rows: dict[str, Row], needs: tuple[str, ...] = ()) -> Row:
                 if inner is not None:
                     yield from rows[key](inner, here)
             else:
-                yield here, REASONS.get(key, "is not allowed in pods of steps; remove it")
+                yield here, REASONS.get(key, "is not an allowed field; remove it")
         for key in needs:
             if value.get(key) is None:
                 yield (f"{path}.{key}" if path else key), "is set by Dayfly and must not be removed"
