@@ -10,7 +10,7 @@ import pytest
 from dayfly.embedded import attempt_executor
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.executors import ProcessStepExecutor
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Launch
@@ -215,7 +215,7 @@ class TestSteps:
 
     def test_only_create_steps_wait_for_untold_fork_values(self, bench):
         def untold(_value):
-            raise UntoldError(Reason.WAITING_FOR_FORKS, "it is not there")
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, "it is not there")
 
         bench.runs.teller = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")

@@ -1,4 +1,4 @@
-"""A fork of one of the baselines with a patch, as the operator would render it."""
+"""Forks of the baselines with patches, rendered as in the operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READS = EnvChange(name="URL", input="db.make.url")
 def forked(
     patch: dict[str, Any] | None, *, of: str = "web", permissions: ForkPermissions = HOME, env=(READS,), images=()
 ) -> Any:
-    """The manifest; the baseline stays as it was."""
+    """Return the manifest, and check that the baseline is unchanged."""
     before = copy.deepcopy(EVERY[of])
     wished = ForkUnit(
         baseline=Baseline(kind="Deployment", namespace="shop", name=of), env=tuple(env), images=images, patch=patch
@@ -32,24 +32,24 @@ def forked(
     try:
         return render_fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, permissions=permissions)
     finally:
-        assert before == EVERY[of], "the baseline is somebody else's"
+        assert before == EVERY[of], "the baseline must not change"
 
 
 def strategic(**template: Any) -> dict[str, Any]:
-    """A patch of the pod's template."""
+    """Return a patch of the pod template."""
     return {"type": "strategic", "value": {"spec": {"template": template}}}
 
 
 def pod(**fields: Any) -> dict[str, Any]:
-    """A patch of the pod."""
+    """Return a patch of the pod."""
     return strategic(spec=fields)
 
 
 def main(**fields: Any) -> dict[str, Any]:
-    """A patch of the main container."""
+    """Return a patch of the main container."""
     return pod(containers=[{"name": "main", **fields}])
 
 
 def json(*operations: Any) -> dict[str, Any]:
-    """A JSON patch."""
+    """Return a JSON patch."""
     return {"type": "json", "value": list(operations)}

@@ -1,4 +1,4 @@
-"""A store of states in memory, whose every access is a step of a schedule and may lose its answer."""
+"""A state store in memory. Each access is a step of a schedule and may lose its response."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ PLACE = StateOwner("u", "stack")
 
 
 def running(**units: tuple[int, State]) -> Run:
-    """A ledger in which these units of the resource stand so."""
+    """Return a ledger with attempt and state of units."""
     records = {f"stack/{name}": UnitRecord(attempt=number, state=state) for name, (number, state) in units.items()}
     return msgspec.structs.replace(RUN, units=records)
 
@@ -59,7 +59,7 @@ class Memory:
         return True
 
     def arrive(self):
-        """What was on its way arrives."""
+        """Apply the writes whose responses were lost."""
         for each in self.coming:
             self._put(*each)
         self.coming = []
@@ -84,7 +84,7 @@ class Memory:
 
 
 class Client:
-    """One attempt of the step `name`, as its Terraform would ask; `ask` gives status and body."""
+    """An attempt of the step `name`, which sends requests like Terraform. `ask` returns status and body."""
 
     def __init__(self, store: Memory, name: str = "apply", attempt: int = 1, keys=KEYS, run="u") -> None:
         self.who = access.state_caller(run, "stack", f"stack/{name}", attempt)
@@ -110,7 +110,7 @@ class Client:
         return await self.ask("UNLOCK", msgspec.json.encode({"ID": name}))
 
     async def read(self):
-        """Return the state, or None; a 503 is asked again, as Terraform does."""
+        """Return the state, or None. Retry after 503, as Terraform does."""
         status, body = 503, b""
         for _ in range(30):
             if status == 503:
@@ -122,7 +122,7 @@ class Client:
 
 
 class Schedule:
-    """Lets one of those who wait go on at a time, whom `chance` picks."""
+    """Continues one waiting task at a time, chosen by `chance`."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -134,7 +134,7 @@ class Schedule:
         await future
 
     async def play(self, *stories):
-        """All of them to their ends."""
+        """Run all tasks to their end."""
         tasks = [asyncio.ensure_future(story) for story in stories]
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0)

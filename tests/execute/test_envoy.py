@@ -1,4 +1,4 @@
-"""What Envoy reads of ways: where requests go, what of them is left as it came, and how much it bears."""
+"""Envoy's configuration: routing of requests, unchanged headers, and limits."""
 
 import pytest
 
@@ -13,14 +13,14 @@ ANYTHING = {"prefix": "/"}
 
 
 def routes(way, forms=PLAIN):
-    """Of its table: the answer to a probe, and all others."""
+    """Return the routes of a table: the probe and all others."""
     [host] = table(way, forms, token="t", version=17)["virtual_hosts"]
     assert host["domains"] == ["*"]
     return host["routes"][0], host["routes"][1:]
 
 
 def led(way, forms=PLAIN):
-    """What is looked at of a request, and the port to which it goes then."""
+    """Return the matched part and the port of each route."""
     return [(route["match"], int(route["route"]["cluster"].rpartition(":")[2])) for route in routes(way, forms)[1]]
 
 

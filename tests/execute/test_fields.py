@@ -1,4 +1,4 @@
-"""What steps read of their target: one value, whole, or none."""
+"""Inputs from the target object: exactly one value, or absent."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ def plan(query: str):
     ],
 )
 def test_one_value_whole(query, value):
-    """A create step waits for one; a stop step goes without."""
+    """A create step waits for the value; a stop step runs without it."""
     found = plan(query)
     for name in "ab":
         given = target_fields.given(found.steps[name], FOUND)

@@ -1,4 +1,4 @@
-"""Patches: what they do, what each malformed one is told, and that none costs more than its bounds."""
+"""Patches: their results, the errors of malformed ones, and the limits of CPU time and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def apply(kind, value):
 
 
 def nested(times):
-    """So many mappings, one in the other."""
+    """Return nested mappings."""
     return {"spec": nested(times - 1)} if times else 1
 
 
@@ -135,7 +135,7 @@ MALFORMED = {
     "strategic finalizer is a mapping": (
         "strategic",
         {"metadata": {"finalizers": [{}]}},
-        None,  # the baseline has none, so the list is taken as it is, and left behind with the rest of the metadata
+        None,  # the baseline has no list, so the patch adds one, which is removed with the rest of the metadata
     ),
     "strategic directive": ("strategic", {"spec": {"$patch": "merge"}}, "must be replace or delete"),
     "strategic order": ("strategic", {"spec": {"$setElementOrder/x": []}}, "is not understood here"),
@@ -149,7 +149,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("kind", "value", "words"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_ones_are_refused_with_their_place(kind, value, words):
-    """One sentence that says what is wrong where; never a defect of ours."""
+    """The error names the field and the problem. There is no internal error."""
     if words is None:
         assert "finalizers" not in forked({"type": kind, "value": value})["metadata"]
         return
@@ -182,7 +182,7 @@ def test_json_values_of_different_types_are_not_equal(one, other):
 
 
 class TestOperations:
-    """As RFC 6902 has them, beside which nothing is allowed."""
+    """Operations have exactly the fields of RFC 6902."""
 
     @pytest.mark.parametrize(
         ("operation", "wanted"),
@@ -222,7 +222,7 @@ class TestOperations:
         assert changed["spec"]["template"] == WEB["spec"]["template"]
 
     def test_nothing_is_done_by_halves(self):
-        """A patch whose last operation does not fit changes nothing of what it was given."""
+        """A patch whose last operation fails does not change its input."""
         document = fresh("web")
         with pytest.raises(CannotRenderError):
             patch.apply(document, json(op("remove", "/spec/replicas"), op("remove", "/spec/replicas")))
@@ -230,7 +230,7 @@ class TestOperations:
 
 
 def within(depth):
-    """A value with so many lists around it."""
+    """Return a value in nested lists."""
     value = 1
     for _ in range(depth):
         value = [value]
@@ -238,7 +238,7 @@ def within(depth):
 
 
 def doubling(times):
-    """A document in itself, again and again: 2^times of it."""
+    """Return a patch that doubles a document `times` times."""
     return [op("copy", f"/spec/template/x{n}", **{"from": "/spec/template"}) for n in range(times)]
 
 
@@ -273,7 +273,7 @@ BOMBS = {
 
 @pytest.mark.parametrize(("kind", "value"), BOMBS.values(), ids=BOMBS)
 def test_bombs_end_at_their_bound(kind, value):
-    """A patch of a few kilobytes took 532 MiB. Now it is refused before it has taken ten."""
+    """A patch of a few kilobytes once used 532 MiB. Now it is refused before it uses 10 MiB."""
     tracemalloc.start()
     try:
         with pytest.raises(CannotRenderError) as refused:
@@ -288,7 +288,7 @@ def test_bombs_end_at_their_bound(kind, value):
 TEXTS = {
     "t": "x" * (json_patch.MAX_ADDED_BYTES - 28),
     "l": [1] * 10,
-}  # the mapping, its keys, and two bytes more for each value
+}  # the mapping, its keys, and two more bytes for each value
 
 FULL = [
     op("add", "/spec/0", value=[1] * (json_patch.MAX_VALUES_READ // 4 - 1)),
@@ -334,7 +334,7 @@ def test_more_operations_than_anybody_writes():
     ids=["containers", "env", "deleted", "volumes", "mounts"],
 )
 def test_long_lists_cost_no_square(fields):
-    """Three thousand items took fifteen seconds, in which the operator did nothing else."""
+    """3,000 items once took 15 s, during which the operator was blocked."""
     began = time.process_time()
     with contextlib.suppress(CannotRenderError):
         forked({"type": "strategic", "value": {"spec": {"template": {"spec": fields}}}})
@@ -349,7 +349,7 @@ def _paths(value, here=""):
 
 
 class TestAnything:
-    """Whatever comes in, out comes a Deployment or one sentence."""
+    """The result of any patch is a Deployment or a `CannotRenderError`."""
 
     @pytest.mark.parametrize("seed", range(2))
     def test_junk(self, seed):

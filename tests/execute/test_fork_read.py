@@ -1,4 +1,4 @@
-"""When a fork answers, what it waits for, and what proves that it is gone."""
+"""Facts of forks: ready, waiting with a reason, and ended."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="u", claimed_at=1_000)
 
 
 def seen(*, replicas=1, generation=2, observed=2, counts=(1, 1, 1), deleted=False, conditions=()):
-    """The fact of a Deployment; `counts` are replicas, updated and available ones."""
+    """Return the fact of a Deployment. `counts` are its replicas, updated replicas and available replicas."""
     every, updated, available = counts
     meta = {"name": "f", "uid": "u", "generation": generation, "creationTimestamp": "2026-01-01T00:00:00Z"}
     if deleted:
@@ -42,8 +42,8 @@ def test_fork_is_running_once_its_newest_pods_answer():
     "shape",
     [
         {"observed": 1},
-        {"counts": (1, 0, 1)},  # an old pod answers
-        {"counts": (2, 1, 1)},  # of an old and a new pod one answers
+        {"counts": (1, 0, 1)},  # an old pod is available
+        {"counts": (2, 1, 1)},  # one of an old and a new pod is available
         {"counts": (1, 1, 0)},
         {"replicas": 2, "counts": (2, 2, 1)},
     ],
@@ -56,8 +56,8 @@ def test_fork_waits_for_its_pods(shape):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ((1, 1, 1), "its new pods are starting"),  # the second is not there yet
-        ((3, 2, 2), "its new pods are starting"),  # an old one is still there
+        ((1, 1, 1), "its new pods are starting"),  # the second pod does not exist yet
+        ((3, 2, 2), "its new pods are starting"),  # an old pod still exists
         ((2, 2, 1), "1 of 2 pods are available"),
     ],
 )
@@ -66,12 +66,12 @@ def test_which_pods_it_waits_for_is_said(counts, message):
 
 
 def test_deleted_fork_may_still_have_pods():
-    """Pods that are ending are counted nowhere, so no count proves that there are none."""
+    """No count includes terminating pods, so no count proves that there are none."""
     assert fact(deleted=True, replicas=0, counts=(0, 0, 0)) == Running(since=1_767_225_600_000, ready=False)
 
 
 def test_fork_message_prefers_pod_then_controller_then_count():
-    """The pods' own words first, then the controller's, then the count; what every pod goes through is no news."""
+    """Messages of pods come first, then conditions of the Deployment, then the count. Normal phases are not reported."""
     pulling = pod(
         containerStatuses=[{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}]
     )

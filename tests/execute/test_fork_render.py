@@ -1,4 +1,4 @@
-"""What a fork is made of: its baseline, the changes in their order, nothing that leads the baseline's traffic to it."""
+"""Manifests of forks: the baseline with the changes in order, and no labels that could attract its traffic."""
 
 import copy
 
@@ -77,7 +77,7 @@ def made(*env: EnvChange, inputs=None, hosts=None, permissions=ForkPermissions(h
     manifest = render_fork(
         unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {}, permissions=permissions
     )
-    assert before == BASELINE, "the baseline is somebody else's"
+    assert before == BASELINE, "the baseline must not change"
     return manifest
 
 
@@ -87,7 +87,7 @@ def main_of(manifest):
 
 class TestIdentity:
     def test_fork_has_no_identity_of_its_baseline(self):
-        """Neither labels nor notes of other tools; its own selector, owner and name; no replicas, and not paused."""
+        """It has no labels or annotations of other tools, its own selector, owner and name, zero replicas, and is not paused."""
         manifest = made()
         meta, spec = manifest["metadata"], manifest["spec"]
         assert set(meta) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
@@ -128,7 +128,7 @@ class TestIdentity:
         ids=["object", "pods", "selector", "nothing of the pods"],
     )
     def test_a_patch_cannot_take_the_baselines_place(self, patch):
-        """Whatever it writes under the baseline's own keys is left behind; where all is free, labels of its own stay."""
+        """Entries with keys of the baseline are removed. In a free namespace, other labels stay."""
         manifest = made(patch={"type": "merge", "value": patch}, permissions=FREE)
         assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("f-box-web", "shop")
         for labels in (manifest["metadata"]["labels"], manifest["spec"]["template"]["metadata"]["labels"]):
@@ -151,7 +151,7 @@ class TestIdentity:
 
 class TestChanges:
     def test_env_in_place_added_and_deleted(self):
-        """A changed variable keeps its place, for `$(B)` means what came before it."""
+        """A changed variable keeps its position, because `$(B)` refers to an earlier variable."""
         changes = [EnvChange(name="B", value="x"), EnvChange(name="D", value="new"), EnvChange(name="A", delete=True)]
         wanted = [{"name": "B", "value": "x"}, {"name": "C", "value": "$(B)"}, {"name": "D", "value": "new"}]
         assert main_of(made(*changes))["env"] == wanted
@@ -165,7 +165,7 @@ class TestChanges:
         assert pod["initContainers"][0]["env"] == [{"name": "Y", "value": "2"}]
 
     def test_outputs_are_references_and_absent_ones_empty(self):
-        """No value is ever written into a Deployment."""
+        """The Deployment refers to the Secret and contains no value."""
         changes = [EnvChange(name="A", input="db.make.url"), EnvChange(name="B", input="db.make.none")]
         inputs = {"db.make.url": PodSecretKey("box-db", "make.url"), "db.make.none": None}
         env = main_of(made(*changes, inputs=inputs))["env"]
@@ -202,7 +202,7 @@ class TestChanges:
         assert [container["image"] for container in containers] == ["web:2", "side:2"]
 
     def test_patches_come_last_and_in_their_own_way(self):
-        """Strategic merges containers by name, merge replaces the list, json goes by path."""
+        """A strategic patch merges containers by name, a merge patch replaces the list, and a JSON patch uses paths."""
         strategic = {
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "web:9", "args": ["x"]}]}}}
         }
@@ -217,7 +217,10 @@ class TestChanges:
         ("kind", "value"),
         [
             ("json", [{"op": "remove", "path": "/spec/nothing"}]),
-            ("json", [{"op": "remove", "path": "/metadata/uid"}]),  # what the server has noted is not the fork's
+            (
+                "json",
+                [{"op": "remove", "path": "/metadata/uid"}],
+            ),  # the fork does not keep fields that the API server sets
             ("json", {"not": "a list"}),
             ("strategic", {"spec": {"template": {"spec": {"containers": [{"image": "no name"}]}}}}),
             ("merge", {"spec": None}),
@@ -246,7 +249,7 @@ class TestServices:
         )
 
     def test_the_one_that_leads_to_the_baseline(self):
-        """All of its selector must fit; the namesake first, then by name; ours and those without selector never."""
+        """The whole selector must match. The Service with the same name comes first, then by name. Others never match."""
         labels = {"app": "web", "tier": "front"}
         every = [
             self.of("zz", {"tier": "front"}),

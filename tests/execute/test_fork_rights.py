@@ -1,4 +1,4 @@
-"""How far a fork may differ from its baseline: what is refused and in which words, what passes, and chance patches."""
+"""Differences between a fork and its baseline: refused ones with their messages, allowed ones, and random patches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def volume(**source):
 
 
 def mounted(source, **more):
-    """A new volume with a mount of it."""
+    """Return a new volume with a mount."""
     made = volume(**source)
     made["value"]["spec"]["template"]["spec"]["containers"] = [{"name": "main", "volumeMounts": [mount(**more)]}]
     return made
@@ -39,7 +39,7 @@ def mounted(source, **more):
 ROOT = {"hostPath": {"path": "/"}}
 TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
 
-# By what the fork would take: patch, the field that is said, and words of the sentence.
+# By the gained right: the patch, the field in the message, and words of the message.
 ANYWHERE = {
     "privileged": (main(securityContext={"privileged": True}), f"{MAIN}.securityContext", "other rights on the node"),
     "capabilities": (main(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), f"{MAIN}.securityContext", ""),
@@ -264,7 +264,7 @@ def _refusal(patch, **more):
 
 
 class TestRefused:
-    """Said is the field, whose right it would borrow, and what to do."""
+    """The message has the field, the gained right, and the solution."""
 
     @pytest.mark.parametrize(("patch", "field", "words"), ANYWHERE.values(), ids=ANYWHERE)
     @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
@@ -283,14 +283,14 @@ class TestRefused:
 
     @pytest.mark.parametrize(("patch", "field", "words"), ELSEWHERE.values(), ids=ELSEWHERE)
     def test_elsewhere(self, patch, field, words):
-        """What is free at home, and reads another namespace's Secrets there."""
+        """These changes are allowed at home, but read Secrets of another namespace elsewhere."""
         said = _refusal(patch, permissions=AWAY)
         assert f" {field}" in said
         assert words in said
         assert forked(patch)
 
     def test_by_a_variable_elsewhere(self):
-        """No patch is needed for that."""
+        """A variable is enough; no patch is needed."""
         for kind in ("secret", "configMap"):
             change = EnvChange(name="X", source={kind: {"name": "web", "key": "root"}})
             said = _refusal(None, permissions=AWAY, env=[change])
@@ -298,7 +298,7 @@ class TestRefused:
             assert forked(None, env=[change])
 
     def test_a_baseline_that_has_all_of_that_lends_nothing_else(self):
-        """Its own is kept, and nothing of it goes further: no more of the node, and nothing made writable."""
+        """The fork keeps the baseline's rights but gains none: no other path of the node, and no writable mount."""
         kept = forked(None, of="agent")["spec"]["template"]["spec"]
         wanted = EVERY["agent"]["spec"]["template"]["spec"]
         assert {**kept, "containers": 0} == {**wanted, "containers": 0}
@@ -322,7 +322,7 @@ class TestRefused:
         assert "more. Remove" not in said
 
     def test_our_own_keys_even_where_all_is_free(self):
-        """The operator writes the Deployment and the cluster's controllers its pods: no policy of ours would see it."""
+        """The operator writes the Deployment and controllers write its pods, so no admission policy of Dayfly would apply."""
         for patch, field in (
             (
                 strategic(metadata={"labels": {"dayfly.dev/unit": "x"}}),
@@ -332,7 +332,7 @@ class TestRefused:
             (strategic(metadata={"finalizers": ["dayfly.dev/record"]}), "spec.template.metadata.finalizers"),
             (pod(schedulingGates=[{"name": "dayfly.dev/claim"}]), f"{POD}.schedulingGates"),
             ({"type": "merge", "value": {"metadata": {"labels": {"dayfly.dev/like": "x"}}}}, "labels[dayfly.dev/like]"),
-            # What is no name at all may be taken for any.
+            # An invalid name could match any name.
             (_merged(metadata={"finalizers": [1]}), "spec.template.metadata.finalizers"),
             (_merged(spec={"schedulingGates": [{"name": 1}]}), f"{POD}.schedulingGates"),
             (_merged(spec={"schedulingGates": ["x/y", {}]}), f"{POD}.schedulingGates"),
@@ -399,8 +399,8 @@ class TestAllowed:
         assert forked(patch, permissions=FREE)
 
 
-# --- chance ---------------------------------------------------------------------------------------------------------
-# The oracle knows nothing of the product's rows: it writes both pods out as lines, and judges each line that differs.
+# --- random patches -------------------------------------------------------------------------------------------------
+# The oracle does not use the rows of the product: it writes both pods as lines and checks each line that differs.
 
 _C = r"(containers|initContainers)\[\w+\]"
 _ANY = re.compile(
@@ -420,7 +420,7 @@ _OURS = re.compile(rf"{_C}\.env\[[^]]*\]\.valueFrom\.secretKeyRef\.(name='box-db
 
 
 def lines(value, here=""):
-    """Each leaf as `path=value`; named items by their names."""
+    """Yield each leaf as `path=value`, with the names of named items in the path."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from lines(inner, f"{here}.{key}".lstrip("."))
@@ -433,11 +433,11 @@ def lines(value, here=""):
 
 
 def escapes(made, before, home):
-    """The lines of a fork's pod that it may not have, and those of its baseline that it may not lack."""
+    """Return added lines that are not allowed, and missing lines of the baseline."""
     now, then = (set(lines(each["spec"]["template"]["spec"])) for each in (made, before))
     free = [_ANY, _OURS, *([_HOME] if home else [])]
     bad = [line for line in now - then if not any(rule.match(line) for rule in free)]
-    # What only goes may be what the baseline read: of its environment anywhere, of its volumes at home.
+    # Removals are allowed for the environment in every namespace, and for volumes at home.
     free += [
         re.compile(rf"{_C}\.(env|resources\b|\w+Probe|lifecycle|ports)"),
         *([re.compile(r"volumes\[")] if home else []),
@@ -469,7 +469,7 @@ def escapes(made, before, home):
 
 
 class Chance:
-    """Patches of all kinds, most of them hostile in one thing and harmless in others."""
+    """Random patches of all kinds. Most have one hostile change and otherwise harmless ones."""
 
     def __init__(self, seed):
         self._random, self._source = random.Random(seed), Source(seed, danger=2)
@@ -509,7 +509,7 @@ class TestChance:
     @pytest.mark.parametrize("name", EVERY)
     @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
     def test_no_patch_takes_more(self, name, permissions):
-        """Whatever is laid over a baseline: what comes out differs from it in nothing that is not on the list."""
+        """For every patch, the result differs from the baseline only in allowed fields."""
         chance, passed, refused = Chance(f"{name} {permissions.home}"), 0, 0
         for _ in range(400):
             patch = chance.patch(EVERY[name])
@@ -524,7 +524,7 @@ class TestChance:
         assert refused > 100
 
     def test_oracle_detects_every_refused_patch(self):
-        """Where all is free, each of the table's patches is an escape to it: it is no oracle that cannot fail."""
+        """In a free namespace, the oracle reports each patch of the tables, so the oracle can fail."""
         blind = {
             key
             for table, home in ((ANYWHERE, True), (AT_HOME, True), (ELSEWHERE, False))
@@ -532,13 +532,13 @@ class TestChance:
             if not escapes(forked(patch, permissions=FREE), EVERY["web"], home)
         }
         assert blind == {
-            # Not in the pod, which is all that the oracle looks at.
+            # These fields are outside of the pod, which the oracle reads.
             "of a Deployment",
             "of an object",
             "order on the object",
             "label on the object",
             "held for ever",
-            # No field that a server of today has.
+            # Current API servers do not have this field.
             "all variables of another kind",
         }
 

@@ -1,4 +1,4 @@
-"""What is done to forks: each change names that very object, and keeps what is not ours to write."""
+"""Changes to forks: each names the UID of the object and keeps fields of other writers."""
 
 import copy
 
@@ -36,7 +36,7 @@ def manifest(form="1", replicas="2", **annotations):
 
 
 def told(work, there=None):
-    """What comes of work on a cluster in which that Deployment is, and how it is afterwards."""
+    """Run `work` in a cluster with this Deployment; return its result and the Deployment afterwards."""
 
     async def main():
         cluster = FakeCluster(seed=1)
@@ -131,7 +131,7 @@ def test_service_is_found_only_with_its_owner():
 
 @pytest.mark.parametrize(("act", "kind"), [("remove", ForkDeployment), ("remove_service", ForkService)])
 def test_object_being_deleted_needs_no_request(act, kind):
-    """Nothing is asked of the server, and nobody has to look again."""
+    """There is no request to the API server, and no retry is needed."""
 
     async def main():
         meta = AnnotatedMeta(name="fork", namespace="default", uid="u", deletion_timestamp="2026-01-01T00:00:00Z")

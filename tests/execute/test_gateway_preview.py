@@ -1,4 +1,4 @@
-"""The route of an endpoint's address: what it is called, what it gives each request, and when it works."""
+"""The route of a preview: its name, the headers that it adds, and its readiness."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid":
 
 
 def route(*told: tuple[str, str, int]):
-    """Of the second generation; `told` has condition, status and the generation that was looked at."""
+    """Return a route of generation 2. `told` has condition, status and observed generation."""
     conditions = [
         ParentCondition(type=kind, status=status, reason="Why", message="so", observed_generation=generation)
         for kind, status, generation in told

@@ -1,4 +1,4 @@
-"""The objects of ours beside a route, and what Gateways say of them."""
+"""Derived routes and Services, and the status of routes."""
 
 import msgspec
 import pytest
@@ -76,7 +76,7 @@ def stored(manifest, **more):
 
 class TestObjects:
     def test_route_name_sorts_after_its_baseline_and_is_unique(self):
-        """Of two that are equal a Gateway takes the older, then the first in the alphabet: that is the baseline's."""
+        """Of two equal routes, a Gateway prefers the older, then the first by name: that is the baseline's."""
         name = ours()["metadata"]["name"]
         assert name > "web"
         assert name.startswith("web-")
@@ -90,7 +90,7 @@ class TestObjects:
         assert ours(base)["metadata"]["ownerReferences"] == [OWNER]
 
     def test_grpc_route_has_no_query_match(self):
-        """The API server would drop it, and the rule would fit everything."""
+        """The API server would drop it, and the rule would match everything."""
         made = render_routes(GRPC_ROUTES, route(), FORK, LEADS, build_key_matches(("k1",), Forms((), "key"))).manifests
         found = [match for each in made for rule in each["spec"]["rules"] for match in rule["matches"]]
         assert found
@@ -168,7 +168,7 @@ class TestElsewhere:
 
 
 class TestDiffering:
-    """What others have added to one of ours is left."""
+    """Labels and annotations that others added are kept."""
 
     def test_foreign_additions_are_no_difference_but_changes_are(self):
         manifest = ours()
@@ -211,7 +211,7 @@ class TestTaken:
         assert read.accepted_at(seen) == 1767225600000
 
     def test_route_is_accepted_since_its_last_parent_accepted(self):
-        """Beside the Gateways of the other one more may have heard of ours."""
+        """A controller that does not know the existing route may report a status on the derived one."""
         silent = Parent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
         assert not silent.holds("Accepted")
         said = [parent(at="2026-01-01T00:00:01Z"), silent, parent("inner")]
@@ -220,7 +220,7 @@ class TestTaken:
 
     @pytest.mark.parametrize("at", ["2026-01-01t00:00:01z", "9999-12-31T23:59:59-01:00", "now"])
     def test_a_moment_that_cannot_be_read_is_not_over(self, at):
-        """A Gateway's definitions take more forms than Python, and keep them as they are."""
+        """The CustomResourceDefinitions accept times that Python cannot parse."""
         assert read.accepted_at(stored(ours(), parents=[parent(), parent("inner", at=at)])) > 1 << 50
 
     @pytest.mark.parametrize(

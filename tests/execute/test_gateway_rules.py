@@ -1,4 +1,4 @@
-"""Which rule of which route a request meets: with a key the fork's where it was the baseline's, and else as before."""
+"""Selection of rules: with a key the fork's rule instead of the baseline's, and otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TestCopies:
         ids=["the same", "another", "a prefix", "a method"],
     )
     def test_only_a_rule_of_the_same_path_and_method_is_a_shield(self, match, shielded):
-        """By their paths and methods two are told apart before any header counts, and there is only so much room."""
+        """Rules with different paths or methods need no shield, and the number of matches is limited."""
         headers = [{"name": "x", "value": "1"}]
         baseline = {"backendRefs": [WEB], "matches": [{"path": {"type": "Exact", "value": "/a"}}]}
         made = copy([{"backendRefs": [CANARY], "matches": [match | {"headers": headers}]}, baseline])
@@ -244,7 +244,7 @@ class TestMeaning:
         before = choose(routes(base), asked)
         equals = [each for each in fitting(routes(base), asked) if before and each.rank[:-1] == before.rank[:-1]]
         if len({json.dumps(backends(each.rule)) for each in equals}) > 1:
-            return  # told apart by nothing but their order: see docs/routing-kubernetes.md
+            return  # they differ only by their order: see docs/routing-kubernetes.md
         web, api = copy(base, others=("api",)), copy(base, forks=(("api", "f-api"),), others=("web",))
         now = choose(routes(base, web, api), asked)
         if before is None:

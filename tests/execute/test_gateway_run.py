@@ -1,4 +1,4 @@
-"""What is done to routes of ours: each by its UID and the version seen, and none that would take everybody's requests."""
+"""Changes to derived routes: by UID and resource version, and never a route that would match all requests."""
 
 from __future__ import annotations
 

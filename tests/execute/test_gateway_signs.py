@@ -1,4 +1,4 @@
-"""How a route of ours asks for a key: by the very patterns that every data plane is held to, as few as there is room for."""
+"""Key matches of routes: the patterns of `routing_keys`, as few as the length limit permits."""
 
 import re
 

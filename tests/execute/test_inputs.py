@@ -1,8 +1,16 @@
-"""What a unit reads: present, absent or unfit, by what the ledger knows. Both hosts ask here."""
+"""Inputs of units: present, absent or unfit, according to the ledger."""
 
 import pytest
 
-from dayfly.execute.inputs import ENV_INPUT_LIMIT, UnitOutputRef, UntoldError, is_complete, is_fit, remarks, resolve
+from dayfly.execute.inputs import (
+    ENV_INPUT_LIMIT,
+    ForkAddressUnknownError,
+    UnitOutputRef,
+    is_complete,
+    is_fit,
+    remarks,
+    resolve,
+)
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -109,7 +117,7 @@ def told(expression="{{.Service.Host}}", name="where", **where):
 
 
 def mute(_):
-    raise UntoldError(Reason.FORK_WITHOUT_PORT, "it has no port")
+    raise ForkAddressUnknownError(Reason.FORK_WITHOUT_PORT, "it has no port")
 
 
 class TestForks:
@@ -125,7 +133,7 @@ class TestForks:
         assert asked == [told().fork]
 
     def test_missing_fork_value_blocks_a_step_but_no_cleanup(self):
-        with pytest.raises(UntoldError, match="it has no port"):
+        with pytest.raises(ForkAddressUnknownError, match="it has no port"):
             resolve(run_with(), step("warm", told()), "", cleans=False, forks=mute)
         found = resolve(
             run_with(), step("drain", told(), UnitInput(name="own", value="v")), "", cleans=True, forks=mute
@@ -143,7 +151,7 @@ class TestForks:
     def test_its_place_has_to_hold_it(self, value, reason):
         with pytest.raises(CannotRenderError, match=reason) as caught:
             resolve(run_with(), step("warm", told()), "", cleans=False, forks=lambda _: value)
-        assert not isinstance(caught.value, UntoldError), "that will not pass"
+        assert not isinstance(caught.value, ForkAddressUnknownError), "this is permanent"
         in_file = step("warm", told(path="/where"))
         assert resolve(run_with(), in_file, "", cleans=False, forks=lambda _: value).unfit == {}
 
@@ -156,11 +164,9 @@ class TestForks:
 
         assert remarks(plan, run(), mute) == {"drain": "it has no port; it is passed as absent"}
         assert remarks(plan, run(), lambda _: "h") == {}
-        assert remarks(plan, run(drain=UnitRecord(attempt=1, state=State.DONE)), mute) == {}, (
-            "it has read what there was"
-        )
+        assert remarks(plan, run(drain=UnitRecord(attempt=1, state=State.DONE)), mute) == {}, "it has read its inputs"
         never = Run(uid="r", target=TARGET, plan="", phase=Phase.CLOSED)
-        assert remarks(plan, never, mute) == {}, "no preStop is owed"
+        assert remarks(plan, never, mute) == {}, "no preStop is needed"
 
 
 class TestPlans:
@@ -182,5 +188,7 @@ class TestPlans:
         plan, ended = plan_of(reads()), UnitRecord(attempt=1, state=State.DONE, outcome="failed")
         assert not is_complete(plan, run_with(make=made()), "db")
         assert not is_complete(plan, run_with(make=made(), seed=ended), "db")
-        assert is_complete(plan, run_with(make=made(), seed=made()), "db"), "those of others do not count"
+        assert is_complete(plan, run_with(make=made(), seed=made()), "db"), (
+            "create steps of other resources do not count"
+        )
         assert not is_complete(plan, run_with(make=made(), seed=made()), "app")

@@ -1,4 +1,4 @@
-"""Rules woven into a VirtualService: a call with a key goes where it would have gone without, but to the fork."""
+"""Rules in a VirtualService: a request with a key reaches the fork exactly if it would reach the baseline without."""
 
 import itertools
 import random
@@ -72,7 +72,7 @@ CALLS = [
 
 @pytest.mark.slow
 def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
-    """Whatever the rules are, and whoever else's are among them: all orders of up to four."""
+    """This is tested for all orders of up to four rules, also with rules of other forks."""
     ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]
     for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
         made = insert_rules(insert_rules(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
@@ -98,7 +98,7 @@ def test_weaving_is_idempotent_and_fully_reversible():
         for each in threads:
             assert list(insert_rules(made, each, NS).rules) == made
         for each in chance.sample(threads, 4):
-            made = without(made, run=each.owner.run, fork=each.mark.fork)
+            made = without(made, run=each.owner.run, fork=each.owner.fork)
         assert made == rules
 
 
@@ -261,7 +261,7 @@ def test_last_write_is_read_from_our_field_manager():
 
 @pytest.mark.parametrize("time", ["10000-01-01T13:59:59Z", "x", "9999-12-31T23:59:59-14:00"])
 def test_unreadable_write_time_counts_as_in_the_future(time):
-    """Whoever may write one may say of it what Dayfly has written; a server keeps 14 hours more than Python has."""
+    """Users can forge `managedFields`. An API server accepts time zones up to 14 hours, so the year can exceed 9999."""
     forged = WrittenMeta(name="v", namespace=NS, managed_fields=[Write("dayfly", time)])
     assert written_at(VirtualService(forged)) > 1 << 50
 
@@ -282,7 +282,7 @@ def test_only_names_of_our_form_are_ours():
 
 @pytest.mark.parametrize("name", ["", ".", "..", "?watch=1", "%2e%2e", "Box", "-box", "box-", "b" * 64, "ü"])
 def test_names_that_no_run_or_fork_can_have_are_not_ours(name):
-    """They are asked for at the server, and anybody may write them: of no name, all runs there are would be asked for."""
+    """Users can write such rules, and the operator requests runs by these names. An empty name would list all runs."""
     of = [("box", "f-web"), (name, "f-web"), ("box", name)]
     assert [bool(owner_of({"name": RuleOwner(1, *each).name(0)})) for each in of] == [True, False, False]
     assert owner_of({"name": RuleOwner(1, "b" * 63, "0").name(0)})

@@ -1,4 +1,4 @@
-"""What is done to VirtualServices: of somebody else's the rules of ours alone, each at the version seen."""
+"""Changes to VirtualServices: by resource version, and only Dayfly's rules in those of other owners."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal(kind):
 
 
 class TestSharing:
-    """The one that all forks of a Service share."""
+    """The VirtualService that all forks of a Service share."""
 
     async def test_virtual_service_is_created_after_a_matching_dry_run(self):
         client = Client(find=None, create=stored(OURS, *shared(KEY, "web")["spec"]["http"]))

@@ -1,4 +1,4 @@
-"""What is done to objects of steps: by the namespace's own account, to that very object, and again where it is safe."""
+"""Changes to objects: with the namespace's ServiceAccount, by UID, and with retries."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestKinds:
 
 class TestLooking:
     async def test_kind_no_longer_served_is_discovered_again(self):
-        """And how the kind is served is asked anew."""
+        """The kind is discovered again."""
         client = Client(kinds=TestKinds.SERVED, find=UNSERVED)
         objects = ObjectClient(client)
         kind = await objects.kind("queues.dev/v1", "Topic")

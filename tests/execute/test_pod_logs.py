@@ -1,4 +1,4 @@
-"""A log that comes in pieces: what the step said, and what the runner sealed behind it."""
+"""Splitting of logs in pieces: the output of the step and the receipt of the runner."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ DIGEST = hashlib.sha256(DOCUMENT).hexdigest()
 
 
 def sealed(document: bytes = DOCUMENT, digest: str = DIGEST) -> bytes:
-    """As the runner writes it, in two lines."""
+    """Return the receipt as the runner writes it, in two lines."""
     coded = base64.b64encode(document)
     lines = [MARK + b"dayfly-receipt", MARK + b"=" + coded[:40], MARK + b"=" + coded[40:]]
     return b"\n".join([*lines, MARK + b"dayfly-end " + digest.encode(), b""])
@@ -54,7 +54,7 @@ def test_invalid_base64_is_rejected():
 
 @pytest.mark.parametrize("stray", [b"%", b" ", b"-"])
 def test_stray_character_in_base64_is_rejected(stray):
-    """A decoder that passes over it would find the document that was sealed."""
+    """A decoder that ignores it would find the sealed receipt."""
     line = MARK + b"=" + base64.b64encode(DOCUMENT)[:40]
     assert not fed(sealed().replace(line, line + stray)).is_complete
 
@@ -93,7 +93,7 @@ def test_line_longer_than_1_mib_is_kept_in_parts():
 
 
 def timed(*lines: tuple[str, bytes]) -> bytes:
-    """As a kubelet gives it that is asked for times."""
+    """Return lines with timestamps, as the kubelet does."""
     return b"".join(f"2026-01-01T{moment}000000Z ".encode() + line for moment, line in lines)
 
 
@@ -188,7 +188,7 @@ def test_log_without_its_end_is_marked_incomplete(printed, total, kept):
 
 
 def test_log_with_receipt_but_fewer_bytes_lacks_its_start():
-    """The kubelet rotates logs: the newest file has the receipt, and the older ones are not returned."""
+    """The kubelet rotates logs and returns only the newest file, which has the receipt."""
     found = fed(b"last\n", sealed())
     assert found.printed(1_000)[:2] == (b"last\n", 1_000)
 

@@ -1,4 +1,4 @@
-"""Which words of the kubelet prove that a step never ran, which that it ended, and which prove nothing."""
+"""Facts of pods: which statuses prove that a step never ran, or has ended, and which prove nothing."""
 
 import base64
 
@@ -35,7 +35,7 @@ def seen(
     unit=UNIT,
     **told,
 ):
-    """The fact of a pod whose main container's state is `main`, with whatever else is told of that container."""
+    """Return the fact of a pod with this state and these fields of the main container."""
     statuses = [{"name": "main", "state": main, "restartCount": restarts, **told}] if main is not None else []
     added = [{"name": f"dayfly-recall-{recalled}"}] if recalled else []
     pod = {
@@ -54,7 +54,7 @@ def seen(
 
 
 def overlaid(field):
-    """The same step with another container beside it."""
+    """Return the step with another container in its pod template."""
     other = {"name": "other", "image": "x"}
     template = {"spec": {field: [other]}}
     return msgspec.structs.replace(UNIT, exec=msgspec.structs.replace(UNIT.exec, pod_template=template))
@@ -92,7 +92,7 @@ CODES = {"void": 125, "refused": 125, "not-executable": 127}
 
 
 def sealed(outcome, code=None):
-    """The end of a container with the runner's receipt in its message."""
+    """Return a terminated container with the runner's receipt in its message."""
     records = [("nonce", b"n"), ("attempt", b"1"), ("outcome", outcome.encode()), ("code", b"0")]
     coded = base64.b64encode(encode("dayfly-receipt", records)).decode()
     code = CODES.get(outcome, 137) if code is None else code
@@ -143,7 +143,7 @@ def test_why_it_never_ran_is_said(message, said):
 
 @pytest.mark.parametrize(("altered", "kept"), [("", True), ("\n", True), (" ", True), ("!", False), ("\u00e4", False)])
 def test_altered_receipt_is_rejected_except_for_line_ends(altered, kept):
-    """Line ends are the kubelet's to make."""
+    """The kubelet may change line ends."""
     state = sealed("void")
     head, _, body = state["terminated"]["message"].partition("\n")
     state["terminated"]["message"] = f"{head}\n{body[:8]}{altered}{body[8:]}"
@@ -172,7 +172,7 @@ def test_a_step_that_waits_for_something_else_cannot_be_recalled(reason):
 
 
 def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
-    """The fact of a recalled pod whose added container has sealed `outcome`."""
+    """Return the fact of a recalled pod whose added container has sealed `outcome`."""
     told = [{"name": f"dayfly-recall-{since}", "state": sealed(outcome, code)}]
     beside = {"ephemeralContainerStatuses": told, **more.pop("beside", {})}
     return seen(main=main, phase="Pending", recalled=since, beside=beside, **more)
@@ -193,7 +193,7 @@ def test_sealed_recall_is_proof_and_gives_its_cause(since, reason):
     [
         WAITS,
         ended(reason="ContainerStatusUnknown"),
-        ended(exitCode=3, reason="Error", startedAt=NOW),  # it came while the recall held the lock
+        ended(exitCode=3, reason="Error", startedAt=NOW),  # it started while the recall held the lock
         sealed("void"),
         sealed("refused"),
     ],
@@ -207,13 +207,13 @@ def test_recall_is_proof_if_the_container_did_not_run(main):
     [{"running": {"startedAt": NOW}}, sealed("exited"), ended(reason="OOMKilled", startedAt=NOW), sealed("void", 137)],
 )
 def test_recall_is_no_proof_against_a_container_that_ran(main):
-    """A script of the same user can remove the marker that the recall looks for."""
+    """A script of the same user can remove the marker that the recall needs."""
     assert not isinstance(asked(main=main), NeverRan)
 
 
 @pytest.mark.parametrize("outcome", ["refused", "lost", "cancelled", "exited"])
 def test_recall_without_a_sealed_void_proves_nothing(outcome):
-    """The runner of the recall may have another user, whom the files of the first one are closed to."""
+    """The runner of the recall may have another user, which cannot read the files of the first runner."""
     fact = asked(outcome)
     assert isinstance(fact, Waiting)
     assert fact.recalled == 5_000
@@ -249,7 +249,10 @@ def test_end_without_receipt_is_lost_or_the_kernel_reason():
     ("deleted", "reason"),
     [
         ("1970-01-01T00:09:59Z", "ContainerStatusUnknown"),
-        ("1970-01-01T00:10:00Z", "StartDeadlineExceeded"),  # whole seconds: asked for in this one, due 1 s after 10 min
+        (
+            "1970-01-01T00:10:00Z",
+            "StartDeadlineExceeded",
+        ),  # whole seconds: requested in this second, due 1 s after 10 min
         ("1970-01-01T00:10:01Z", "StartDeadlineExceeded"),
     ],
 )
@@ -266,7 +269,7 @@ def test_removed_pod_past_its_start_deadline_reports_that(deleted, reason):
         ({"resources": {"limits": {"memory": "24Mi", "cpu": "1"}}}, "needed more memory than its limit of 24Mi ("),
         ({"resources": {"limits": {"cpu": "1"}}}, "needed more memory than its node had left ("),
         ({"resources": {}}, "needed more memory than its node had left ("),
-        ({}, "needed more memory than its limit ("),  # a server before 1.33 does not tell it
+        ({}, "needed more memory than its limit ("),  # API servers before 1.33 lack this field
     ],
 )
 def test_out_of_memory_names_the_limit(told, message):
@@ -285,7 +288,9 @@ def test_ended_pod_with_running_container_is_unclear():
 def test_pod_refused_by_the_kubelet_never_ran():
     assert isinstance(seen(phase="Failed", reason="OutOfcpu"), NeverRan)
     assert isinstance(seen(phase="Failed", reason="NodeLost"), Unclear)
-    assert isinstance(seen(phase="Failed", reason="NodeLost", node=""), NeverRan), "it never had a node to be lost"
+    assert isinstance(seen(phase="Failed", reason="NodeLost", node=""), NeverRan), (
+        "it was never bound, so its node cannot be lost"
+    )
 
 
 @pytest.mark.parametrize("metadata", [{}, {"annotations": {}}, {"annotations": {ORDER_ANNOTATION: "rubbish"}}])
@@ -302,7 +307,7 @@ def test_order_gives_the_latest_possible_end():
     whole = ordered(start_before_ms=1_000, run_ms=20_000, grace_ms=300)
     assert read.start_before(whole) == 1_000
     assert read.dead_by_order(whole) == 21_300 + read.SKEW_MS
-    assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=0, grace_ms=300)) == 0, "it may run for ever"
+    assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=0, grace_ms=300)) == 0, "it may run forever"
     assert read.dead_by_order(ordered(start_before_ms=0, run_ms=20_000, grace_ms=300)) == 0
     assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=20_000)) == 0
 
@@ -346,7 +351,7 @@ def test_placed_pod_waits_since_the_kubelet_accepted_it():
 
 
 def test_placed_pod_waits_since_the_scheduler_placed_it():
-    """Its kubelet has written nothing yet: when it began is the scheduler's word."""
+    """The kubelet has written no status yet, so the time is from the scheduler's condition."""
     pod = {
         "metadata": {"name": "r", "uid": "p", "creationTimestamp": "1970-01-01T00:00:01Z"},
         "spec": {"nodeName": "n"},
@@ -360,7 +365,7 @@ def test_placed_pod_waits_since_the_scheduler_placed_it():
 
 
 def told(status, spec=None, **metadata):
-    """A pod as it is told of."""
+    """Return a pod as the API server returns it."""
     raw = {"metadata": {"name": "r", "uid": "p", **metadata}, "spec": spec or {"nodeName": "n"}, "status": status}
     return msgspec.convert(raw, Pod)
 
@@ -374,7 +379,7 @@ ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": NOW}}
 
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
 def test_result_is_final_only_after_all_containers_ended(kind):
-    """Neither a retry nor a cleanup may begin beside it."""
+    """Neither a retry nor cleanup may start while it may run."""
     for state, over in ((RUNS, False), ({"waiting": {"reason": "x"}}, False), (ENDED, True)):
         status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": sealed("exited")}]}
         status[kind] = [*status.get(kind, ()), {"name": "side", "state": state}]
@@ -419,7 +424,7 @@ def test_kubelet_refusal_is_reported_in_its_words():
     ],
 )
 def test_deletion_grace_is_not_counted_as_placement_time(deleted, grace, reason):
-    """The moment of its deletion is told with its grace added."""
+    """The deletion timestamp includes the grace period."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     status = {"phase": "Pending", "conditions": [refusal]}
     meta = {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
@@ -433,7 +438,7 @@ def test_unscheduled_deleted_pod_reports_deletion():
 
 
 def test_pod_deleted_just_before_its_deadline_reports_deletion():
-    """The server tells whole seconds: the second in which its deletion was asked for counts as over, and no more."""
+    """Times have whole seconds, so the time is rounded up by at most one second."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     removed = {"deletionTimestamp": "1970-01-01T00:10:00Z", "deletionGracePeriodSeconds": 0}
     pod = told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
@@ -472,7 +477,7 @@ def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     ids=lambda record: f"{record[0]}={record[1]!r}",
 )
 def test_a_message_that_no_runner_writes_is_an_end_all_the_same(record):
-    """A step can write it, with a nonce and a digest that fit: nobody may wait for its end for ever."""
+    """A step can forge a receipt with a valid nonce and digest. Nothing may wait for it forever."""
     words = [("nonce", b"n"), ("outcome", b"exited"), ("code", b"1"), record]
     message = "dayfly-receipt 1 x\n" + base64.b64encode(encode("dayfly-receipt", words)).decode()
     fact = seen(main=ended(message=message))

@@ -1,4 +1,4 @@
-"""A step's pod, whole: what the kubelet and the runner are told of it."""
+"""The manifest and the work order of a step's pod."""
 
 import pytest
 from msgspec import structs
@@ -175,7 +175,7 @@ def test_empty_overlay_fields_remove_nothing(overlay):
 
 @pytest.mark.parametrize("overlay", [{"metadata": None}, {"spec": None}])
 def test_null_fields_of_a_stored_overlay_remove_nothing(overlay):
-    """One that was not made of a plugin: nobody has read its template before."""
+    """A document that was not compiled from a plugin may have an unchecked template."""
     plain, found = (
         made(Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1", pod_template=each)), inputs={})
         for each in (None, overlay)
@@ -252,7 +252,7 @@ def test_trace_parent_is_in_the_order_unless_the_plugin_sets_it():
     assert (variables(made()), variables(traced)) == ([], [b"TRACEPARENT=00-a-b-01"])
     assert [is_traced(each) for each in (made(), traced)] == [False, True]
     assert [each for each in order(traced) if each[1] != b"TRACEPARENT=00-a-b-01"] == order(made())
-    # Where the plugin has one of its own a pod is the same, traced or not: of a constant, of a value and of a Secret.
+    # If an input sets TRACEPARENT, the pod does not change: a constant, a value and a Secret.
     constant = structs.replace(UNIT, exec=structs.replace(UNIT.exec, env={"TRACEPARENT": "mine"}))
     assert variables(made(constant, trace="00-a-b-01")) == [b"TRACEPARENT=mine"]
     for name in ("plain", "url"):

@@ -1,4 +1,4 @@
-"""The small checks that the policy's table is made of, at their bounds."""
+"""The checks of the policy's shapes, at their bounds."""
 
 import pytest
 

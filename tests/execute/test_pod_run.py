@@ -1,4 +1,4 @@
-"""What is done to pods, each by itself: which one is ours, and which log is the one that was sealed."""
+"""Changes to pods: ownership, recall, and outputs from the log."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def another(**metadata):
 
 
 def prepared(there):
-    """What comes of making our pod where that one is already."""
+    """Return the result of `prepare` if this pod exists."""
 
     async def main():
         cluster = FakeCluster(seed=1)
@@ -73,7 +73,7 @@ def test_pod_without_our_nonce_is_foreign(metadata):
 
 
 def test_outputs_come_from_the_very_document_that_was_sealed():
-    """A log is found by name, and is on a node's disk."""
+    """A log is requested by pod name and can be from another pod."""
     document = encode("dayfly-receipt", [("content", b"url\0db://1")])
     digest = hashlib.sha256(document).hexdigest()
     log = b"\x1edayfly-receipt 1 %d\n\x1e=%s\n\x1edayfly-end %s\n" % (
@@ -111,12 +111,12 @@ def test_a_pod_that_took_its_place_is_not_read_for_it():
 
 
 class TestRecall:
-    """A pod whose container cannot start gets another one, in which the runner excludes that start."""
+    """The runner in an ephemeral container excludes the start of the step."""
 
     OURS = {"name": f"{names.RECALL}5"}
 
     def recalled(self, *, stored="the pod", fault=None, image="spare", added=()):
-        """Whether there is such a way, and what was sent for it."""
+        """Return the result of the recall and the sent patches."""
         sent = []
 
         async def find(*_):
@@ -165,7 +165,7 @@ class TestRecall:
 
 
 def test_a_log_without_an_end_is_read_again_later():
-    """It tells nothing of what is in it: it is no log without the document."""
+    """The content of the log is unknown then, which differs from a log without a receipt."""
 
     async def main():
         cluster = FakeCluster(seed=1)

@@ -1,4 +1,4 @@
-"""What no pod could ever be made of is told before anybody waits for one."""
+"""Early check of steps whose pod would be refused in every namespace."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def told(*units, plugin="db", **events):
         step(pod_template=SECRET),
         step(pod_template=ROOT),  # a namespace may be granted `baseline`, and any key
         step(pod_template=KEYED),
-        step(inputs=(UnitInput(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # of one sandbox alone
+        step(inputs=(UnitInput(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # values of one sandbox
         step(env={"DAYFLY_SANDBOX_NAME": "x" * 200_000}),
         Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a.example/"})),
     ],

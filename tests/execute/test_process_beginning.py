@@ -1,4 +1,4 @@
-"""Folders in which steps begin: one that a step has touched in any way is nobody else's."""
+"""Working directories of steps: a folder that a step has changed is not reused."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def test_untouched_start_folder_is_reused(place, beginnings):
     again = beginnings.make(attempt(place, 2))
     assert again == attempt(place, 2).step_folder
     assert inode(again) == first
-    assert inode(beginnings.make(attempt(place, 3))) != first, "that one is at work"
+    assert inode(beginnings.make(attempt(place, 3))) != first, "that step is running"
 
 
 def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
@@ -91,7 +91,7 @@ def come_and_gone(path):
 def test_touched_start_folder_is_removed(place, beginnings, touch):
     path = Path(beginnings.make(attempt(place, 1)))
     before = path.stat().st_ctime_ns
-    # Times of files stand still for some milliseconds on older kernels.
+    # On older kernels, file times have a resolution of some milliseconds.
     while path.stat().st_ctime_ns == before:
         touch(path)
     assert beginnings.remove(attempt(place, 1), can_reuse=True)
@@ -157,10 +157,10 @@ def test_missing_spare_start_folder_is_made_again(place, beginnings):
 
 
 def test_deeply_nested_content_is_removed(place, beginnings):
-    """As of a script whose loop makes a folder and enters it, and does not end."""
+    """For example a script with an endless loop that creates and enters a folder."""
     path = beginnings.make(attempt(place, 1))
     descriptor = os.open(path, os.O_RDONLY)
-    for _ in range(2_500):  # deeper than calls go, and than a path can be long
+    for _ in range(2_500):  # deeper than the recursion limit and the maximum path length
         os.mkdir("in", dir_fd=descriptor)
         inner = os.open("in", os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The attempt's folder: whoever links the marker first wins, and the other one is told so."""
+"""The folder of an attempt: the first link of the marker wins."""
 
 import errno
 import fcntl
@@ -42,7 +42,7 @@ def folder(place):
 
 def test_fenced_attempt_stays_fenced(folder):
     assert folder.fence()
-    assert folder.fence(), "done twice it is done once"
+    assert folder.fence()
     assert Path(folder.path, "marker").read_bytes() == b"void\n"
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
     fact = folder.observe(record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
@@ -74,7 +74,7 @@ def test_started_attempt_is_not_fenced(folder):
 
 
 def test_altered_output_bytes_are_rejected(folder):
-    """Somebody has altered them, or the disk has lost them: nobody is told another value than the step wrote."""
+    """A user has changed the bytes, or the disk has lost them. No other value than the step's is returned."""
     Path(folder.path).mkdir()
     Path(folder.path, "out.url").write_bytes(b"db://1")
     sealed = f"sha256:{hashlib.sha256(b'db://1').hexdigest()}"
@@ -88,7 +88,7 @@ def test_altered_output_bytes_are_rejected(folder):
 
 
 def begun(folder, *, first="0", boot="boot", began=""):
-    """The folder of an attempt that says that it has started, this very process being its runner."""
+    """Return the folder of a started attempt with this process as its runner."""
     Path(folder.path).mkdir()
     marker = ["started", str(os.getpid()), str(first), boot, "5", "", *([began] if began else [])]
     Path(folder.path, "marker").write_text("\n".join(marker))
@@ -97,36 +97,36 @@ def begun(folder, *, first="0", boot="boot", began=""):
 
 @pytest.fixture
 def lock(folder):
-    """The folder's lock, free."""
+    """Create the lock file without a lock."""
     Path(folder.path).mkdir(exist_ok=True)
     with Path(folder.path, "lock").open("w") as file:
         yield file
 
 
 def ticks(pid):
-    """When a process began, as the kernel tells it."""
+    """Return the start time of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 @pytest.fixture
 def child():
-    """Another process, which waits to be ended."""
+    """A process that waits until it is killed."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
 def test_step_with_a_living_first_process_is_locked(folder, child):
-    """Its runner was killed: the kernel takes the lock from it before it has ended the others."""
+    """The kernel releases the lock of a killed runner before it has ended the other processes."""
     assert begun(folder, first=child.pid, began=ticks(child.pid)).locked()
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        {"began": "1"},  # another process has its number now
+        {"began": "1"},  # the process ID was reused
         {"boot": "an earlier one"},
-        {"began": ""},  # a runner that did not write that
+        {"began": ""},  # an older runner
         {"first": "0"},
     ],
 )
@@ -136,7 +136,7 @@ def test_step_without_its_first_process_is_not_locked(folder, child, said):
 
 @pytest.mark.parametrize("first", ["self", "0/../self", "-1", "\0"])
 def test_a_first_process_is_named_by_its_number_alone(folder, first):
-    """A step can write what it likes where the marker lies."""
+    """A step can change the marker."""
     assert not begun(folder, first=first, began=ticks("self")).locked()
 
 
@@ -151,7 +151,7 @@ def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
 
 def test_lock_holder_can_be_watched(folder, lock):
     begun_here(folder)
-    assert folder.watch() is None, "nobody holds it"
+    assert folder.watch() is None, "no process holds the lock"
     fcntl.flock(lock, fcntl.LOCK_EX)
     descriptor = folder.watch()
     assert descriptor is not None
@@ -184,13 +184,13 @@ def begun_here(folder, runner=None, word="started"):
 
 
 def descriptors():
-    """How many files this process has open."""
+    """Return the number of open files of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("runner", ["", "none", "4194305", "1", "-1", "0", "9" * 30, "\u0661", " 1"])
 def test_process_without_the_lock_is_not_watched(folder, lock, runner):
-    """The number of a runner that has ended may be another process's by now."""
+    """The process ID of an ended runner may have been reused."""
     before = descriptors()
     begun_here(folder, runner or os.getppid())
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -240,7 +240,7 @@ def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child)
 
 
 def test_uninspectable_process_raises_an_error(folder, lock, monkeypatch):
-    """For want of a descriptor: it may be the one that is to end."""
+    """Without a free descriptor, the holder may be missed."""
     listed = os.listdir
 
     def refuse(path):
@@ -262,11 +262,11 @@ def test_folder_is_released_with_its_files_once_unlocked(folder, lock):
     fcntl.flock(lock, fcntl.LOCK_UN)
     assert folder.release()
     assert not folder.exists()
-    assert folder.release(), "done twice it is done once"
+    assert folder.release()
 
 
 def test_folders_made_by_the_step_are_cleared_separately(folder, tmp_path):
-    """They may be large, so whoever releases it says when."""
+    """They may be large, so the caller decides when to remove them."""
     kept = tmp_path / "kept"
     kept.mkdir()
     locked = Path(folder.path, "made", "locked")
@@ -339,7 +339,7 @@ def test_private_directories_are_declared_and_usual_paths(tmp_path):
 
 
 class TestObserving:
-    """What is known of an attempt that the ledger believes alive, by what is left of it."""
+    """Facts of attempts that are alive according to the ledger, after files were removed."""
 
     UNIT = Unit(name="a", kind="exec", timeouts=UnitTimeouts(schedule_ms=1, pull_ms=20, run_ms=300, grace_ms=4_000))
     HERE = "boot 1"
@@ -349,7 +349,7 @@ class TestObserving:
         return folder.observe(record, unit=self.UNIT, nonce="n", now=9)
 
     def left(self, folder, *what):
-        """There was a folder; of it this is left."""
+        """Create the remaining files of a removed folder."""
         folder.write_order(b"order")
         if "folder" not in what:
             shutil.rmtree(folder.path)
@@ -371,14 +371,14 @@ class TestObserving:
 
     @pytest.mark.parametrize("what", [("trace",), ("log",), ("trace", "log")])
     def test_attempt_with_a_removed_folder_is_unclear_until_its_end(self, folder, what):
-        """It has ended for certain once all its time is over."""
+        """It has certainly ended after its deadline."""
         self.left(folder, *what)
         fact = self.seen(folder)
         assert isinstance(fact, Unclear)
         assert (fact.reason, fact.since, fact.dead_by) == ("FolderLost", 3, 3 + 1 + 20 + 300 + 4_000 + MARGIN_MS)
 
     def test_also_where_all_folders_were_removed(self, folder):
-        """This work folder is another one than that in which it was claimed."""
+        """The work folder is not the one in which it was claimed."""
         assert self.seen(folder, "boot 2").reason == "FolderLost"
 
     def test_kept_attempt_with_a_removed_folder_is_stalled(self, folder):

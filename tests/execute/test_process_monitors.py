@@ -1,4 +1,4 @@
-"""What a killed podman leaves: the monitors of one container are ended, with what they began, and nobody else is."""
+"""Cleanup after a killed podman: only the monitors of one container and their descendants are ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATH = "/home/attempts/u/r.a.1"
 
 
 class Machine:
-    """Its processes and its clock are the test's."""
+    """A machine with simulated processes and clock."""
 
     def __init__(self, folder, monkeypatch) -> None:
         self.proc, self.bundles = folder / "proc", folder / "bundles"
@@ -23,7 +23,7 @@ class Machine:
         self.looks = 0
         self.killed: list[tuple[int, int]] = []
         self.stubborn: set[int] = set()
-        self.later: dict[int, list] = {}  # by how often was looked
+        self.later: dict[int, list] = {}  # by the number of polls
         (self.proc / "self").mkdir()
         monkeypatch.setattr(podman_monitors, "os", SimpleNamespace(kill=self._kill))
         monkeypatch.setattr(podman_monitors, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
@@ -50,7 +50,7 @@ class Machine:
         (self.proc / str(pid) / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
 
     def monitor(self, pid, container="dayfly-a", path=PATH, program="/usr/bin/conmon"):
-        """`path` is mounted into its container; None: nothing is left of that."""
+        """Add a monitor whose container has a mount of `path`. None: its bundle is gone."""
         bundle = self.bundles / str(pid)
         bundle.mkdir(parents=True)
         if path is not None:
@@ -106,7 +106,7 @@ def test_foreign_monitors_are_left_running(machine):
     (machine.proc / "12").mkdir()  # it has just ended
     machine.monitor(11)
     (machine.bundles / "11" / "config.json").unlink()
-    (machine.bundles / "11" / "config.json").mkdir()  # as little to be read as another user's
+    (machine.bundles / "11" / "config.json").mkdir()  # unreadable, as those of other users
     machine.end()
     assert (machine.looks, machine.killed) == (3, [])
 

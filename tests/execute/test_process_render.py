@@ -1,4 +1,4 @@
-"""A step's order where it is a process: what it is told, and by whom."""
+"""The work order of a step as a process."""
 
 import os
 
@@ -105,7 +105,7 @@ def test_a_kept_process_has_its_command_and_no_deadline():
 
 
 def test_folder_and_log_paths_may_be_any_bytes():
-    """A home's name need not be text."""
+    """The path of a home may not be valid UTF-8."""
     home = os.fsdecode(b"/caf\xe9")
     told = dict(decode("dayfly-order", step_order(UNIT, msgspec.structs.replace(ATTEMPT, folder=home, log=home))))
     assert (told["cwd"], told["log"]) == (b"/caf\xe9", b"/caf\xe9")

@@ -1,4 +1,4 @@
-"""By which command a step is begun in a container, and taken away."""
+"""Commands that start and remove containers of steps."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def engine(tmp_path, name, runner="/runner"):
-    """A program that writes down what it was called with, and says something."""
+    """Write a program that records its arguments and prints a message."""
     path = tmp_path / name
     path.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\ncut -d" " -f6 /proc/$$/stat > {tmp_path}/session\n'
@@ -58,7 +58,7 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
         *("x:1", "host", folder.path),
     ]
     assert folder.complaint() == "err"
-    assert int((tmp_path / "session").read_text()) == child, "our terminal's signals are not for it"
+    assert int((tmp_path / "session").read_text()) == child, "signals of the terminal must not reach it"
     assert (containers.isolation, containers.fork_isolation, containers.isolates_paths) == ("none", "full", True)
 
 
@@ -78,7 +78,7 @@ async def test_path_is_mounted_whatever_is_in_it(tmp_path, folder, path, written
 
 @pytest.mark.parametrize("engine", ["", "podman"])
 async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
-    """By an engine only forks and webhooks run as processes, and theirs are reported."""
+    """With an engine, only forks and webhooks run as processes. Their notifications are delivered."""
     told, processes = [], Processes(resident(tmp_path, {folder.path: 8}, sealed={folder.path: 7}), "none", {})
     starter = Containers(engine, "/runner", processes) if engine else processes
     starter.tell(told.append)
@@ -88,7 +88,7 @@ async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
 
 
 async def test_webhook_runs_as_a_process_under_any_engine(tmp_path, folder, monkeypatch):
-    """A webhook is sent by the machine itself, whatever engine its steps have."""
+    """A webhook always runs as a process."""
     begun = []
 
     async def start(self, *what):

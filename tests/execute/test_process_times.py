@@ -1,4 +1,4 @@
-"""When a log was printed, as the file beside it says: entries of sixteen bytes, of which the last may be cut."""
+"""The file with print times of a log: entries of 16 bytes, of which the last may be incomplete."""
 
 import struct
 import time

@@ -1,8 +1,8 @@
-"""What a receipt's records tell, whoever wrote them."""
+"""Facts of receipts, also of forged ones."""
 
 import pytest
 
-from dayfly.execute.receipt import receipt, understand
+from dayfly.execute.receipt import read_receipt, read_records
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.lifecycle import Exec, Unit, UnitOutput, UnitTimeouts
@@ -19,7 +19,7 @@ UNIT = Unit(
 
 def told(*outputs: str, **fields: str) -> Ended | NeverRan:
     records = [(key.replace("_", "-"), value.encode()) for key, value in {"nonce": "n", **fields}.items()]
-    return understand([*records, *(("output", output.encode()) for output in outputs)], nonce="n", unit=UNIT)
+    return read_records([*records, *(("output", output.encode()) for output in outputs)], nonce="n", unit=UNIT)
 
 
 def failure(*outputs: str, **fields: str) -> tuple[str, str]:
@@ -53,9 +53,9 @@ def test_success_returns_outputs_and_start_time():
         ({"outcome": "signaled", "code": "9"}, "Signal", "killed by signal 9 (SIGKILL)"),
         ({"outcome": "signaled", "code": "99"}, "Signal", "killed by signal 99 (unknown)"),
         ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its limit of 20 s"),
-        ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
+        ({"outcome": "cancelled"}, Reason.CANCELLED, "was cancelled, with a grace period of 2 s"),
         ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.RESULT_LOST, "Nobody saw it"),
-        ({"outcome": "new word"}, Reason.RESULT_LOST, "its receipt says 'new word'"),
+        ({"outcome": "new word"}, Reason.RESULT_LOST, "its receipt has the unknown outcome 'new word'"),
     ],
 )
 def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: str, message: str):
@@ -101,7 +101,7 @@ RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set
             Reason.OOM_KILLED,
             f"needed more memory than its node had left (killed by signal 9 (SIGKILL)); {NONE}",
         ),
-        ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
+        ({"outcome": "cancelled"}, Reason.CANCELLED, "was cancelled, with a grace period of 2 s"),
     ],
 )
 def test_out_of_memory_message_names_limit_and_field(fields: dict[str, str], reason: str, message: str):
@@ -143,7 +143,7 @@ def test_untrusted_receipt_means_a_lost_outcome():
         Reason.RESULT_LOST,
         "its receipt belongs to another attempt",
     )
-    end = receipt(b"rubbish", nonce="n", unit=UNIT)
+    end = read_receipt(b"rubbish", nonce="n", unit=UNIT)
     assert isinstance(end, Ended)
     assert end.result.reason == Reason.RESULT_LOST
     assert "damaged" in end.result.message
@@ -152,7 +152,7 @@ def test_untrusted_receipt_means_a_lost_outcome():
 @pytest.mark.parametrize("number", ["x", "-1", "9" * 20, "9" * 5000])
 @pytest.mark.parametrize("field", ["code", "started_ms", "ended_ms", "oom_kills", "memory_limit"])
 def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, number: str):
-    """A step can put anything where its runner's words are to be, with a nonce and a digest that fit."""
+    """A step can forge a receipt with a valid nonce and digest."""
     known = {"outcome": "exited", "code": "1", "oom_kills": "1"}
     assert failure(**{**known, field: number}) == (Reason.RESULT_LOST, "its receipt is damaged")
 
@@ -169,5 +169,5 @@ def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, num
     ],
 )
 def test_a_receipt_with_outputs_that_no_runner_writes_is_damaged(output: str):
-    """Nor has any output a name that no plugin may give it: no Secret would be taken with that for a key."""
+    """An invalid name of an output cannot be a key of a Secret."""
     assert failure(output, outcome="exited", code="0") == (Reason.RESULT_LOST, "its receipt is damaged")

@@ -56,7 +56,7 @@ def made(service: Service, **options) -> StateHandler:
 
 
 async def ask(app, method="GET", *pieces: bytes, query=b"", ends=True):
-    """Return status, content type and body; the request's body comes in these pieces, and ends after them or never."""
+    """Return status, content type and body. The request has these pieces of a body, and ends after them or never."""
     sent, waiting = [], list(pieces or (b"",))
 
     async def receive():
@@ -120,7 +120,7 @@ async def test_client_that_is_gone_changes_nothing():
         return {"type": "http.disconnect"}
 
     async def send(_message):
-        """Nobody reads it."""
+        """The body is not read."""
 
     service = Service()
     headers = [(b"authorization", b"Basic eA==")]
@@ -148,12 +148,12 @@ async def test_second_large_body_of_a_run_is_refused_if_wanted(one_per_run, seco
     app = made(service, one_large_body_per_run=one_per_run)
     found = await asyncio.gather(*(ask(app, "POST", LARGE) for _ in range(2)))
     assert [status for status, *_ in found] == [200, second]
-    assert (await ask(app, "POST", LARGE))[0] == 200, "the first one has ended"
+    assert (await ask(app, "POST", LARGE))[0] == 200, "the first request has ended"
 
 
 @pytest.mark.parametrize("begun", [b"x", LARGE], ids=["small", "large"])
 def test_stalled_bodies_are_refused_and_free_their_places(begun):
-    """As many steps as there are places may be suspended: the states of all others must not wait for them."""
+    """Suspended clients can use all slots for large bodies. Other states must not wait for them."""
 
     async def story():
         app, loop = made(Service()), asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""States: who may lock, read and write, whatever is lost and whoever comes between."""
+"""Terraform states: locks, reads and writes, with lost responses and concurrent attempts."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class TestOneAttempt:
         assert store.heads[PLACE].head.readers == ("stack/apply",)
         recorded = store.heads[PLACE]
         await first.read()
-        assert store.heads[PLACE] == recorded, "only the first one"
+        assert store.heads[PLACE] == recorded, "only the first refusal"
         store.run = running(destroy=(1, State.CLAIMED))
         await second.read()
         assert store.heads[PLACE].head.readers == ("stack/apply", "stack/destroy")
@@ -65,7 +65,7 @@ class TestOneAttempt:
         status, body = await mine.lock("b")
         shown = "a (held by stack/apply, attempt 1, which has not ended)"
         assert (status, msgspec.json.decode(body)["ID"]) == (423, shown)
-        assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own"
+        assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own lock"
         assert (await mine.lock("b"))[0] == 200
 
     async def test_altered_state_is_an_error_naming_its_version(self, store):
@@ -124,7 +124,7 @@ class TestOneAttempt:
 
     @pytest.mark.parametrize("drops", [True, False])
     async def test_partially_stored_chunks_are_dropped_after_an_error(self, store, monkeypatch, drops):
-        """Whoever asks again has others. What cannot be dropped either goes with the run."""
+        """A retry writes other chunks. Chunks that cannot be deleted now are deleted with the run."""
         mine, keep = Client(store), store.write_chunks
 
         async def halfway(*of):
@@ -144,7 +144,7 @@ class TestOneAttempt:
         assert store.heads[PLACE].head.versions == ()
 
     async def test_chunks_are_dropped_if_the_request_times_out(self, store, monkeypatch):
-        """As where the API server is slow: whoever asks again would leave as many each time, and no quota counts them."""
+        """For example a slow API server. Each retry would leave chunks, which no quota counts."""
         mine, keep, kept = Client(store), store.write_chunks, asyncio.Event()
 
         async def slow(*of):
@@ -185,7 +185,7 @@ class TestOneAttempt:
 
 
 def written(serial, lineage="one", resources=0, **more):
-    """A state as Terraform writes it."""
+    """Return a state as Terraform writes it."""
     entry = {"mode": "managed", "type": "t", "name": "n", "instances": [{}]}
     return msgspec.json.encode(
         {"version": 4, "serial": serial, "lineage": lineage, "resources": [entry] * resources} | more
@@ -229,7 +229,7 @@ class TestWithoutLock:
         mine = Client(store)
         assert await mine.write(written(1), "") == 200
         assert await mine.write(second, "") == 409
-        # Its next write has a higher serial. Both writers look the same, so neither may write again.
+        # The next write has a higher serial. Both writers look the same, so neither may write again.
         assert await mine.write(written(8, "two"), "") == 409
         assert await mine.write(written(8), "") == 409
         assert await mine.read() == written(1)
@@ -247,12 +247,12 @@ class TestWithoutLock:
     async def test_unlocked_delete_is_refused(self, store):
         mine = Client(store)
         await mine.write(written(1), "")
-        assert (await mine.ask("DELETE"))[0] == 409, "the attempt holds the lock without a name"
+        assert (await mine.ask("DELETE"))[0] == 409, "the attempt holds the lock without an ID"
         store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
         assert (await Client(store, "destroy").ask("DELETE"))[0] == 409
 
     async def test_lock_sent_as_a_state_is_refused(self, store):
-        """As by a module with `lock_method = "POST"` and a lock address of its own."""
+        """For example a module with `lock_method = "POST"` and its own lock address."""
         mine = Client(store)
         info = b'{"ID":"a","Operation":"OperationTypeApply","Who":"me"}'
         assert (await mine.ask("POST", info))[0] == 400
@@ -317,7 +317,7 @@ class TestRefusals:
     @pytest.mark.parametrize("failed_before", [False, True])
     @pytest.mark.parametrize("ends_first", [False, True])
     async def test_write_under_way_is_not_recorded(self, store, monkeypatch, step, failed_before, ends_first):
-        """Other runs record what is unsaved at any moment of it: before the state is stored, and before the answer."""
+        """Other requests record unsaved writes at any time: before the state is stored, and before the response."""
         mine = Client(store)
         await mine.lock("a")
         if failed_before:
@@ -492,7 +492,7 @@ class TestTwoAttempts:
 
     @pytest.mark.parametrize("done", [False, True])
     async def test_chunks_of_an_unwritten_head_are_dropped(self, store, done):
-        """A Terraform that asks again and again would fill what is left. It stays if the head speaks of it all the same."""
+        """Retries of Terraform would fill the storage. Chunks stay if the head refers to them."""
         mine, swap = Client(store), store.swap
         await mine.lock("a")
 
@@ -523,7 +523,7 @@ class TestTwoAttempts:
 
 @given(st.integers(min_value=0, max_value=2**32))
 async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
-    """The first attempt's requests go on while the ledger says that it has ended, and its successor begins."""
+    """Requests of the first attempt continue after the ledger has recorded its end and the next attempt has started."""
     chance = random.Random(seed)
     store, schedule = Memory(ALIVE), Schedule(chance)
     first, second = Client(store), Client(store, "destroy")
@@ -556,9 +556,9 @@ async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
         if await again(lambda: _status(second.lock("b"))) != 200:
             return
         found = await second.read()
-        assert not taken or found is not None, "what was taken is lost"
+        assert not taken or found is not None, "an accepted state is lost"
         for number in range(3):
-            assert await second.read() == found, "somebody else has written over the lock's holder"
+            assert await second.read() == found, "another attempt has written despite the lock"
             found = b"second %d" % number
             if await again(lambda state=found: second.write(state, "b")) != 200:
                 return
@@ -566,7 +566,7 @@ async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
     await schedule.play(zombie(), successor())
     store.arrive()
     newest = store.heads[PLACE].head.newest if PLACE in store.heads else None
-    assert newest is None or len(store.blobs[newest.blob]) == newest.chunks, "a head speaks of chunks that are gone"
+    assert newest is None or len(store.blobs[newest.blob]) == newest.chunks, "a head refers to deleted chunks"
 
 
 @pytest.mark.parametrize(("state", "freed"), [(State.CLAIMED, False), (State.DONE, True)])
@@ -658,11 +658,11 @@ async def test_version_dropped_while_read_is_read_again(store):
 
     store.read_chunks = late
     assert (await mine.read(), len(looks)) == (b"{}", 2)
-    assert (await mine.read(), len(looks)) == (b"{}", 3), "what is whole is read once"
+    assert (await mine.read(), len(looks)) == (b"{}", 3), "a complete state is read once"
 
 
 async def test_lock_conflict_is_reported_as_json(store):
-    """Terraform shows what it can read."""
+    """Terraform shows this information."""
     mine = Client(store)
     await mine.lock("a")
     found = await mine.service.handle(mine.who, "POST", "b", b"{}")

@@ -1,4 +1,4 @@
-"""Fields that no step may set: in the manifest as it is written, by an input, and in what is about to be sent."""
+"""Fields that steps may not set: in the manifest, by an input, and in the rendered object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds that no step may make, whatever rights somebody has bound."""
+"""Kinds that steps may not create, whatever rights their account has."""
 
 import pytest
 

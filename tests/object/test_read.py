@@ -1,4 +1,4 @@
-"""What an object says: conditions, comparisons and the contract, each of the generation that is meant."""
+"""States of objects: conditions, comparisons and the contract, each for the current generation."""
 
 import pytest
 from hypothesis import given
@@ -168,7 +168,9 @@ def test_ownership_is_decided_by_uid_then_nonce():
     assert read.is_ours(mine, ref="", token="t")
     assert not read.is_ours(mine, ref="", token="other")
     assert read.is_ours({"metadata": {"uid": "u"}}, ref="u", token="t")
-    assert not read.is_ours(mine, ref="another", token="t"), "a copy with our token is nobody's, once the UID is known"
+    assert not read.is_ours(mine, ref="another", token="t"), (
+        "once the UID is known, a copy with the token does not belong to the attempt"
+    )
     assert not read.is_ours({"metadata": {"uid": "u", "annotations": None}}, ref="", token="t")
 
 
@@ -200,7 +202,7 @@ def test_the_secret_of_an_output():
 
 @pytest.mark.parametrize("name", ["../configmaps/x", "a?watch=true", "a\nb", "$(id)", "a b", "A", "a" * 254, ""])
 def test_invalid_secret_name_is_ignored(name):
-    """It would be a part of a request's path, and of the line that an administrator is to type."""
+    """The name becomes a part of a URL and of a command for administrators."""
     told = UnitOutput(name="o", secret=SecretKey(json_path="$.status.secret", key="k"))
     assert read.secret_name(thing(secret=name), told) == ""
 

@@ -1,4 +1,4 @@
-"""What is sent: inputs at their places, whole; marks of ours; and rest, where a kind knows it."""
+"""Rendered objects: values of inputs, Dayfly's metadata, and rest."""
 
 import copy
 import json
@@ -68,7 +68,7 @@ def test_sensitive_input_is_allowed_only_in_a_secret():
 
 
 def test_a_kind_that_no_step_may_make_is_refused_here_again():
-    """Whoever wrote the document has not been held to the rules of those who write plugins."""
+    """A document that was not compiled may violate the rules for plugins."""
     with pytest.raises(CannotRenderError) as caught:
         made({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"})
     assert caught.value.reason == "KindRefused"
@@ -100,7 +100,7 @@ def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spe
     found = made(manifest)
     field, inert = ("suspend", True) if kind == "Job" else ("replicas", 0)
     assert found["spec"][field] == inert
-    assert "finalizers" not in found["metadata"], "what comes late does nothing, and the collector has it"
+    assert "finalizers" not in found["metadata"], "a late create does nothing until the garbage collector deletes it"
     stored = {**found, "metadata": {**found["metadata"], "uid": "uid-1"}}
     patch = release_patch(manifest, stored)
     meant = False if kind == "Job" else (spec or {}).get("replicas", 1)

@@ -1,4 +1,4 @@
-"""What the server says of kinds and namespaces: asked before anything is made there."""
+"""Discovery of kinds and namespaces before an object is created."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ JOB = Kind("batch", "v1", "jobs", "Job")
 
 
 class Bench:
-    """Objects of a cluster with jobs, at a time that the test sets."""
+    """A client for objects of a cluster with Jobs, with a clock of the test."""
 
     def __init__(self) -> None:
         self.server = FakeCluster(seed=1, extra=[JOB])
-        self.server.controllers.settle = lambda: None  # what is being deleted stays
+        self.server.controllers.settle = lambda: None  # a deleted object stays in deletion
         self.now = 1000.0
         self.objects = ObjectClient(Client(self.server.transport("operator"), seed=1), lambda: self.now)
 
@@ -60,7 +60,7 @@ async def test_missing_dry_run_support_is_no_refusal(message, refused):
 
 async def test_namespace_is_ending_from_deletion_until_gone():
     bench = Bench()
-    assert not await bench.objects.is_ending("shop"), "there is none"
+    assert not await bench.objects.is_ending("shop"), "there is no such namespace"
     bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop", "finalizers": ["example.org/x"]}})
     assert not await bench.objects.is_ending("shop")
     bench.ask("DELETE", "/api/v1/namespaces/shop")

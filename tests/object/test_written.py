@@ -1,4 +1,4 @@
-"""How an object is written: what it becomes, who removes it and when, and every mistake with its place."""
+"""The fields of object steps: the resulting units, removal of the object, and every error with its path."""
 
 import pytest
 
@@ -26,7 +26,7 @@ HERE = "spec.create[0].object"
 
 
 def step(more="", made=GOOD):
-    """A plugin that makes one object; `more` stands beside it."""
+    """Return a plugin with one object step. `more` has other fields of the step."""
     return STEP + made + more
 
 

@@ -1,4 +1,4 @@
-"""The policy's table: what is refused and where, what passes, and what webhooks may do."""
+"""The policy for pods: refused and accepted templates, and changes by webhooks."""
 
 import pytest
 
@@ -198,7 +198,7 @@ def test_refuses(overlay, words):
 
 @pytest.mark.parametrize("overlay", ARGO.values(), ids=ARGO)
 def test_policy_refuses_overlays_that_argo_accepted(overlay):
-    """Three fixes in a row there looked at the patch; here only what the patch makes of the pod counts."""
+    """Earlier checks read the patch and were bypassed three times. This one reads only the merged pod."""
     assert check(overlay)
 
 
@@ -208,7 +208,7 @@ def test_allows(overlay):
 
 
 def test_grants():
-    """An account, a token and `baseline` pass where the administrator granted them, and only there."""
+    """An account, a token and `baseline` are accepted only if the administrator granted them."""
     account = spec(serviceAccountName="loader", automountServiceAccountToken=True)
     assert check(account, service_accounts=frozenset({"loader"}), tokens=True) == []
     assert len(check(account, service_accounts=frozenset({"loader"}))) == 1
@@ -232,7 +232,7 @@ def test_keys_that_an_administrator_allows(keys, passes):
     "key", ["dayfly.dev/run", "dayfly.dev/x", "container.apparmor.security.beta.kubernetes.io/main"]
 )
 def test_reserved_keys_are_never_allowed(field, key):
-    """Ours and Kubernetes' own stay what they are: an overlay cannot bring them, whatever a namespace allows."""
+    """A template cannot set keys of Dayfly and Kubernetes, whatever a namespace allows."""
     plain, pod = merged({}), merged({"metadata": {field: {key: "x"}}})
     assert pod == plain or policy.check(pod, terms(keys=frozenset({"*"}))) != []
 
@@ -262,7 +262,7 @@ READS = {
 
 @pytest.mark.parametrize("overlay", READS.values(), ids=READS)
 def test_whatever_a_pod_reads_is_seen(request, overlay):
-    """All ways to an object of the namespace; an inline plugin has none of them."""
+    """These are all references to objects of the namespace. An inline plugin may have none of them."""
     (found,) = policy.references(merged(overlay))
     assert f"{found.kind} {found.name} at {found.path}" == request.node.callspec.id
     assert check(overlay) == []
@@ -270,7 +270,7 @@ def test_whatever_a_pod_reads_is_seen(request, overlay):
 
 
 def test_priority_is_for_cleanup_alone():
-    """Quota goes by it: no create step passes itself off as one, and no cleanup loses it."""
+    """Quotas depend on the class: only pods that delete have it."""
     ours = spec(priorityClassName="dayfly-cleanup")
     assert check(ours) == ["spec.priorityClassName is set by Dayfly; remove it"]
     for overlay in ({}, ours, spec(priorityClassName=None), spec(priorityClassName="system-node-critical")):
@@ -281,7 +281,7 @@ def test_priority_is_for_cleanup_alone():
 
 
 def test_a_volume_that_is_there_twice_is_said():
-    """A merge makes one of two; a webhook, or a mistake of ours, may not."""
+    """A merge combines two mounts, but a webhook or a bug could leave both."""
     pod = merged(volume(emptyDir={"sizeLimit": "1Gi"}))
     pod["spec"]["volumes"].append(pod["spec"]["volumes"][0])
     assert [str(each) for each in policy.check(pod, terms())] == ["spec.volumes[3].name v appears twice"]
@@ -300,7 +300,7 @@ def test_another_namespace_or_runner():
 
 
 def test_outputs_of_another_step_beside_the_order():
-    """Our own volume holds the Secrets in which this step's inputs lie, and no others."""
+    """Dayfly's volume contains only the Secrets of this step's inputs."""
     pod = merged({})
     volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
     source = {"name": "o-db-make-aaaaaaaaaaaaaaaa", "items": [{"key": "url", "path": "in/url"}]}

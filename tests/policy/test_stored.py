@@ -1,4 +1,4 @@
-"""What the server and its webhooks may make of a pod before it is let go, and what they may not."""
+"""Allowed and refused changes of a pod by the API server and webhooks before its gate is removed."""
 
 import copy
 
@@ -43,7 +43,7 @@ def test_volume_from_an_overlay_may_be_changed():
 
 
 def test_unset_security_context_may_be_filled_in():
-    """Where pods may be as they like, an administrator's webhook makes them stricter."""
+    """A webhook of an administrator may make pods stricter."""
     rendered, stored = copy.deepcopy(merged({})), seen()
     del rendered["spec"]["containers"][0]["securityContext"]
     stored["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
@@ -104,7 +104,7 @@ def test_unset_security_context_may_be_filled_in():
             ),
             "container spy: volumeMounts",
         ),
-        (  # as the step's own container does, to the letter
+        (  # exactly as in the step's own container
             lambda pod, main: pod["spec"]["containers"].append(
                 {"name": "spy", "volumeMounts": main["volumeMounts"][:1]}
             ),
@@ -139,7 +139,7 @@ def test_each_label_that_was_taken_away_is_named():
     ],
 )
 def test_each_removed_part_of_a_stored_pod_is_reported(stored):
-    """Whatever a webhook leaves of it, it is judged, and never let go."""
+    """Whatever a webhook removes, the check finds it and raises nothing."""
     told = {violation.path for violation in policy.find_changes(stored, merged({}))}
     assert told >= {
         "metadata.name",

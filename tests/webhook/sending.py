@@ -1,4 +1,4 @@
-"""Webhooks as documents have them, and their sender in this process: with a resolver and a clock of the test's own."""
+"""Webhook units, and their sender in this process with a resolver and clock of the test."""
 
 import json
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from dayfly.spec.run import NEVER
 
 
 def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_ms=60_000, name="make", **request):
-    """A unit of kind webhook; `outputs` by name, each a dictionary of what `UnitOutput` says of where it comes from."""
+    """Return a unit of kind webhook. `outputs` has fields of `UnitOutput` by name."""
     return Unit(
         name=name,
         kind="webhook",
@@ -31,11 +31,11 @@ def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_m
 
 
 class Sent(SimpleNamespace):
-    """How it ended: `code`, `reason`, `log`, `outputs` by name."""
+    """The result of a sender: `code`, `reason`, `log`, and `outputs` by name."""
 
 
 def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=None):
-    """The unit as what runs, and the environment of its sender."""
+    """Return the exec unit and the environment of its sender."""
     place = SenderSetup(command=("python",), folder=str(folder), allowed=frozenset(allowed))
     absent = [item.name for item in made.inputs if item.value is None]
     running = as_exec(made, place, run="u", name="db/make", record=record, absent=absent, sensitive=sensitive)
@@ -49,12 +49,12 @@ def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=Non
 
 
 def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
-    """Run the unit's sender to its end; its pauses take no time, and are told, in `pauses` as soon as they are made."""
+    """Run the unit's sender to its end. Its pauses take no time and are appended to `pauses`."""
     running, environment = ordered(folder, made, **how)
     lines = []
     order = json.loads(environment.pop(ORDER.encode()))
     environment[b"ODD\xff"] = b"whose name is no text: a shell may hand on such a one"
-    order["sensitive"].append("DAYFLY_INPUT_GONE")  # what is absent is in no variable
+    order["sensitive"].append("DAYFLY_INPUT_GONE")  # an absent input has no variable
     pauses = [] if pauses is None else pauses
     sender = WebhookSender(
         order,

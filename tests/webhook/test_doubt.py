@@ -1,4 +1,4 @@
-"""Of a sender that did not live to say what has become of its request, that is not known until its time is over."""
+"""The request of a killed sender may be carried out until the sender's time limit."""
 
 import msgspec
 import pytest

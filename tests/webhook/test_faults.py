@@ -28,7 +28,7 @@ def _cut(said):
     return said[:-3]
 
 
-# What becomes of one request: whether the server hears it, and what its client hears of the answer.
+# Faults of one request: whether the server receives it, and which response the client receives.
 FAULTS = {
     "never heard, connection closed": (False, None),
     "heard, connection closed": (True, None),
@@ -51,7 +51,7 @@ LIVES = {
 
 
 class Truth:
-    """A service that makes one record for each key; a long one is at work for three questions."""
+    """A service that creates one record for each key. With `long`, a job is running during three polls."""
 
     def __init__(self, *, long: bool, number: int, fault: str):
         self.long = long
@@ -62,7 +62,7 @@ class Truth:
         self.requests = 0
 
     def reply(self, request, _stream):
-        """Hear it, or not, and answer as the fault has it."""
+        """Handle a request according to the fault."""
         self.requests += 1
         heard, told = self.fault if self.requests == self.number else (True, lambda said: said)
         said = self._hear(request) if heard else answer(500)
@@ -84,7 +84,7 @@ class Truth:
 
 
 def live(folder, life, number, fault) -> SimpleNamespace:
-    """One attempt, in which the `number`th request meets the fault."""
+    """Run one attempt in which the `number`th request has the fault."""
     how = LIVES[life]
     truth = Truth(long="poll" in how, number=number, fault=fault)
     with Server(truth.reply) as server:
@@ -109,7 +109,7 @@ def test_each_request_meets_each_fault(tmp_path, life, fault):
             assert sent.outputs["id"] == "r-1", note
             assert not truth.at_work, f"it is told to be done and is at work; {note}"
         elif not LIVES[life].get("idempotent"):
-            over = sum(sent.pauses) >= RUN_S - 2  # the runner ends it then
+            over = sum(sent.pauses) >= RUN_S - 2  # the runner ends it at its deadline
             settled = truth.made and not truth.at_work
             assert over or settled or sent.reason == "NotSent", f"it may still be carried out; {note}"
             assert "may be sent again" not in sent.log, note
@@ -121,7 +121,7 @@ def test_each_request_meets_each_fault(tmp_path, life, fault):
 
 @pytest.mark.parametrize("life", LIVES)
 def test_a_server_that_is_away_is_sent_nothing(tmp_path, life):
-    """Whoever refuses the connection, or ends it before the request has left, has heard nothing for certain."""
+    """A server that refuses or closes the connection before the request has received nothing."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         name = f"127.0.0.1:{closed.getsockname()[1]}"
     made = unit(f"http://{name}/v1", body={"a": 1}, outputs=OUTPUTS, run_ms=RUN_S * 1000, **LIVES[life])

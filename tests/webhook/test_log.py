@@ -1,4 +1,4 @@
-"""What the log of a webhook shows: each request and each answer, once, and no secret of either."""
+"""The log of a webhook: each request and response once, without secrets."""
 
 import threading
 
@@ -13,7 +13,7 @@ POLL = {"until": {"path": "$.state", "in": ["done"]}}
 
 
 def lines(sent, server):
-    """The log, with the server's own name in place of its port and `KEY` in that of the request's key."""
+    """Return the lines of the log, with `SERVER` for the address and `KEY` for the idempotency key."""
     key = sent.order["key"]
     return sent.log.replace(server.name, "SERVER").replace(key, "KEY").splitlines()
 
@@ -95,7 +95,7 @@ def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
         '  {"state": "waits"}',
         '  {"state": "runs"}',
         '  {"state": "done"}',
-        '  {"state": "done"}',  # it is the last one, from which outputs are taken
+        '  {"state": "done"}',  # outputs are from the last response
     ]
     assert lines(sent, server).count("GET http://SERVER/jobs/1") == 1
 
@@ -129,7 +129,7 @@ def test_there_is_no_pause_for_which_no_time_is_left(tmp_path):
     sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_800), allowed=[name])
     assert (sent.reason, sent.pauses) == ("NotSent", [0.5])
     sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_875), allowed=[name])
-    assert sent.pauses == [0.5, 1.0], "a second and a half, of which the whole is used"
+    assert sent.pauses == [0.5, 1.0], "1.5 s, used completely"
 
 
 def test_unresolved_name_ends_the_attempt(tmp_path):
@@ -193,7 +193,7 @@ def test_secret_at_the_cut_of_a_logged_body_is_masked(tmp_path):
             made = unit(server.url, body={"a": padding, "t": {"$input": "token"}}, inputs={"token": token})
             sent = send(tmp_path, made, allowed=[server.name], sensitive=["token"])
         assert sent.code == 0
-        assert sent.log.count("*" * shown) >= 2, "in what was sent, and in what was said back"
+        assert sent.log.count("*" * shown) >= 2, "in the request and in the response"
         assert "t0" not in sent.log
 
 
@@ -237,7 +237,7 @@ def test_cut_answer_with_a_sensitive_output_is_not_logged(tmp_path):
 
 
 def test_answer_with_ambiguous_sensitive_output_is_not_logged(tmp_path):
-    """Which of them it is, and so what is to be masked, nobody knows."""
+    """The query finds several values, so it is not known which one to mask."""
 
     def reply(request, _):
         if request.method == "POST":

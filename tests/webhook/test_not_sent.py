@@ -1,4 +1,4 @@
-"""`NotSent` says which part failed, and what to do: the name, the connection, or the certificate."""
+"""`NotSent` names the failed part and the solution: the name, the connection, or the certificate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY = dt.timedelta(days=1)
 
 
 def certificate(folder, *, address="127.0.0.1", begins=NOW - DAY, ends=NOW + DAY):
-    """A server's own certificate with its key in the same file, and its text without the key."""
+    """Return a self-signed certificate in a file with its key, and its text without the key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "own")])
     made = (
@@ -109,7 +109,7 @@ def test_refused_certificate_is_reported_by_its_cause(tmp_path, how, trusted, me
         made = unit(server.url, **({"tls": {"ca": ca}} if trusted else {}))
         sent = send(tmp_path, made, allowed=[server.name])
     assert message in said(sent, made)
-    assert sent.pauses == [], "to try again would not help"
+    assert sent.pauses == [], "a retry would not help"
 
 
 def test_server_without_tls_is_reported_as_the_handshake(tmp_path):

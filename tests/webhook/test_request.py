@@ -1,4 +1,4 @@
-"""The request that comes of what was written, and the byte in which its end is told."""
+"""Requests with the values of variables, and exit codes."""
 
 import json
 

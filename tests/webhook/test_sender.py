@@ -1,4 +1,4 @@
-"""The sender against a real server: what it sends, what it makes of each answer, and of none."""
+"""The sender with a real server: its requests, and its result for each response and for a missing one."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ def _slow_body(_request, stream):
     try:
         while True:
             stream.sendall(b"x")
-            time.sleep(0.02)  # the server's pace is what is tried
+            time.sleep(0.02)  # the server must be slow
     except OSError:
         return
 
@@ -178,7 +178,7 @@ def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
 
 
 def _certificate(folder):
-    """A server's own, for 127.0.0.1, with its key in the same file."""
+    """Return a self-signed certificate for 127.0.0.1 in a file with its key."""
     file, key = folder / "certificate.pem", folder / "key.pem"
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=own -addext subjectAltName=IP:127.0.0.1"
     command = ["openssl", *made.split(), "-keyout", str(key), "-out", str(file)]
@@ -210,7 +210,7 @@ def test_text_around_a_certificate_is_ignored(tmp_path, certificate):
     assert sent.code == 0, sent.log
 
 
-# --- lost answers, and how it is found out ---------------------------------------------------------------------------
+# --- lost responses and `find` ----------------------------------------------------------------------------------------
 
 
 def test_find_confirms_a_lost_request(tmp_path):
@@ -302,7 +302,7 @@ def test_a_long_job_is_followed_until_it_is_done(tmp_path):
 @pytest.mark.parametrize("run_s", [4, 30, 60, 300])
 @pytest.mark.parametrize("way", ["poll", "find"])
 def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
-    """However long the pauses have become: what is done shortly before the end was done in time."""
+    """A job that succeeds shortly before the time limit is found, even if pauses have become long."""
     seconds = max(run_s - 2, run_s * 0.8)
 
     def sent(done_s):
@@ -320,7 +320,7 @@ def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
     assert sent(seconds - 1).code == 0
     never = sent(run_s + 1)
     assert never.reason == ("JobUnfinished" if way == "poll" else "ResponseLost")
-    assert sum(never.pauses) == pytest.approx(seconds), "until then nobody may clean up"
+    assert sum(never.pauses) == pytest.approx(seconds), "cleanup may not start before"
 
 
 @pytest.mark.parametrize(
@@ -343,13 +343,13 @@ def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
         made = unit(server.url, poll={**POLL, "location": "$.href"}, run_ms=60_000)
         sent = send(tmp_path, made, allowed=[server.name])
     assert sent.reason == reason, sent.log
-    # Only a job that has failed for certain is begun anew, under another key.
+    # Only a job that has certainly failed is started again, with another key.
     assert ("definite-answer" in sent.outputs) is (reason == "JobFailed")
     assert sum(seen.method == "POST" for seen in server.seen) == 1
 
 
 def test_found_result_is_final_and_not_followed(tmp_path):
-    """The answer to a question has begun nothing."""
+    """A response to a poll starts no job."""
     found = answer(202, {"id": "r-1"}, location="/jobs/1")
     with Server(lambda request, _: None if request.method == "POST" else found) as server:
         made = unit(server.url, poll=POLL, find={"path": ["by-owner"]}, outputs={"id": {"json_path": "$.id"}})
@@ -377,7 +377,7 @@ def test_an_answer_that_is_no_job_is_the_end(tmp_path):
 
 
 def test_sender_ends_only_after_the_answer_to_a_sent_request(tmp_path):
-    """Of a request that has left somebody must learn what became of it: the signal ends nothing but what is to come."""
+    """The outcome of a sent request must be known. The signal prevents only requests that were not sent yet."""
     asked = threading.Event()
 
     def reply(*_):

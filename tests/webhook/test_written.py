@@ -1,4 +1,4 @@
-"""How a webhook is written: what it becomes, and every mistake with its place."""
+"""The fields of a webhook: the resulting unit, and every error with its path."""
 
 import pytest
 
@@ -30,12 +30,12 @@ GOOD = """\
 
 
 def step(more="", webhook=GOOD):
-    """A plugin with one webhook, of which `webhook` is the request, and `more` stands beside it."""
+    """Return a plugin with one webhook step. `webhook` is its request, and `more` has other fields of the step."""
     return STEP + webhook + more
 
 
 def field(line):
-    """A webhook of which one more line is wrong."""
+    """Return a webhook with one invalid line."""
     return step(webhook=GOOD + f"      {line}\n")
 
 
@@ -272,7 +272,7 @@ def test_webhook_becomes_a_unit_with_request_and_deadlines():
     assert make.webhook.env["DAYFLY_SANDBOX_NAME"] == "box"
     assert make.inputs[0].as_.env == "DAYFLY_INPUT_ZONE"
     assert [(output.json_path, output.header) for output in make.outputs] == [("$.id", ""), ("", "ETag")]
-    # It cannot be called back, so whoever wants it to end waits for as long as it may take.
+    # A sent request cannot be cancelled, so an end of the step waits for its time limit.
     assert make.timeouts == UnitTimeouts(run_ms=300_000, grace_ms=300_000)
     assert (wait.timeouts.run_ms, drop.timeouts.grace_ms) == (3_600_000, 60_000)
     assert drop.retry.idempotent
@@ -287,7 +287,7 @@ def test_plan_shows_webhook_request_and_outputs():
 
 
 def test_a_body_may_say_null():
-    """A server may read it as the order to take something away."""
+    """A server may interpret such a path segment as a request for the parent."""
     wish = load(field("body: {note: null, list: [null], deep: {a: null}, at: {$input: zone}}"))
     body = {"note": None, "list": [None], "deep": {"a": None}, "at": {"$input": "zone"}}
     assert wish.spec.create[0].webhook.body == body
@@ -330,7 +330,7 @@ def test_a_request_without_headers_takes_none_from_a_secret():
 
 @pytest.mark.parametrize(("server", "allowed"), [("[::1]:80", "true"), ("[::2]:80", "false"), ("::1:80", "true")])
 def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
-    """As it is written in a URL; whether the brackets are is nobody's concern."""
+    """As in a URL, with or without brackets."""
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "http://[::1]/v1")).documents[0].pre_start[0]
     place = SenderSetup(command=("python3",), folder="/f", allowed=frozenset({server}))
     running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])

@@ -14,7 +14,7 @@ from dayfly.embedded.attempt_sweeper import REFUSED_AGAIN_S, AttemptSweeper
 from dayfly.embedded.reaper import LOOK_AGAIN_S, Leaving, ProcessExits, opened, reaped
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
-from dayfly.execute.outputs import described
+from dayfly.execute.outputs import mark_binary
 from dayfly.execute.process import run
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Starter
@@ -340,5 +340,5 @@ class Attempts:
                 if isinstance(error, OSError) and error.errno in SCARCE:
                     raise
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
-            return described(fact, self.values[key])
+            return mark_binary(fact, self.values[key])
         return fact

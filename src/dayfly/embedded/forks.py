@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from dayfly.execute.fork import addresses
-from dayfly.execute.inputs import Forks, UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError, Forks
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.render import OrderContext, service_order
 from dayfly.execute.process.run import slug
@@ -143,13 +143,13 @@ def teller(run: Run, plan: Plan, baselines: BaselineProcesses, ports: Ports, ans
     def told(value: ForkValue) -> str:
         of, name = value.fork_of, fork_id(value.fork_of)
         if name not in plan.kept or run.unit(name).state not in ALIVE:
-            raise UntoldError(Reason.WAITING_FOR_FORKS, f"{name} is not there to be asked")
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{name} is not there to be asked")
         workload, port = baselines.get(of), ports.known(run.uid, name)
         port = port if workload is not None and workload.port else 0
         known = {value_from.NAME: plan.kept[name].unit.name, value_from.READY: "true" if answers(name) else "false"}
         known |= {value_from.HOST: HOST if port else "", value_from.PORT: str(port or "")}
         if missing := [word for word in value_from.asked(value.expression) if not known[word]]:
-            raise UntoldError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
+            raise ForkAddressUnknownError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
         return value_from.fill(value.expression, known)
 
     return told

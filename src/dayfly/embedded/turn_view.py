@@ -6,7 +6,7 @@ from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute import route_group
 from dayfly.execute.inputs import remarks
 from dayfly.execute.process.launch import Starter
-from dayfly.execute.turn import Scene, judged
+from dayfly.execute.turn import Scene, adjust_facts
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import World
@@ -35,7 +35,7 @@ class Scenes:
     def of(self, live: Live, slots: int) -> Scene:
         """What a turn of the run would see now, if it may start so many steps."""
         known, now = self._executors.known(live, live.plan), now_ms()
-        facts = judged(live.plan, live.run, known.facts, now)
+        facts = adjust_facts(live.plan, live.run, known.facts, now)
         world = World(
             run=live.run,
             wish=live.stored.wish,

@@ -1,4 +1,4 @@
-"""Kept units that a host changes where they are: for another wish they are never ended and begun anew. Pure."""
+"""Kept units that a host updates in place instead of ending them and starting new ones. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from dayfly.spec.run import Run
 
 
-def in_place(plan: Plan, run: Run, kinds: AbstractSet[str]) -> Plan:
-    """The plan in which living units of these kinds have the generation from which they were begun.
+def pin_generations(plan: Plan, run: Run, kinds: AbstractSet[str]) -> Plan:
+    """Return the plan with the generation of running units of these kinds set to the one in the ledger.
 
-    Whoever does so says by its facts (`Running.ready`) whether a unit has the form that is wished for now.
+    So the decision does not replace them. The host reports with `Running.ready` whether a unit has its current spec.
     """
     kept = {
         name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)

@@ -1,4 +1,4 @@
-"""What units read of their target: one value for each such input, found in the object by its JSONPath. Pure."""
+"""Inputs from the target object: each has a JSONPath that finds one value. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from dayfly.spec.run import ALIVE, Run
 from dayfly.spec.scalars import jsonpath
 
 Given = Mapping[str, bytes]
-"""By the names of a unit's inputs, those that its target has."""
+"""Values from the target, by the names of a unit's inputs."""
 
 
 def readers(plan: Plan, run: Run, *, closing: bool) -> list[SealedStep]:
-    """The steps that read their target and may yet be begun: those that create, or once it closes the others."""
+    """Return the steps with inputs from the target that may still start: create steps, or delete steps if `closing`."""
     return [
         step
         for step in plan.steps.values()
@@ -26,13 +26,13 @@ def readers(plan: Plan, run: Run, *, closing: bool) -> list[SealedStep]:
 
 
 def given(step: SealedStep, found: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """What the target, as it was found, gives to a step; nothing if it is gone."""
+    """Return the values for a step from the target object `found`; empty if it is gone."""
     values = {item.name: _find(item.target, found) for item in step.unit.inputs if item.target}
     return {name: as_bytes(some[0]) for name, some in values.items() if len(some) == 1 and some[0] is not None}
 
 
 def lack(step: SealedStep, found: Mapping[str, Any] | None, kind: str) -> str:
-    """Why a step must wait that creates: the first of its inputs that the target does not have; empty if it has all."""
+    """Return why a create step must wait: the first input that the target lacks; empty if it has all."""
     for item in step.unit.inputs if step.creates else ():
         if item.target and len(some := [each for each in _find(item.target, found) if each is not None]) != 1:
             return messages.waits_for_field(item.target, kind, found=len(some))

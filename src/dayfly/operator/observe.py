@@ -2,9 +2,9 @@
 
 from dayfly.execute import target_fields
 from dayfly.execute.executor import Known, Registry
-from dayfly.execute.in_place_updates import in_place
+from dayfly.execute.in_place_updates import pin_generations
 from dayfly.execute.inputs import remarks
-from dayfly.execute.turn import Scene, judged
+from dayfly.execute.turn import Scene, adjust_facts
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
@@ -49,7 +49,7 @@ class Observer:
         """
         wish = await self._targets.wish(run)
         sealed = await self._plan(run, session, given_up=wish.abandon is not None)
-        plan = in_place(sealed, run.ledger, CHANGED_IN_PLACE)
+        plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
@@ -57,7 +57,7 @@ class Observer:
         known = self._executors.known(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
-        facts = judged(plan, run.ledger, known.facts, now)
+        facts = adjust_facts(plan, run.ledger, known.facts, now)
         hindered = {**_crowded(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
         share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(

@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.log_masks import overwritten
+from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
 from dayfly.execute.pod.read import has_started
@@ -315,7 +315,7 @@ def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
     """The end of a log without what only its step's outputs have told to be sensitive."""
     if printed is None:
         return None
-    return printed._replace(tail=overwritten(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
+    return printed._replace(tail=mask(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
 def _outputs_lost(move: Record) -> Record:

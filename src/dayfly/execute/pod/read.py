@@ -243,7 +243,7 @@ def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRe
             return _script_never_ran(seen, unit, terminated.reason, terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
-        fact = receipt.understand(records, nonce=nonce, unit=unit)
+        fact = receipt.read_records(records, nonce=nonce, unit=unit)
         if isinstance(fact, Ended) and fact.result.reason == Reason.CANCELLED and seen.status.reason == Reason.EVICTED:
             fact = Ended(result=_evicted(seen, fact.result))
     forgeable = unit.kind != Kind.WEBHOOK  # the program of a webhook is Dayfly's and has other exit codes
@@ -271,7 +271,7 @@ def _read_recall(
     records = _message(ended.message) if ended is not None else None
     if records is None or not _has_one_container(unit) or (main is not None and _reports_result(main)):
         return None
-    fact = receipt.understand(records, nonce=nonce, unit=unit)
+    fact = receipt.read_records(records, nonce=nonce, unit=unit)
     if not isinstance(fact, NeverRan) or fact.reason != Reason.NEVER_RAN:
         return None
     due = max(record.claimed_at, milliseconds(seen.status.start_time)) + unit.timeouts.pull_ms

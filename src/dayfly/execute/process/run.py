@@ -13,7 +13,7 @@ from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.files import create_file, is_locked, private, read_file, remove_tree
 from dayfly.execute.process.log_times import LogTimes, entry_now
 from dayfly.execute.process.processes import has_open, state_and_start
-from dayfly.execute.receipt import lost, receipt
+from dayfly.execute.receipt import lost, read_receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import Unit
@@ -156,7 +156,7 @@ class Folder:
         """Return a fact on an attempt that is alive according to the ledger, also if an earlier server started it."""
         for _ in range(2):
             if data := read_file(f"{self.path}/receipt"):
-                return receipt(data, nonce=nonce, unit=unit)
+                return read_receipt(data, nonce=nonce, unit=unit)
             marker = self._marker()
             if marker[0] == "void":
                 return NeverRan(reason=Reason.NEVER_RAN, message="it was fenced before it started")

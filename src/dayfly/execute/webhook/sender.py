@@ -18,7 +18,7 @@ from typing import Any
 if __name__ == "__main__":  # run as a file, so `sys.path` lacks the folder of the package
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from dayfly.execute.log_masks import overwritten
+from dayfly.execute.log_masks import mask
 from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, code_of_status, is_inconclusive
 from dayfly.execute.webhook.http_exchange import (
     Resolve,
@@ -386,7 +386,7 @@ class WebhookSender:
         self._write_line(self._mask(sentence.encode(errors="replace")))
 
     def _mask(self, text: bytes) -> bytes:
-        return overwritten(text, [*self._masks, *self._answer_masks])
+        return mask(text, [*self._masks, *self._answer_masks])
 
 
 _FAULTS = {

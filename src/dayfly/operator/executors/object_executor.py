@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.executor import Known
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.run import Kind as ServedKind
 from dayfly.execute.object.run import NotServedError, ObjectClient
-from dayfly.execute.outputs import foreseen
+from dayfly.execute.outputs import apply_ends
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -107,7 +107,7 @@ class ObjectExecutor:
         key = step.id, turn.run.ledger.unit(step.id).attempt + 1
         preparing = Objection(reason=Reason.STARTING, message=messages.preparing(key[1]), since=turn.now)
         facts = {key: fact for known in sight.known.values() for key, fact in known.facts.items()} | turn.facts
-        if not _is_due(foreseen(turn.run.ledger, facts), step):
+        if not _is_due(apply_ends(turn.run.ledger, facts), step):
             objections[step.id] = preparing
             return
         memory = sight.session.objects.setdefault(key, ObjectMemory())
@@ -130,7 +130,7 @@ class ObjectExecutor:
         """Have the server say whether it would take the object, and return what it objects."""
         try:
             said = await self._observer.ask(turn, step, memory)
-        except UntoldError as error:
+        except ForkAddressUnknownError as error:
             return Objection(reason=error.reason, message=str(error))
         if said is not None:
             sight.session.refusals.put((step.id, turn.run.ledger.unit(step.id).attempt + 1), said)
@@ -251,7 +251,7 @@ class ObjectExecutor:
             memory.refused = grants.objection(error, where.identity.namespace, now)
         except NotServedError as error:
             memory.refused = Objection(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
-        except UntoldError as error:
+        except ForkAddressUnknownError as error:
             memory.refused = Objection(reason=error.reason, message=str(error), since=now)
         except CannotRenderError as error:
             memory.refused = NeverRan(reason=error.reason, message=str(error))

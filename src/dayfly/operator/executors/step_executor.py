@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.executor import Known
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.state import access
@@ -37,7 +37,7 @@ _REFUSALS = (
     ForeignTokenError,
     NotGrantedError,
     RefusedPodError,
-    UntoldError,
+    ForkAddressUnknownError,
     errors.Refused,
 )
 
@@ -199,7 +199,7 @@ class PodStepExecutor:
 
 def _said(error: Exception, now: int) -> NeverRan | Objection:
     """Return what a refused pod means for its attempt: it never runs, or the cluster has to change first."""
-    if isinstance(error, (UntoldError, NotGrantedError)):
+    if isinstance(error, (ForkAddressUnknownError, NotGrantedError)):
         return Objection(reason=error.reason, message=str(error), since=now)
     if isinstance(error, CannotRenderError):
         return NeverRan(reason=error.reason, message=str(error))

@@ -8,11 +8,11 @@ import msgspec
 
 from dayfly.execute import receipt
 from dayfly.execute.executor import Known
-from dayfly.execute.outputs import described, foreseen
+from dayfly.execute.outputs import apply_ends, mark_binary
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.state.outcome import resource_of, with_state
-from dayfly.execute.turn import judged
+from dayfly.execute.turn import adjust_facts
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -73,8 +73,8 @@ class StepObserver:
             )
         await self._missing(sight, facts)
         await self._with_states(sight, facts)
-        # As the scene will have them: the ledger is foreseen from these.
-        facts = judged(sight.plan, run.ledger, facts, sight.now)
+        # As the scene will have them: the ledger is apply_ends from these.
+        facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
         self._pass_over(sight, facts)
         altered = await self._altered(sight, facts)
         return Known(facts=facts, objections=altered, outputs=sight.outputs)
@@ -134,14 +134,14 @@ class StepObserver:
         if heard is None or heard.records is None:
             return None
         unit = _unit(sight.plan, name)
-        told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        told = receipt.read_records(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
         if not isinstance(told, Ended) or told.result.reason == Reason.RESULT_LOST:
             return None
         if told.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
             return None  # not asked for by us: the kubelet's status has the reason, such as an eviction
         sight.outputs[name, attempt] = heard.contents()
         fact = Ended(result=told.result) if read.is_over(pod) else Sealed(result=told.result)
-        return described(fact, sight.outputs[name, attempt])
+        return mark_binary(fact, sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.PodReading, pod: Pod) -> Fact:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
@@ -168,7 +168,7 @@ class StepObserver:
             )
             return type(fact)(result=result)
         sight.outputs[key] = found
-        return described(fact, found)
+        return mark_binary(fact, found)
 
     async def _missing(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
@@ -210,7 +210,7 @@ class StepObserver:
             for (name, attempt), fact in facts.items()
             if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
-        then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
+        then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
         forks = teller(self._cluster, then)
         for name, attempt in held:
             if not input_pins.fits(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):

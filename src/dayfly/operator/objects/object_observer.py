@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import ObjectState
 from dayfly.execute.object.run import ObjectClient
-from dayfly.execute.outputs import described
+from dayfly.execute.outputs import mark_binary
 from dayfly.execute.target_fields import Given
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
@@ -173,13 +173,13 @@ class ObjectObserver:
         Return `NeverRan` if the object can never be made of its manifest and inputs, whatever changes in the cluster.
 
         Raises:
-            UntoldError: a fork cannot tell now what it is to be made of.
+            ForkAddressUnknownError: a fork cannot tell now what it is to be made of.
         """
         where = object_view.place(turn.run, step, turn.run.ledger.unit(step.id).attempt + 1)
         namespace = where.identity.namespace
         try:
             manifest = await self._views.manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
-        except UntoldError:
+        except ForkAddressUnknownError:
             raise
         except CannotRenderError as error:
             return NeverRan(reason=error.reason, message=str(error))
@@ -244,4 +244,4 @@ def _succeeded(turn: Turn, step: SealedStep, record: UnitRecord, values: dict[st
     }
     turn.outputs[step.id, record.attempt] = values
     result = Result(outcome="succeeded", started_at=record.claimed_at, ended_at=turn.now, outputs=outputs)
-    return described(Ended(result=result), values)
+    return mark_binary(Ended(result=result), values)

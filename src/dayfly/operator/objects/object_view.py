@@ -123,7 +123,7 @@ class Views:
         """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
 
         Raises:
-            UntoldError: a fork cannot tell now what it is made of.
+            ForkAddressUnknownError: a fork cannot tell now what it is made of.
             CannotRenderError: a value is not there, or cannot stand where it is to.
             errors.ApiError: the server cannot be asked.
         """
