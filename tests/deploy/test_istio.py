@@ -10,7 +10,7 @@ from testcluster import istio
 from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner, insert_rules, owners_of
-from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
+from dayfly.execute.istio.run import VIRTUAL_SERVICES, render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing.routing_keys import Forms
 from deploy.conftest import OPERATOR, WRITTEN, thing
@@ -90,7 +90,7 @@ def theirs(name, rules):
 
 
 def ours(service):
-    return shared(Key(TEAM, shared_name(service)), service)
+    return render_shared(Key(TEAM, shared_name(service)), service)
 
 
 def patched(api, name, body, user=OPERATOR):

@@ -11,7 +11,7 @@ from testcluster import build, istio
 
 from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner, insert_rules
-from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
+from dayfly.execute.istio.run import VIRTUAL_SERVICES, render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
 from deploy.conftest import thing
@@ -138,7 +138,7 @@ def ways(key):
 
 
 def test_rule_routes_every_form_of_its_key_and_no_other(api, mesh):
-    manifest = shared(Key(TEAM, shared_name("web")), "web")
+    manifest = render_shared(Key(TEAM, shared_name("web")), "web")
     for each in (thread("f-new", OTHER, 2), thread("f-old", KEY, 1, number=40)):
         manifest["spec"]["http"] = list(insert_rules(manifest["spec"]["http"], each, TEAM).rules)
     path = VIRTUAL_SERVICES.path(TEAM)
@@ -207,7 +207,7 @@ def test_each_protocol_is_led_as_it_came(api, mesh):
             _stand(api, f"{prefix}say", address, {"grpc": ports.grpc})
         eventually(lambda: asked(mesh, host="talk") == "base")
         for name in ("talk", "say"):
-            manifest = shared(Key(TEAM, shared_name(name)), name)
+            manifest = render_shared(Key(TEAM, shared_name(name)), name)
             mine = ForkRules(RuleOwner(1, f"run-{name}", f"f-{name}"), TEAM, {name: f"f-{name}"}, KEYED)
             manifest["spec"]["http"] = list(insert_rules(manifest["spec"]["http"], mine, TEAM).rules)
             assert api.ask("POST", path, manifest).status == 201

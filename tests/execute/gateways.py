@@ -1,6 +1,6 @@
-"""What a Gateway does with a request, by the letter of the Gateway API: a small evaluator for tests.
+"""An evaluator of routes as in the Gateway API's reference.
 
-Its order is that of `HTTPRouteRule.matches` in the API's own reference, which a data plane is held to in the proof.
+Its order is that of `HTTPRouteRule.matches`. Other tests check that real data planes follow it.
 """
 
 import re

@@ -27,7 +27,7 @@ def running(**units: tuple[int, State]) -> Run:
 class Memory:
     """`turn` is awaited before each access.
 
-    `loses` says what becomes of a swap whose answer is lost: done, not done, or to come later; None if none is lost.
+    `loses` is the effect of a swap whose response is lost: done, not done, or done later. None: no response is lost.
     """
 
     def __init__(self, run: Run | None = None) -> None:

@@ -33,7 +33,7 @@ class Executor:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_unit_without_its_payload_is_refused_on_every_host(kind):
-    """This includes a kept unit, whose name contains its baseline."""
+    """A kept unit is refused too, although its name contains its baseline."""
     executor = Executor(kind)
     document = Lifecycle(target=TARGET, resource="db", pre_start=(Unit(name="make", kind=kind),))
     for given, name in (((document,), ()), "db/make"), (((), (Unit(name="web", kind=kind),)), "web"):

@@ -87,7 +87,7 @@ def main_of(manifest):
 
 class TestIdentity:
     def test_fork_has_no_identity_of_its_baseline(self):
-        """It has no labels or annotations of other tools, its own selector, owner and name, zero replicas, and is not paused."""
+        """Labels and annotations of other tools are removed; selector, owner and name are the fork's; replicas are zero."""
         manifest = made()
         meta, spec = manifest["metadata"], manifest["spec"]
         assert set(meta) == {"name", "namespace", "labels", "annotations", "ownerReferences"}

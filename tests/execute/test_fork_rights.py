@@ -68,7 +68,7 @@ ANYWHERE = {
     "endless end": (pod(terminationGracePeriodSeconds=2**31), f"{POD}.terminationGracePeriodSeconds", "differs from"),
     "host names": (pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["x"]}]), f"{POD}.hostAliases", "differs from"),
     "claims of devices": (pod(resourceClaims=[{"name": "x"}]), f"{POD}.resourceClaims", "differs from"),
-    "what nobody has thought of": (pod(newField={"all": True}), f"{POD}.newField", "differs from"),
+    "unknown field of a pod": (pod(newField={"all": True}), f"{POD}.newField", "differs from"),
     "of a container": (main(newField=1), f"{MAIN}.newField", "differs from"),
     "of a Deployment": (json({"op": "add", "path": "/spec/newField", "value": 1}), "spec.newField", "differs from"),
     "of an object": (json({"op": "add", "path": "/data", "value": {}}), "data", "differs from"),
@@ -283,7 +283,7 @@ class TestRefused:
 
     @pytest.mark.parametrize(("patch", "field", "words"), ELSEWHERE.values(), ids=ELSEWHERE)
     def test_elsewhere(self, patch, field, words):
-        """These changes are allowed at home, but read Secrets of another namespace elsewhere."""
+        """Changes that are allowed at home read Secrets of another namespace elsewhere."""
         said = _refusal(patch, permissions=AWAY)
         assert f" {field}" in said
         assert words in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dayfly.execute.gateway.preview import PreviewGateway, host_name, label, lacking, manifest
+from dayfly.execute.gateway.preview import PreviewGateway, find_lack, host_name, label, render_preview
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.spec.routing import routing_keys
@@ -50,7 +50,7 @@ def route(*told: tuple[str, str, int]):
     ],
 )
 def test_preview_is_ready_once_its_gateway_accepts_it(told, lack, refused):
-    found = lacking(route(*told), EDGE)
+    found = find_lack(route(*told), EDGE)
     assert (found and found.message) == lack
     assert bool(found and found.refused) is refused
 
@@ -68,7 +68,7 @@ def test_preview_url_names_an_unusual_port():
 
 
 def test_each_request_is_given_the_key_and_goes_to_the_service():
-    found = manifest(EDGE, "x", "site", "run", OWNER, key="k1", to=("shop", "web", 80))
+    found = render_preview(EDGE, "x", "site", "run", OWNER, key="k1", to=("shop", "web", 80))
     assert found["metadata"]["namespace"] == "shop"
     assert found["metadata"]["ownerReferences"] == [OWNER]
     assert set(found["metadata"]["labels"].values()) == {"site", "run", "dayfly"}

@@ -9,15 +9,15 @@ from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, Ro
 from dayfly.execute.gateway.render import (
     MAX_MATCHES,
     RouteTarget,
-    concerned,
-    from_elsewhere,
     is_withdrawn,
-    named,
     render_routes,
     render_service,
     render_withdrawn,
+    routes_of_other_namespaces,
+    routes_to,
     service_name,
     services_for,
+    services_of,
 )
 from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
@@ -76,7 +76,7 @@ def stored(manifest, **more):
 
 class TestObjects:
     def test_route_name_sorts_after_its_baseline_and_is_unique(self):
-        """Of two equal routes, a Gateway prefers the older, then the first by name: that is the baseline's."""
+        """A Gateway prefers the older of two equal routes, then the first by name: that is the baseline's."""
         name = ours()["metadata"]["name"]
         assert name > "web"
         assert name.startswith("web-")
@@ -109,7 +109,7 @@ class TestObjects:
             route("ending", deletion_timestamp="2026-01-01T00:00:00Z"),
             route("other", rules=[{"backendRefs": [{"name": "api"}]}]),
         ]
-        assert [each.metadata.name for each in concerned(every, ["web"])] == ["b", "a"], "the oldest first"
+        assert [each.metadata.name for each in routes_to(every, ["web"])] == ["b", "a"], "the oldest first"
 
     def test_which_services_lead_to_a_baseline(self):
         def render_service(name, selector, **labels):
@@ -149,9 +149,9 @@ class TestElsewhere:
             led("to another", {"name": "api", "namespace": "shop"}, {"name": "web", "namespace": "else"}),
             led("its own", {"name": "web"}),
         ]
-        assert [each.metadata.name for each in from_elsewhere(every, ["web"], "shop")] == ["to us"]
+        assert [each.metadata.name for each in routes_of_other_namespaces(every, ["web"], "shop")] == ["to us"]
         rules = [{"backendRefs": [{"name": "web"}]}, {"backendRefs": [{"name": "db"}]}, {}]
-        assert named(rules, ["api", "db", "web"], "shop") == ["db", "web"]
+        assert services_of(rules, ["api", "db", "web"], "shop") == ["db", "web"]
 
     @pytest.mark.parametrize(("address", "headless"), [("10.0.0.1", {}), ("None", {"clusterIP": "None"})])
     def test_a_fork_has_a_service_like_each_of_its_baselines(self, address, headless):
@@ -206,7 +206,7 @@ class TestTaken:
     def test_taken_by_all_that_have_taken_the_other(self):
         base = route(parents=[parent(), parent("inner")])
         seen = stored(ours(base), parents=[parent(), parent("inner")])
-        assert read.lacking(seen, base) is None
+        assert read.find_lack(seen, base) is None
         assert read.is_newest(seen)
         assert read.accepted_at(seen) == 1767225600000
 
@@ -235,11 +235,11 @@ class TestTaken:
     )
     def test_missing_acceptance_is_explained(self, parents, says, refused):
         base = route(parents=[parent()])
-        found = read.lacking(stored(ours(base), parents=parents), base)
+        found = read.find_lack(stored(ours(base), parents=parents), base)
         assert found is not None
         assert says in found.message
         assert found.refused == refused
 
     def test_condition_shared_with_the_baseline_is_not_missing(self):
         base = route(parents=[parent(ResolvedRefs="False"), parent("shut", Accepted="False")])
-        assert read.lacking(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None
+        assert read.find_lack(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None

@@ -1,6 +1,6 @@
 """Units that are updated in place keep their generation; all others have the newest."""
 
-from dayfly.execute.in_place_updates import pin_generations
+from dayfly.execute.turn import pin_generations
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Baseline, ForkUnit, Route, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord

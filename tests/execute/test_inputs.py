@@ -8,8 +8,8 @@ from dayfly.execute.inputs import (
     UnitOutputRef,
     is_complete,
     is_fit,
-    remarks,
     resolve,
+    unfit_messages,
 )
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
@@ -162,11 +162,13 @@ class TestForks:
         def run(**more):
             return Run(uid="r", target=TARGET, plan="", phase=Phase.CLOSED, units={"fork:shop/web": fork, **more})
 
-        assert remarks(plan, run(), mute) == {"drain": "it has no port; it is passed as absent"}
-        assert remarks(plan, run(), lambda _: "h") == {}
-        assert remarks(plan, run(drain=UnitRecord(attempt=1, state=State.DONE)), mute) == {}, "it has read its inputs"
+        assert unfit_messages(plan, run(), mute) == {"drain": "it has no port; it is passed as absent"}
+        assert unfit_messages(plan, run(), lambda _: "h") == {}
+        assert unfit_messages(plan, run(drain=UnitRecord(attempt=1, state=State.DONE)), mute) == {}, (
+            "it has read its inputs"
+        )
         never = Run(uid="r", target=TARGET, plan="", phase=Phase.CLOSED)
-        assert remarks(plan, never, mute) == {}, "no preStop is needed"
+        assert unfit_messages(plan, never, mute) == {}, "no preStop is needed"
 
 
 class TestPlans:
@@ -178,9 +180,9 @@ class TestPlans:
 
     def test_absent_input_is_remarked_on_a_closing_run(self):
         plan, bad = plan_of(reads()), made(text=False)
-        assert remarks(plan, run_with(make=bad)) == {}
-        assert remarks(plan, run_with(make=made(), phase=Phase.CLOSED)) == {}
-        [(unit, said)] = remarks(plan, run_with(make=bad, phase=Phase.CLOSED)).items()
+        assert unfit_messages(plan, run_with(make=bad)) == {}
+        assert unfit_messages(plan, run_with(make=made(), phase=Phase.CLOSED)) == {}
+        [(unit, said)] = unfit_messages(plan, run_with(make=bad, phase=Phase.CLOSED)).items()
         assert unit == "db/drop"
         assert said.endswith("; it is passed as absent")
 

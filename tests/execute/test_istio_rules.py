@@ -12,10 +12,10 @@ from dayfly.execute.istio.read import (
     VirtualService,
     Write,
     WrittenMeta,
-    covers,
-    in_order,
-    place_of,
+    applies_to,
     replace_service,
+    service_of_host,
+    sort_by_age,
     written_at,
 )
 from dayfly.execute.istio.rules import (
@@ -23,11 +23,11 @@ from dayfly.execute.istio.rules import (
     MAX_PATTERN_CHARS,
     ForkRules,
     RuleOwner,
-    by_run,
+    group_by_run,
     insert_rules,
     others,
     owner_of,
-    without,
+    remove_rules,
 )
 from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
 from execute.meshes import Call, choose
@@ -72,7 +72,7 @@ CALLS = [
 
 @pytest.mark.slow
 def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
-    """This is tested for all orders of up to four rules, also with rules of other forks."""
+    """The test covers all orders of up to four rules, also with rules of other forks."""
     ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]
     for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
         made = insert_rules(insert_rules(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
@@ -80,9 +80,9 @@ def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
         for call, way in zip(CALLS, itertools.cycle(ways)):
             plain, keyed = answer(rules, call), answer(made, call._replace(headers={**call.headers, **way}))
             assert answer(made, call) == plain
-            asked = place_of(plain, NS) if plain else None
+            asked = service_of_host(plain, NS) if plain else None
             if asked == ServiceRef("web", NS):
-                assert place_of(keyed, NS) == ServiceRef("f-web", NS), (rules, call)
+                assert service_of_host(keyed, NS) == ServiceRef("f-web", NS), (rules, call)
             else:
                 assert keyed == plain, (rules, call)
 
@@ -98,14 +98,14 @@ def test_weaving_is_idempotent_and_fully_reversible():
         for each in threads:
             assert list(insert_rules(made, each, NS).rules) == made
         for each in chance.sample(threads, 4):
-            made = without(made, run=each.owner.run, fork=each.owner.fork)
+            made = remove_rules(made, run=each.owner.run, fork=each.owner.fork)
         assert made == rules
 
 
 def test_one_fork_is_taken_out_or_all_of_a_run():
     marked = [{"name": RuleOwner(1, run, fork).name(0)} for run, fork in (("a", "f"), ("a", "g"), ("b", "f"))]
-    assert without(marked, run="a", fork="f") == marked[1:]
-    assert without(marked, run="a") == marked[2:]
+    assert remove_rules(marked, run="a", fork="f") == marked[1:]
+    assert remove_rules(marked, run="a") == marked[2:]
 
 
 def test_oldest_key_wins_in_any_weaving_order():
@@ -169,7 +169,7 @@ def test_no_sandbox_adds_more_than_so_much():
     keys = [f"{'k' * 28}{number:04}" for number in range(600)]
     made = insert_rules([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
     assert made.cut
-    assert sum(len(rule["match"]) for rule in by_run(made.rules)["run-f-web"]) == MAX_MATCHES
+    assert sum(len(rule["match"]) for rule in group_by_run(made.rules)["run-f-web"]) == MAX_MATCHES
 
 
 def test_that_matches_are_left_out_is_said_where_they_are():
@@ -195,7 +195,7 @@ def test_that_matches_are_left_out_is_said_where_they_are():
     ],
 )
 def test_a_host_is_read_as_istio_reads_it(host, place):
-    assert place_of(host, NS) == place
+    assert service_of_host(host, NS) == place
 
 
 def test_a_forks_host_is_said_as_its_baselines_was():
@@ -217,7 +217,7 @@ def test_a_forks_host_is_said_as_its_baselines_was():
 )
 def test_virtual_service_covers_the_service_by_its_hosts(spec, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=NS), spec)
-    assert covers(seen, ServiceRef("web", NS)) is covered
+    assert applies_to(seen, ServiceRef("web", NS)) is covered
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_virtual_service_covers_the_service_by_its_hosts(spec, covered):
 )
 def test_virtual_service_covers_by_its_export_namespaces(where, namespace, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=namespace), {"hosts": ["*"], "exportTo": where})
-    assert covers(seen, ServiceRef("web", NS)) is covered
+    assert applies_to(seen, ServiceRef("web", NS)) is covered
 
 
 def test_virtual_services_are_ordered_by_age_without_ending():
@@ -247,7 +247,7 @@ def test_virtual_services_are_ordered_by_age_without_ending():
         service("gone", "2026-01-01T00:00:00Z", deletion_timestamp="2026-01-03T00:00:00Z"),
         service("new", None),
     ]
-    assert [each.metadata.name for each in in_order(every)] == ["new", "c", "a", "b"]
+    assert [each.metadata.name for each in sort_by_age(every)] == ["new", "c", "a", "b"]
 
 
 def test_last_write_is_read_from_our_field_manager():

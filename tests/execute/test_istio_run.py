@@ -10,7 +10,7 @@ from dayfly.execute.istio.run import (
     AlteredRulesError,
     ForeignVirtualServiceError,
     VirtualServices,
-    shared,
+    render_shared,
     shared_name,
 )
 from dayfly.kube import errors
@@ -48,7 +48,7 @@ class TestSharing:
     """The VirtualService that all forks of a Service share."""
 
     async def test_virtual_service_is_created_after_a_matching_dry_run(self):
-        client = Client(find=None, create=stored(OURS, *shared(KEY, "web")["spec"]["http"]))
+        client = Client(find=None, create=stored(OURS, *render_shared(KEY, "web")["spec"]["http"]))
         await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
         (_, manifest, *of, more), (_, again, *_, last) = client.asked("create")
         assert (of, more, last) == (["shop"], {"dry_run": True}, {})

@@ -92,7 +92,7 @@ def test_masking_cost_is_bounded_for_hostile_logs(case):
 
 
 def test_longest_possible_rest_of_a_value_is_masked():
-    """This is after the maximum number of positions."""
+    """The match is after the maximum number of positions."""
     value = b"aaaab" * 200 + b"c"
     masked = mask(b"aaaab" * 100 + b"x" * 2_000, [value], cut=True)
     assert masked.startswith(b"*" * 500)

@@ -65,7 +65,7 @@ def test_all_of_them_together_have_a_limit(kind, more, fits):
     [("succeeded", "", ""), ("succeeded", "input i has", "input i has; "), ("failed", "code 1", "code 1; ")],
 )
 def test_delete_step_with_too_many_outputs_still_succeeds(kind, outcome, before, said):
-    """It would be retried forever with the same outputs, so its outputs are discarded."""
+    """The step would be retried forever with the same outputs, so they are discarded."""
     kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=RUN_OUTPUT_LIMIT))
     fact = end(kind=kind, outcome=outcome, gone=4)
     fact = kind(result=msgspec.structs.replace(fact.result, message=before))

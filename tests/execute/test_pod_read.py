@@ -76,9 +76,10 @@ def test_started_container_may_have_run_whatever_its_reason():
 
 
 def test_an_unknown_end_is_no_proof_that_it_never_began():
-    """The kubelet writes this, without a start, of containers that did run: taken for void, the script runs twice.
+    """The kubelet writes this reason, without a start, also for containers that did run.
 
-    Whatever else its last status says is what it knew then: here all that it says where an image is missing.
+    The other fields of the status are the last report of the kubelet, here for a missing image. If this counted as
+    proof, the script would run twice.
     """
     never = {"imageID": "", "started": False, "image": "no-such-image", "lastState": {}}
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=NOW, **never)

@@ -266,7 +266,7 @@ def test_folder_is_released_with_its_files_once_unlocked(folder, lock):
 
 
 def test_folders_made_by_the_step_are_cleared_separately(folder, tmp_path):
-    """They may be large, so the caller decides when to remove them."""
+    """Folders may be large, so the caller decides when to remove them."""
     kept = tmp_path / "kept"
     kept.mkdir()
     locked = Path(folder.path, "made", "locked")
@@ -371,7 +371,7 @@ class TestObserving:
 
     @pytest.mark.parametrize("what", [("trace",), ("log",), ("trace", "log")])
     def test_attempt_with_a_removed_folder_is_unclear_until_its_end(self, folder, what):
-        """It has certainly ended after its deadline."""
+        """The step has certainly ended after its deadline."""
         self.left(folder, *what)
         fact = self.seen(folder)
         assert isinstance(fact, Unclear)

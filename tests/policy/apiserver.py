@@ -1,6 +1,6 @@
-"""A real API server for tests that need no node, and a small client that can speak as anybody.
+"""A real API server for tests that need no node, and a small client that can impersonate users.
 
-`DAYFLY_TEST_KUBECONFIG` is not taken: these tests install and remove cluster-wide policies, so the server is their own.
+`DAYFLY_TEST_KUBECONFIG` is ignored: these tests install and remove cluster-wide policies, so they need their own server.
 """
 
 import functools

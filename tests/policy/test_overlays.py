@@ -1,6 +1,6 @@
-"""Random overlays: the policy is total, and whatever it passes Kubernetes' own Pod Security admission passes too.
+"""Random pod templates: the policy is total, and Pod Security admission accepts every pod that the policy accepts.
 
-Each block of them has a seed of its own; `make test` draws some of the blocks, others with each commit.
+Each block has its own seed. `make test` selects some of the blocks, different ones for each commit.
 """
 
 from collections.abc import Iterator

@@ -262,7 +262,7 @@ READS = {
 
 @pytest.mark.parametrize("overlay", READS.values(), ids=READS)
 def test_whatever_a_pod_reads_is_seen(request, overlay):
-    """These are all references to objects of the namespace. An inline plugin may have none of them."""
+    """An inline plugin may not refer to objects of the namespace in any way."""
     (found,) = policy.references(merged(overlay))
     assert f"{found.kind} {found.name} at {found.path}" == request.node.callspec.id
     assert check(overlay) == []

@@ -139,7 +139,7 @@ def test_each_label_that_was_taken_away_is_named():
     ],
 )
 def test_each_removed_part_of_a_stored_pod_is_reported(stored):
-    """Whatever a webhook removes, the check finds it and raises nothing."""
+    """The check finds every removed field and raises nothing."""
     told = {violation.path for violation in policy.find_changes(stored, merged({}))}
     assert told >= {
         "metadata.name",

@@ -19,9 +19,9 @@ SHORT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 class Network:
-    """Sockets in virtual time; `waits` are the timeouts that they are given.
+    """Sockets in virtual time. `waits` are their timeouts.
 
-    Connecting takes `connecting` seconds, and each part of the answer one. After the last part nothing comes.
+    Connecting takes `connecting` seconds, and each part of the response one second. After the last part nothing follows.
     """
 
     def __init__(self, monkeypatch, *parts, connecting=0, silent=(), lacks=(), takes=True):

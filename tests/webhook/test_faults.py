@@ -1,7 +1,7 @@
-"""Every request of every life of a webhook, and everything that can become of it, before a real server that keeps the truth.
+"""All faults of each request of a webhook, with a real server that records what it carried out.
 
-Whatever is lost, late or garbled: what may not run twice is sent once, nobody hears of a success that was none, and nobody
-is told that it is over while the server may still be at work.
+For every lost, late or damaged message: a request that may not run twice is sent once, a success is reported only if it
+was one, and an end is not reported while the server may still be working.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def _cut(said):
 
 # Faults of one request: whether the server receives it, and which response the client receives.
 FAULTS = {
-    "never heard, connection closed": (False, None),
-    "heard, connection closed": (True, None),
-    "heard, cut within its head": (True, lambda said: said[:20]),
-    "heard, cut within its body": (True, _cut),
-    "heard, garbled by a proxy": (True, _garbled),
-    "never heard, 502 by a proxy": (False, lambda _: answer(502, b"<html>")),
-    "heard, 504 by a proxy": (True, lambda _: answer(504, b"<html>")),
-    "never heard, 429": (False, lambda _: answer(429)),
-    "heard, larger than is read": (True, lambda said: answer(int(said.split()[1]), b"x" * ((1 << 20) + 1))),
+    "not received, connection closed": (False, None),
+    "received, connection closed": (True, None),
+    "received, truncated head": (True, lambda said: said[:20]),
+    "received, truncated body": (True, _cut),
+    "received, damaged by a proxy": (True, _garbled),
+    "not received, 502 by a proxy": (False, lambda _: answer(502, b"<html>")),
+    "received, 504 by a proxy": (True, lambda _: answer(504, b"<html>")),
+    "not received, 429": (False, lambda _: answer(429)),
+    "received, response too large": (True, lambda said: answer(int(said.split()[1]), b"x" * ((1 << 20) + 1))),
 }
 LIVES = {
     "plain": {},
@@ -105,9 +105,9 @@ def test_each_request_meets_each_fault(tmp_path, life, fault):
         note = f"request {number}: {sent.reason or 'success'}\n{sent.log}"
         assert found.posts == 1, f"sent again within one attempt; {note}"
         if not sent.code:
-            assert truth.made, f"a success that was none; {note}"
+            assert truth.made, f"a success without a record; {note}"
             assert sent.outputs["id"] == "r-1", note
-            assert not truth.at_work, f"it is told to be done and is at work; {note}"
+            assert not truth.at_work, f"a success while the job is running; {note}"
         elif not LIVES[life].get("idempotent"):
             over = sum(sent.pauses) >= RUN_S - 2  # the runner ends it at its deadline
             settled = truth.made and not truth.at_work

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import BaselineProcesses, Ports, teller
 from dayfly.embedded.ledger import SqliteLedger, Stored
-from dayfly.execute.in_place_updates import pin_generations
 from dayfly.execute.inputs import Forks, reads_forks
+from dayfly.execute.turn import pin_generations
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Running

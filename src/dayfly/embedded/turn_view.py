@@ -4,7 +4,7 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.registry import Executors
 from dayfly.embedded.runs import Live, RunCache, telling
 from dayfly.execute import route_group
-from dayfly.execute.inputs import remarks
+from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.turn import Scene, adjust_facts
 from dayfly.lib.clock import now_ms
@@ -53,4 +53,4 @@ class Scenes:
     def _remarks(self, live: Live) -> dict[str, str]:
         if live.run.phase is Phase.OPEN:
             return {}  # nothing is cleaned up yet
-        return remarks(live.plan, live.run, telling(live, self._runs, self._attempts))
+        return unfit_messages(live.plan, live.run, telling(live, self._runs, self._attempts))

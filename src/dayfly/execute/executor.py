@@ -26,7 +26,7 @@ UnitEffect = Prepare | Launch | Fence | Recall | Cancel | Release
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor knows about the units of its kind in a run.
+    """The knowledge of an executor about the units of its kind in a run.
 
     `objections` are reasons why units cannot start now. `outputs` are the values of attempts that have ended in
     `facts`. `made` has the reference of the object that a running attempt has created, for kinds whose claim does not

@@ -6,22 +6,29 @@ create step never runs with an unfit input, and needs no cleanup then. A delete 
 absent, is named in `DAYFLY_ABSENT_INPUTS`, and is reported.
 
 The address of a fork is known only to the host, and only while the fork has one. A create step waits for it. For a
-delete step it is absent until then.
+delete step it is absent until then. An input from the target object has a JSONPath that finds one value.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from dayfly.execute.object.read import as_bytes
 from dayfly.execute.work_order import CannotRenderError
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
 from dayfly.spec.lifecycle import ForkValue, Unit, UnitInput, unit_id
 from dayfly.spec.run import ALIVE, Phase, Run, State
+from dayfly.spec.scalars import jsonpath
 
 ENV_INPUT_LIMIT = 64 * 1024
+
+
+TargetValues: TypeAlias = Mapping[str, bytes]
+"""Values from the target, by the names of a unit's inputs."""
 
 
 class UnitOutputRef(msgspec.Struct, frozen=True):
@@ -104,7 +111,7 @@ def is_fit(run: Run, step: SealedStep) -> bool:
     return True
 
 
-def remarks(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str, str]:
+def unfit_messages(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str, str]:
     """Return messages, by unit, about unfit inputs that a closed run passes as absent.
 
     Inputs from forks are reported only until the unit has ended, because forks end before the run does.
@@ -168,3 +175,33 @@ def _fault(item: UnitInput, unit: Unit, size: int, *, text: bool) -> CannotRende
             f"input {item.name} contains a zero byte, which environment variables cannot contain{advice}",
         )
     return None
+
+
+def steps_with_target_inputs(plan: Plan, run: Run, *, closing: bool) -> list[SealedStep]:
+    """Return the steps with inputs from the target that may still start: create steps, or delete steps if `closing`."""
+    return [
+        step
+        for step in plan.steps.values()
+        if step.creates is not closing
+        and any(item.target for item in step.unit.inputs)
+        and run.unit(step.id).state not in ALIVE
+        and run.unit(step.id).outcome != "succeeded"
+    ]
+
+
+def target_values(step: SealedStep, found: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Return the values for a step from the target object `found`; empty if it is gone."""
+    values = {item.name: _find_in_target(item.target, found) for item in step.unit.inputs if item.target}
+    return {name: as_bytes(some[0]) for name, some in values.items() if len(some) == 1 and some[0] is not None}
+
+
+def missing_target_field(step: SealedStep, found: Mapping[str, Any] | None, kind: str) -> str:
+    """Return why a create step must wait: the first input that the target lacks; empty if it has all."""
+    for item in step.unit.inputs if step.creates else ():
+        if item.target and len(some := [each for each in _find_in_target(item.target, found) if each is not None]) != 1:
+            return messages.waits_for_field(item.target, kind, found=len(some))
+    return ""
+
+
+def _find_in_target(query: str, found: Mapping[str, Any] | None) -> list[Any]:
+    return jsonpath.find(query, found) if found is not None else []

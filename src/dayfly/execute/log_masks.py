@@ -3,8 +3,8 @@
 While a step prints, the runner masks the values of its inputs, and those of its outputs as soon as their files exist
 (`runner/mask.c` has the same rules). Outputs that were printed before that are masked here, in the end of the log.
 
-A step controls both the values and the log, so the CPU time is bounded: a few passes over the log for each form of a
-value, with the same maximum number of forms as in the runner.
+A step controls the values and the log, so the CPU time is limited to a few passes over the log for each form of a
+value. The maximum number of forms is the same as in the runner.
 """
 
 import base64

@@ -1,6 +1,7 @@
 """One turn of a run, the same on every host: observe once, decide, commit the moves, perform the effects."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 import msgspec
@@ -11,7 +12,7 @@ from dayfly.plan.actions import Decision, Effect, Finish, Move, Wait
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Fact, World
-from dayfly.spec.run import Run
+from dayfly.spec.run import ALIVE, Run
 
 # A commit fails if another replica changed the ledger first. Each failure means progress of the run, so few rounds are
 # enough.
@@ -22,6 +23,20 @@ RETRY_AFTER_MS = 100
 def adjust_facts(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
     """Apply the rules for facts that are the same on every host. `now` is unix milliseconds."""
     return enforce_limit(run, mark_doubtful(plan, run, facts, now), plan.creates)
+
+
+def pin_generations(plan: Plan, run: Run, kinds: AbstractSet[str]) -> Plan:
+    """Return the plan in which running units of these kinds have the generation from the ledger.
+
+    The host updates these kinds in place, so the decision must not replace units whose spec has changed. The host
+    reports with `Running.ready` whether a unit has its current spec.
+    """
+    kept = {
+        name: msgspec.structs.replace(step, generation=run.unit(name).generation or step.generation)
+        for name, step in plan.kept.items()
+        if step.unit.kind in kinds and run.unit(name).state in ALIVE
+    }
+    return msgspec.structs.replace(plan, kept=plan.kept | kept) if kept else plan
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,10 +44,10 @@ class _Routes:
         self._streams_of: collections.Counter[str] = collections.Counter()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        asked, found = pb.WorkloadRoutingRulesRequest, pb.GetWorkloadRoutingRulesResponse
-        get = grpc.unary_unary_rpc_method_handler(self.get, asked.FromString, found.SerializeToString)
+        request, response = pb.WorkloadRoutingRulesRequest, pb.GetWorkloadRoutingRulesResponse
+        get = grpc.unary_unary_rpc_method_handler(self.get, request.FromString, response.SerializeToString)
         watch = grpc.unary_stream_rpc_method_handler(
-            self.watch, asked.FromString, pb.WorkloadRoutingRuleOp.SerializeToString
+            self.watch, request.FromString, pb.WorkloadRoutingRuleOp.SerializeToString
         )
         methods = {"GetWorkloadRoutingRules": get, "WatchWorkloadRoutingRules": watch}
         return grpc.method_handlers_generic_handler("routes.Routes", methods)

@@ -32,7 +32,7 @@ _Object = Mapping[str, Any]
 
 
 class ForkPermissions(NamedTuple):
-    """How forks of a sandbox in one namespace may differ from their baselines."""
+    """The permissions of a sandbox's forks in one namespace to differ from their baselines."""
 
     home: bool
     """Whether it is the sandbox's own namespace."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dayfly.execute.gateway.read import Lack, RouteObject
-from dayfly.execute.gateway.render import BESIDE_ANNOTATION, refs
+from dayfly.execute.gateway.render import BESIDE_ANNOTATION, backend_refs
 from dayfly.execute.gateway.run import GROUP, HTTP_ROUTES
 from dayfly.execute.pod.names import GROUP as OURS
 from dayfly.execute.pod.names import RUN_LABEL, derive_name
@@ -64,7 +64,7 @@ def label(sandbox: str, uid: str, endpoint: str) -> str:
     return derive_name("", f"{endpoint}-{sandbox}", "preview", uid, endpoint)
 
 
-def manifest(
+def render_preview(
     edge: PreviewGateway,
     name: str,
     endpoint: str,
@@ -104,10 +104,10 @@ def manifest(
 
 def backends(seen: RouteObject) -> set[str]:
     """Return the names of the Services that the stored route refers to."""
-    return {str(ref["name"]) for ref in refs(seen.rules)}
+    return {str(ref["name"]) for ref in backend_refs(seen.rules)}
 
 
-def lacking(ours: RouteObject, edge: PreviewGateway) -> Lack | None:
+def find_lack(ours: RouteObject, edge: PreviewGateway) -> Lack | None:
     """Return why the preview does not work yet; None if its Gateway has accepted the current route."""
     gateway = f"Gateway {edge.namespace}/{edge.gateway}"
     found = [parent.find(type_) for parent in ours.status.parents or () for type_ in ("Accepted", "ResolvedRefs")]

@@ -96,7 +96,7 @@ def is_newest(ours: RouteObject) -> bool:
     return all(each is not None and each.observed_generation >= ours.metadata.generation for each in found)
 
 
-def lacking(ours: RouteObject, beside: RouteObject) -> Lack | None:
+def find_lack(ours: RouteObject, beside: RouteObject) -> Lack | None:
     """Return why a route does not work yet; None if it does wherever the existing route `beside` works.
 
     Only conditions that are true for the existing route are required.

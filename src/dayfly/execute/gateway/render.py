@@ -74,7 +74,7 @@ def services_for(services: Iterable[ForkService], labels: Mapping[str, str]) -> 
     )
 
 
-def concerned(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterator[RouteObject]:
+def routes_to(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterator[RouteObject]:
     """Yield the routes of other owners to any of these Services in their namespace, oldest first."""
     for route in sorted(routes, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
         meta = route.metadata
@@ -86,22 +86,24 @@ def concerned(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterato
             yield route
 
 
-def from_elsewhere(routes: Iterable[RouteObject], services: Sequence[str], namespace: str) -> list[RouteObject]:
+def routes_of_other_namespaces(
+    routes: Iterable[RouteObject], services: Sequence[str], namespace: str
+) -> list[RouteObject]:
     """Return the routes of other namespaces to any of these Services. Dayfly cannot derive routes from them."""
     return [
         each
         for each in routes
         if each.metadata.namespace != namespace
-        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in refs(each.rules))
+        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in backend_refs(each.rules))
     ]
 
 
-def refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def backend_refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Return the `backendRefs` of all rules."""
     return (ref for rule in rules for ref in rule.get("backendRefs") or ())
 
 
-def named(rules: Sequence[Mapping[str, Any]], services: Sequence[str], namespace: str) -> list[str]:
+def services_of(rules: Sequence[Mapping[str, Any]], services: Sequence[str], namespace: str) -> list[str]:
     """Return those of the Services that the rules route to."""
     return [name for name in services if any(leads_to(rule, (name,), namespace) for rule in rules)]
 

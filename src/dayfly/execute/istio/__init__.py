@@ -8,7 +8,7 @@ Service share.
 
 - `rules`: inserts and removes rules (pure)
 - `read`: finds the VirtualServices of a Service (pure)
-- `run`: writes VirtualServices; of those of other owners it changes only the list of rules, and no rules of others
+- `run`: writes VirtualServices. In those of other owners it changes only Dayfly's rules
 
 This package does not know sandboxes.
 """

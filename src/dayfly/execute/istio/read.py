@@ -69,7 +69,7 @@ class ServiceRef(NamedTuple):
     namespace: str
 
 
-def place_of(host: str, own: str) -> ServiceRef | None:
+def service_of_host(host: str, own: str) -> ServiceRef | None:
     """Return the Service of a host name; None if it is not a Service. As in Istio, a short name has no dots."""
     if host and "." not in host and "*" not in host:
         return ServiceRef(host, own)
@@ -86,7 +86,7 @@ def replace_service(host: str, names: Mapping[str, str]) -> str:
     return f"{names[name]}{dot}{rest}"
 
 
-def covers(seen: VirtualService, service: ServiceRef) -> bool:
+def applies_to(seen: VirtualService, service: ServiceRef) -> bool:
     """Return whether a VirtualService applies to calls to a Service, also by a wildcard host.
 
     A VirtualService that is not exported to the Service's namespace does not apply to calls from that namespace.
@@ -95,12 +95,14 @@ def covers(seen: VirtualService, service: ServiceRef) -> bool:
         return False
     whole = f"{service.name}.{service.namespace}.svc.{DOMAIN}"
     for host in map(str, seen.spec.get("hosts") or ()):
-        if place_of(host, seen.metadata.namespace) == service or (host.startswith("*") and whole.endswith(host[1:])):
+        if service_of_host(host, seen.metadata.namespace) == service or (
+            host.startswith("*") and whole.endswith(host[1:])
+        ):
             return seen.in_mesh
     return False
 
 
-def in_order(every: Iterable[VirtualService]) -> Iterator[VirtualService]:
+def sort_by_age(every: Iterable[VirtualService]) -> Iterator[VirtualService]:
     """Yield those that are not being deleted, oldest first, as in Istio."""
     found = (each for each in every if not each.metadata.deletion_timestamp)
     return iter(sorted(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)))

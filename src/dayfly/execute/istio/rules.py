@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dayfly.execute.gateway.rules import KeyMatch
-from dayfly.execute.istio.read import place_of, replace_service
+from dayfly.execute.istio.read import replace_service, service_of_host
 from dayfly.spec.scalars.kube_names import is_label
 
 PREFIX = "dayfly/"
@@ -71,7 +71,7 @@ def owners_of(rules: Sequence[Mapping[str, Any]]) -> frozenset[RuleOwner]:
     return frozenset(owner for rule in rules if (owner := owner_of(rule)))
 
 
-def by_run(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
+def group_by_run(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
     """Return Dayfly's rules, grouped by run."""
     found: dict[str, list[Rule]] = {}
     for rule in rules:
@@ -85,7 +85,7 @@ def others(rules: Sequence[Rule]) -> list[Rule]:
     return [rule for rule in rules if owner_of(rule) is None]
 
 
-def without(rules: Sequence[Rule], *, run: str, fork: str = "") -> list[Rule]:
+def remove_rules(rules: Sequence[Rule], *, run: str, fork: str = "") -> list[Rule]:
     """Return all rules except those of a run, or of one fork of it."""
 
     def is_theirs(owner: RuleOwner | None) -> bool:
@@ -105,7 +105,7 @@ def insert_rules(rules: Sequence[Rule], fork: ForkRules, own: str) -> EditedRule
     made: list[Rule] = []
     crowded: list[int] = []
     left, number, at, cut = MAX_MATCHES, 0, 0, False
-    for rule in without(rules, run=owner.run, fork=owner.fork):
+    for rule in remove_rules(rules, run=owner.run, fork=owner.fork):
         if owner_of(rule) is None:
             number += 1
             if leads_to(rule, fork.leads, fork.namespace, own):
@@ -146,7 +146,7 @@ def _add_key(match: Mapping[str, Any], key_matches: Sequence[KeyMatch]) -> Itera
 
 
 def _is_to(each: Mapping[str, Any], services: Mapping[str, Any] | Sequence[str], namespace: str, own: str) -> bool:
-    found = place_of(str((each.get("destination") or {}).get("host", "")), own)
+    found = service_of_host(str((each.get("destination") or {}).get("host", "")), own)
     return found is not None and found.namespace == namespace and found.name in services
 
 

@@ -33,7 +33,7 @@ def shared_name(service: str) -> str:
     return derive_name("dayfly", service, "mesh", service)
 
 
-def shared(key: Key, service: str) -> dict[str, Any]:
+def render_shared(key: Key, service: str) -> dict[str, Any]:
     """Return a VirtualService that does not change routing by itself, so that only its inserted rules matter."""
     return {
         "apiVersion": VIRTUAL_SERVICES.api_version,
@@ -77,7 +77,7 @@ class VirtualServices:
         if found is not None:
             await self._change(found, edit, owner)
             return
-        manifest = shared(key, service)
+        manifest = render_shared(key, service)
         manifest["metadata"]["ownerReferences"] = [dict(owner)]
         manifest["spec"]["http"] = list(edit(manifest["spec"]["http"]))
         _check(

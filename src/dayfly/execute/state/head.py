@@ -153,7 +153,7 @@ def has_ended(run: Run, who: Holder) -> bool:
     return record.attempt > who.attempt or (record.attempt == who.attempt and record.state in (State.DONE, State.VOID))
 
 
-def refused(who: Holder) -> str:
+def ended_message(who: Holder) -> str:
     """Return the message that refuses a request of an ended attempt."""
     return f"{who} has ended, so it may no longer read, lock or write this state; a later attempt may use it"
 
@@ -248,7 +248,7 @@ def describe_lock(held: Lock) -> bytes:
 
 def refuse_ended(who: Holder) -> StateResponse:
     """Return the response to an ended attempt that requests the lock, as lock information that Terraform shows."""
-    info = {"ID": f"none ({refused(who)})", "Who": "Dayfly", "Operation": "", "Info": refused(who)}
+    info = {"ID": f"none ({ended_message(who)})", "Who": "Dayfly", "Operation": "", "Info": ended_message(who)}
     return StateResponse(423, msgspec.json.encode(info), json=True)
 
 

@@ -157,7 +157,9 @@ class StateService:
         if run is not None and head.is_running(run, who.holder):
             return None
         if run is not None and method in WRITES:
-            await self._record(StateOwner(who.run, who.resource), who.holder, head.refused(who.holder), lasts=True)
+            await self._record(
+                StateOwner(who.run, who.resource), who.holder, head.ended_message(who.holder), lasts=True
+            )
         return _refuse_ended(who, method)
 
     async def handle(self, who: StateCaller, method: str, lock: str, body: bytes) -> StateResponse:
@@ -179,7 +181,7 @@ class StateService:
         try:
             answer = await self._answer(owner, who, method, lock, body)
             if answer.status == _ENDED_STATUS:
-                await self._record(owner, who.holder, head.refused(who.holder), lasts=True)
+                await self._record(owner, who.holder, head.ended_message(who.holder), lasts=True)
             is_saved = answer.status < 500
             return answer
         finally:
@@ -401,11 +403,11 @@ async def _in_thread_if_large(size: int, work: Callable[..., T], *given: object)
 
 
 def _refuse_ended(who: StateCaller, method: str) -> StateResponse:
-    log.info("run %s: %s refused: %s", who.run, method, head.refused(who.holder))
+    log.info("run %s: %s refused: %s", who.run, method, head.ended_message(who.holder))
     return (
         head.refuse_ended(who.holder)
         if method == "LOCK"
-        else StateResponse(_ENDED_STATUS, f"{head.refused(who.holder)}\n".encode())
+        else StateResponse(_ENDED_STATUS, f"{head.ended_message(who.holder)}\n".encode())
     )
 
 

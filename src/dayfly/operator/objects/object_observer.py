@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dayfly.execute.inputs import ForkAddressUnknownError
+from dayfly.execute.inputs import ForkAddressUnknownError, TargetValues
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import ObjectState
 from dayfly.execute.object.run import ObjectClient
 from dayfly.execute.outputs import mark_binary
-from dayfly.execute.target_fields import Given
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
@@ -39,7 +38,7 @@ class Turn:
         *,
         closing: bool,
         abandoned: bool,
-        given: Mapping[str, Given] = MappingProxyType({}),
+        given: Mapping[str, TargetValues] = MappingProxyType({}),
     ) -> None:
         self.run, self.plan, self.now, self.given = run, plan, now, given
         self.closing, self.abandoned = closing, abandoned

@@ -2,12 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.inputs import UnitOutputRef, resolve
+from dayfly.execute.inputs import TargetValues, UnitOutputRef, resolve
 from dayfly.execute.object import render
 from dayfly.execute.object.render import ObjectIdentity
 from dayfly.execute.object.run import Kind, NotServedError, ObjectClient
 from dayfly.execute.pod import names
-from dayfly.execute.target_fields import Given
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
@@ -119,7 +118,7 @@ class Views:
             ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
             return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
 
-    async def manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: Given) -> dict[str, Any]:
+    async def manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: TargetValues) -> dict[str, Any]:
         """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
 
         Raises:

@@ -5,12 +5,11 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.inputs import UnitOutputRef, is_complete, resolve
+from dayfly.execute.inputs import TargetValues, UnitOutputRef, is_complete, resolve
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.policy import PodTerms, check, describe, find_changes, references
 from dayfly.execute.pod.render import PodAttempt, PodSecretKey, render_pod
 from dayfly.execute.state import access
-from dayfly.execute.target_fields import Given
 from dayfly.execute.webhook.render import as_exec
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -65,7 +64,7 @@ class PodBuilder:
         run: RunObject,
         plan: Plan,
         place: tuple[str, int],
-        given: Given,
+        given: TargetValues,
         start_before: int = 0,
         *,
         traced: bool | None = None,
@@ -160,7 +159,7 @@ class PodBuilder:
         return f"{pod}: {describe(found)}; then delete the pod" if found else ""
 
     async def examine(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, stored: dict[str, Any]
+        self, run: RunObject, plan: Plan, place: tuple[str, int], given: TargetValues, stored: dict[str, Any]
     ) -> str:
         """Judge a pod that a peer has made, by making it again.
 
@@ -176,7 +175,13 @@ class PodBuilder:
         return self.judge(stored, await self.manifest(run, plan, place, given, start_before, traced=traced))
 
     def _attempt(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int, restricted: bool
+        self,
+        run: RunObject,
+        plan: Plan,
+        place: tuple[str, int],
+        given: TargetValues,
+        start_before: int,
+        restricted: bool,
     ) -> PodAttempt:
         unit, number = place
         step, forks = plan.steps[unit], teller(self._cluster, run)

@@ -63,7 +63,7 @@ class Previews:
         ours = next((each for each in self.seen(run) if each.metadata.name == name), None)
         if ours is not None and ours.spec.get("hostnames") != [f"{name}.{self._edge.domain}"]:
             ours = None  # somebody has changed it, and it is put back
-        lack = preview.lacking(ours, self._edge) if ours is not None else None
+        lack = preview.find_lack(ours, self._edge) if ours is not None else None
         if ours is None or (lack is not None and not lack.refused):
             # What is remembered is forgotten when the run rests, or with its process: the route itself tells its age.
             heard = memory.heard_at.setdefault(step.id, now)
@@ -148,7 +148,9 @@ class Previews:
         namespace = service.metadata.namespace
         name = preview.label(run.ledger.target.name, run.ledger.uid, step.unit.name)
         to = (namespace, service.metadata.name, wished.port)
-        made = preview.manifest(self._edge, name, step.unit.name, run.metadata.name, owner(run), key=wished.key, to=to)
+        made = preview.render_preview(
+            self._edge, name, step.unit.name, run.metadata.name, owner(run), key=wished.key, to=to
+        )
         found = next((each for each in self.seen(run) if each.metadata.name == name), None)
         if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
             return

@@ -85,7 +85,7 @@ class RouteBuilder:
         foreign = list(self._foreign(names, of.namespace))
         if not found and not meshed.services:
             return DesiredRoutes((), (), _brief([*meshed.remarks, *foreign]) or self._nothing(of))
-        asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
+        asked = {name for _, each in found for name in render.services_of(each.rules, names, of.namespace)}
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
         ways = build_key_matches(route.keys, self._forms)
         wanted: list[WantedRoute] = []
@@ -129,7 +129,7 @@ class RouteBuilder:
     def _concerned(self, services: list[str], namespace: str) -> Iterator[tuple[Resource[RouteObject], RouteObject]]:
         for kind in self._cluster.gateway.kinds:
             local = (each for each in self._cluster.gateway.routes[kind.plural] if each.metadata.namespace == namespace)
-            for each in render.concerned(local, services):
+            for each in render.routes_to(local, services):
                 yield kind, each
 
     def _foreign(self, services: list[str], namespace: str) -> Iterator[str]:
@@ -137,7 +137,9 @@ class RouteBuilder:
         every = [
             f"{kind.kind} {Key.of(each)}"
             for kind in self._cluster.gateway.kinds
-            for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace)
+            for each in render.routes_of_other_namespaces(
+                self._cluster.gateway.routes[kind.plural], services, namespace
+            )
         ]
         for called in every[:NAMED]:
             yield f"{called} leads to the baseline from another namespace: requests by it reach that one alone"

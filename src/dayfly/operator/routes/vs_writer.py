@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from dayfly.execute.gateway.read import Lack
 from dayfly.execute.istio.read import VirtualService, written_at
-from dayfly.execute.istio.rules import owners_of, without
+from dayfly.execute.istio.rules import owners_of, remove_rules
 from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
@@ -72,7 +72,7 @@ class Weaver:
             errors.Refused: the server does not admit it, or would keep the others' rules in another form.
         """
         try:
-            await self._services.update_rules(Key.of(seen), functools.partial(without, run=run, fork=fork))
+            await self._services.update_rules(Key.of(seen), functools.partial(remove_rules, run=run, fork=fork))
         except AlteredRulesError as error:  # the server's way, which whoever ends a fork waits for as for any other
             raise errors.Refused(f"VirtualService {Key.of(seen)}", str(error), status=0) from error
 

@@ -201,7 +201,7 @@ def _container(container: dict[str, Any], here: str) -> Iterator[Problem]:
     if not container.get("image"):
         yield f"{here}.image", "is missing: set an image in the plugin's runner"
     for position, mount in enumerate(container.get("volumeMounts") or []):
-        if touches(mount) and not (container["name"] == MAIN and holds(mount, MOUNTS)):
+        if uses_reserved_path(mount) and not (container["name"] == MAIN and has_mount(mount, MOUNTS)):
             yield f"{here}.volumeMounts[{position}]", "uses a volume or path of the runner or the kernel"
 
 
@@ -212,17 +212,17 @@ def _runner(main: dict[str, Any]) -> Iterator[Problem]:
         yield f"{here}: command", "is set by Dayfly; remove command and args: the container runs the script"
     if main.get("terminationMessagePolicy") != "File":
         yield f"{here}: terminationMessagePolicy", "must stay File"
-    if not all(holds(mount, main.get("volumeMounts")) for mount in MOUNTS):
+    if not all(has_mount(mount, main.get("volumeMounts")) for mount in MOUNTS):
         yield f"{here}: volumeMounts", f"lack {MOUNT} or /dayfly-state"
 
 
-def holds(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> bool:
+def has_mount(mount: dict[str, Any], mounts: Iterable[dict[str, Any]] | None) -> bool:
     """Return whether an equal mount is in `mounts`; null counts as absent."""
     kept = {key: value for key, value in mount.items() if value is not None}
     return any(kept == other for other in mounts or [])
 
 
-def touches(mount: dict[str, Any]) -> bool:
+def uses_reserved_path(mount: dict[str, Any]) -> bool:
     """Return whether a mount uses one of Dayfly's volumes, or a path that contains or is below a reserved path."""
     parts = [part for part in str(mount.get("mountPath")).split("/") if part not in ("", ".")]
     if mount.get("name") in (VOLUME, STATE_VOLUME) or ".." in parts:

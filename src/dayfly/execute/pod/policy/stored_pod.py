@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, holds, main_of, touches
+from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, has_mount, main_of, uses_reserved_path
 from dayfly.execute.pod.render import MAIN, STATE_VOLUME, VOLUME
 
 _EMPTY_FIELDS = ("args", "lifecycle", "livenessProbe", "startupProbe", "restartPolicy", "restartPolicyRules")
@@ -59,13 +59,17 @@ def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
             yield f"container {MAIN}: {field}"
     yield from (f"container {MAIN}: {field}" for field in _EMPTY_FIELDS if main.get(field))
     ours = wanted["volumeMounts"]
-    if not all(holds(mount, main.get("volumeMounts")) for mount in ours):
+    if not all(has_mount(mount, main.get("volumeMounts")) for mount in ours):
         yield f"container {MAIN}: volumeMounts"
     for container in containers_of(stored):
         for mount in container.get("volumeMounts") or []:
-            known = container is main and holds(mount, ours)
+            known = container is main and has_mount(mount, ours)
             # The API server itself mounts service account tokens.
-            if touches(mount) and not known and not str(mount.get("mountPath")).startswith("/var/run/secrets/"):
+            if (
+                uses_reserved_path(mount)
+                and not known
+                and not str(mount.get("mountPath")).startswith("/var/run/secrets/")
+            ):
                 yield f"container {container.get('name')}: volumeMounts"
 
 
