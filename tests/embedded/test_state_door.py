@@ -259,7 +259,7 @@ class TestFiles:
                 raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), path)
 
         await files.write_chunks(PLACE, None, "c", [b"4"])
-        monkeypatch.setattr(states, "make", refuse)
+        monkeypatch.setattr(states, "create_file", refuse)
         body = json.dumps({"version": 4, "serial": 1, "lineage": "l", "x": os.urandom(1 << 20).hex()}).encode()
         units = {"db/make": UnitRecord(attempt=1, state=State.CLAIMED)}
         self.known["u"] = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))

@@ -372,7 +372,7 @@ class TestHearing:
 
     async def heard(self, monkeypatch, told, make: UnitRecord, records=("r",)):
         bench = Bench(make=make)
-        monkeypatch.setattr(step_observer.receipt, "understand", lambda *_, **__: told)
+        monkeypatch.setattr(step_observer.receipt, "read_records", lambda *_, **__: told)
         bench.sealed = SimpleNamespace(records=records, contents=lambda: {"url": b"1"})
         bench.cached.put(pod())
         return (await bench.look()).facts.get((MAKE, 1)), bench
