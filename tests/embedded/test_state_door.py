@@ -250,7 +250,7 @@ class TestFiles:
 
     async def test_refused_write_leaves_no_chunks(self, files, tmp_path, monkeypatch):
         """As where its owner has a quota, which `statvfs` does not tell: a Terraform that asks again would fill it."""
-        write, written = states.make, []
+        write, written = states.create_file, []
 
         def refuse(path, data):
             written.append(path)

@@ -31,7 +31,7 @@ def plan(query: str):
         ("$.spec.nothing", None),
     ],
 )
-def test_one_value_whole(query, value):
+def test_exactly_one_value_is_passed(query, value):
     """A create step waits for the value; a stop step runs without it."""
     found = plan(query)
     for name in "ab":
@@ -44,7 +44,7 @@ def test_one_value_whole(query, value):
         assert read.sources == {"it": value}
 
 
-def test_a_target_that_is_gone_has_nothing():
+def test_missing_target_has_no_values():
     step = plan("$.spec.volume").steps["b"]
     assert inputs.target_values(step, None) == {}
     assert inputs.missing_target_field(step, None, "Machine") == ""

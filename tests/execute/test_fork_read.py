@@ -30,7 +30,7 @@ def fact(pods=(), **shape):
     return read.read_fork(seen(**shape), pods, 5_000)
 
 
-def test_without_replicas_it_is_held():
+def test_fork_without_replicas_is_held():
     assert fact(replicas=0, counts=(0, 0, 0)) == Held(ref="u")
 
 
@@ -61,7 +61,7 @@ def test_fork_waits_for_its_pods(shape):
         ((2, 2, 1), "1 of 2 pods are available"),
     ],
 )
-def test_which_pods_it_waits_for_is_said(counts, message):
+def test_message_counts_available_pods(counts, message):
     assert fact(replicas=2, counts=counts).message == message
 
 

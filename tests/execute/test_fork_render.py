@@ -86,7 +86,7 @@ def main_of(manifest):
 
 
 class TestIdentity:
-    def test_fork_has_no_identity_of_its_baseline(self):
+    def test_fork_has_its_own_identity(self):
         """Labels and annotations of other tools are removed; selector, owner and name are the fork's; replicas are zero."""
         manifest = made()
         meta, spec = manifest["metadata"], manifest["spec"]
@@ -99,7 +99,7 @@ class TestIdentity:
         assert spec["template"]["metadata"] == {"labels": OWN, "annotations": {"inject": "true"}}
         assert "status" not in manifest
 
-    def test_one_pod_unless_the_patch_says_more(self):
+    def test_fork_has_one_replica_by_default(self):
         assert made()["metadata"]["annotations"]["dayfly.dev/replicas"] == "1"
         patched = made(patch={"type": "merge", "value": {"spec": {"replicas": 3}}})
         assert patched["metadata"]["annotations"]["dayfly.dev/replicas"] == "3"
@@ -109,7 +109,7 @@ class TestIdentity:
         ("wished", "noted"),
         [(1, "1"), (64, "64"), (None, "1"), (0, ""), (65, ""), (True, ""), ("2", ""), (1.5, "")],
     )
-    def test_replicas_are_a_whole_number_up_to_the_limit(self, wished, noted):
+    def test_replicas_must_be_an_integer_within_the_limit(self, wished, noted):
         said = {"type": "merge", "value": {"spec": {"replicas": wished}}}
         if noted:
             assert made(patch=said)["metadata"]["annotations"]["dayfly.dev/replicas"] == noted
@@ -127,7 +127,7 @@ class TestIdentity:
         ],
         ids=["object", "pods", "selector", "nothing of the pods"],
     )
-    def test_a_patch_cannot_take_the_baselines_place(self, patch):
+    def test_patch_cannot_change_the_identity_of_the_fork(self, patch):
         """Entries with keys of the baseline are removed. In a free namespace, other labels stay."""
         manifest = made(patch={"type": "merge", "value": patch}, permissions=FREE)
         assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("f-box-web", "shop")
@@ -150,13 +150,13 @@ class TestIdentity:
 
 
 class TestChanges:
-    def test_env_in_place_added_and_deleted(self):
+    def test_variables_are_changed_added_and_deleted(self):
         """A changed variable keeps its position, because `$(B)` refers to an earlier variable."""
         changes = [EnvChange(name="B", value="x"), EnvChange(name="D", value="new"), EnvChange(name="A", delete=True)]
         wanted = [{"name": "B", "value": "x"}, {"name": "C", "value": "$(B)"}, {"name": "D", "value": "new"}]
         assert main_of(made(*changes))["env"] == wanted
 
-    def test_env_of_other_containers(self):
+    def test_variables_of_other_containers_are_changed(self):
         manifest = made(
             EnvChange(name="X", value="1", container="side"), EnvChange(name="Y", value="2", container="wait")
         )
@@ -172,14 +172,14 @@ class TestChanges:
         reference = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
         assert env[:2] == [{"name": "A", "valueFrom": reference}, {"name": "B", "value": ""}]
 
-    def test_values_of_the_namespace(self):
+    def test_variables_refer_to_objects_of_the_namespace(self):
         sources = {"configMap": {"name": "c", "key": "k"}, "secret": {"name": "s", "key": "k", "optional": True}}
         changes = [EnvChange(name=kind, source={kind: of}) for kind, of in sources.items()]
         env = {item["name"]: item for item in main_of(made(*changes))["env"]}
         assert env["configMap"]["valueFrom"] == {"configMapKeyRef": sources["configMap"]}
         assert env["secret"]["valueFrom"] == {"secretKeyRef": sources["secret"]}
 
-    def test_addresses_of_other_forks(self):
+    def test_variables_contain_addresses_of_other_forks(self):
         of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
         told = {"fork": {"forkOf": of, "expression": "http://{{ .Service.Host }}:{{.Service.Port}}/"}}
         change = EnvChange(name="API", source=told)
@@ -196,12 +196,12 @@ class TestChanges:
         env = main_of(made(change, hosts={("shop", "api"): ("f-api.shop.svc", 0)}))["env"]
         assert env[-1] == {"name": "API", "value": "f-api.shop.svc"}
 
-    def test_images(self):
+    def test_images_of_containers_are_changed(self):
         images = ({"image": "web:2"}, {"image": "side:2", "container": "side"})
         containers = made(images=images)["spec"]["template"]["spec"]["containers"]
         assert [container["image"] for container in containers] == ["web:2", "side:2"]
 
-    def test_patches_come_last_and_in_their_own_way(self):
+    def test_patches_are_applied_last_by_their_type(self):
         """A strategic patch merges containers by name, a merge patch replaces the list, and a JSON patch uses paths."""
         strategic = {
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "web:9", "args": ["x"]}]}}}
@@ -230,12 +230,12 @@ class TestChanges:
             ("merge", {"spec": {"replicas": "many"}}),
         ],
     )
-    def test_patches_that_do_not_fit(self, kind, value):
+    def test_mismatched_patch_is_refused(self, kind, value):
         with pytest.raises(CannotRenderError) as refused:
             made(patch={"type": kind, "value": value})
         assert refused.value.reason == "BadPatch"
 
-    def test_unknown_container(self):
+    def test_unknown_container_is_refused(self):
         with pytest.raises(CannotRenderError, match="it has main, side, wait"):
             made(EnvChange(name="A", value="1", container="nosuch"))
 
@@ -248,7 +248,7 @@ class TestServices:
             {"metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec}, ForkService
         )
 
-    def test_the_one_that_leads_to_the_baseline(self):
+    def test_service_that_selects_the_baseline_is_found(self):
         """The whole selector must match. The Service with the same name comes first, then by name. Others never match."""
         labels = {"app": "web", "tier": "front"}
         every = [
@@ -262,7 +262,7 @@ class TestServices:
         assert find_service([*every, self.of("web", {"app": "web"})], "web", labels).metadata.name == "web"
         assert find_service(every[1:], "web", labels) is None
 
-    def test_the_forks_own_leads_to_its_pods_alone(self):
+    def test_service_of_a_fork_selects_only_its_pods(self):
         manifest = render_service(self.of("web", {"app": "web"}, ports=(80, 81)), IDENTITY)
         assert manifest["metadata"] == {
             "name": "f-box-web",

@@ -297,7 +297,7 @@ class TestRefused:
             assert f"{MAIN}.env[X].valueFrom.{kind}KeyRef would read a Secret or ConfigMap of another namespace" in said
             assert forked(None, env=[change])
 
-    def test_a_baseline_that_has_all_of_that_lends_nothing_else(self):
+    def test_privileged_baseline_allows_no_other_rights(self):
         """The fork keeps the baseline's rights but gains none: no other path of the node, and no writable mount."""
         kept = forked(None, of="agent")["spec"]["template"]["spec"]
         wanted = EVERY["agent"]["spec"]["template"]["spec"]
@@ -314,14 +314,14 @@ class TestRefused:
         ):
             assert field in _refusal(patch, of="agent")
 
-    def test_many_at_once_are_counted(self):
+    def test_further_problems_are_counted(self):
         said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True, nodeName="x", priority=1))
         assert "; and 2 more" in said
         said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True))
         assert all(field in said for field in ("hostNetwork", "hostPID", "hostIPC"))
         assert "more. Remove" not in said
 
-    def test_our_own_keys_even_where_all_is_free(self):
+    def test_reserved_keys_are_refused_in_a_free_namespace(self):
         """The operator writes the Deployment and controllers write its pods, so no admission policy of Dayfly would apply."""
         for patch, field in (
             (
@@ -391,11 +391,11 @@ class TestAllowed:
 
     @pytest.mark.parametrize("name", EVERY)
     @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_without_a_patch(self, name, permissions):
+    def test_fork_without_a_patch_is_allowed(self, name, permissions):
         assert forked(None, of=name, permissions=permissions, images=({"image": "other:1"},))
 
     @pytest.mark.parametrize("patch", [row[0] for row in (*ANYWHERE.values(), *AT_HOME.values())])
-    def test_all_of_it_where_an_administrator_leaves_it_free(self, patch):
+    def test_free_namespace_allows_every_change(self, patch):
         assert forked(patch, permissions=FREE)
 
 
@@ -508,7 +508,7 @@ class TestChance:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", EVERY)
     @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_no_patch_takes_more(self, name, permissions):
+    def test_random_patches_gain_no_rights(self, name, permissions):
         """For every patch, the result differs from the baseline only in allowed fields."""
         chance, passed, refused = Chance(f"{name} {permissions.home}"), 0, 0
         for _ in range(400):

@@ -66,7 +66,7 @@ def test_fork_with_current_form_is_unchanged():
     assert after["metadata"]["annotations"][REPLICAS_ANNOTATION] == "2"
 
 
-def test_another_version_than_we_saw_is_not_written_over():
+def test_changed_fork_is_not_overwritten():
     async def late(forks, seen):
         assert await forks.scale_up(seen)
         return await forks.update(seen, manifest("2"))
@@ -98,7 +98,7 @@ def test_deleted_fork_needs_no_change():
     assert after is None or after["metadata"]["deletionTimestamp"]
 
 
-def test_only_ours_is_found_when_it_is_made_again():
+def test_existing_service_must_have_the_owner():
     made, _ = told(lambda forks, _: forks.prepare(copy.deepcopy(manifest())), manifest())
     assert made is None
     for owners in ([], [{**OWNER, "uid": "another"}]):

@@ -67,7 +67,7 @@ def test_preview_url_names_an_unusual_port():
     assert EDGE._replace(scheme="https", port="8443").url("a.example") == "https://a.example:8443"
 
 
-def test_each_request_is_given_the_key_and_goes_to_the_service():
+def test_preview_adds_the_key_and_routes_to_the_service():
     found = render_preview(EDGE, "x", "site", "run", OWNER, key="k1", to=("shop", "web", 80))
     assert found["metadata"]["namespace"] == "shop"
     assert found["metadata"]["ownerReferences"] == [OWNER]

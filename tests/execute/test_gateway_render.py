@@ -83,7 +83,7 @@ class TestObjects:
         assert ours(route(uid="another"))["metadata"]["name"] != name
         assert len(ours(route(name=f"{'w' * 252}x"))["metadata"]["name"]) <= 253
 
-    def test_nothing_of_the_other_but_its_spec(self):
+    def test_derived_route_copies_only_the_spec(self):
         base = route(labels={"app": "web"}, annotations={"cert": "me"}, finalizers=["x"])
         assert ours(base)["metadata"]["labels"] == FORK.labels
         assert ours(base)["metadata"]["annotations"].keys() == {"dayfly.dev/beside"}
@@ -100,7 +100,7 @@ class TestObjects:
         found = [match for rule in ours(forms=Forms((), "key"))["spec"]["rules"] for match in rule["matches"]]
         assert [match["queryParams"][0]["name"] for match in found if "queryParams" in match] == ["key"]
 
-    def test_which_routes_are_concerned(self):
+    def test_routes_to_services_are_found(self):
         every = [
             route("a", creation_timestamp="2026-01-02T00:00:00Z"),
             route("b", creation_timestamp="2026-01-01T00:00:00Z"),
@@ -111,7 +111,7 @@ class TestObjects:
         ]
         assert [each.metadata.name for each in routes_to(every, ["web"])] == ["b", "a"], "the oldest first"
 
-    def test_which_services_lead_to_a_baseline(self):
+    def test_services_of_a_baseline_are_found(self):
         def render_service(name, selector, **labels):
             return ForkService(metadata=ObjectMeta(name=name, labels=labels), spec=ServiceSpec(selector=selector))
 
@@ -154,7 +154,7 @@ class TestElsewhere:
         assert services_of(rules, ["api", "db", "web"], "shop") == ["db", "web"]
 
     @pytest.mark.parametrize(("address", "headless"), [("10.0.0.1", {}), ("None", {"clusterIP": "None"})])
-    def test_a_fork_has_a_service_like_each_of_its_baselines(self, address, headless):
+    def test_fork_has_a_service_for_each_of_its_baselines(self, address, headless):
         ports = [ServicePort(port=80, name="http")]
         spec = ServiceSpec(selector={"app": "web"}, ports=ports, cluster_ip=address)
         made = render_service(ForkService(metadata=ObjectMeta(name="web", namespace="shop"), spec=spec), FORK)
@@ -188,7 +188,7 @@ class TestDiffering:
 
 
 class TestWithdrawn:
-    def test_no_request_fits_it_and_it_leads_where_it_led(self):
+    def test_withdrawn_route_matches_nothing_and_keeps_backends(self):
         seen = stored(ours(forms=Forms((), "key")))
         made = render_withdrawn(HTTP_ROUTES, seen)
         assert [rule["backendRefs"] for rule in made["spec"]["rules"]] == [
@@ -203,7 +203,7 @@ class TestWithdrawn:
 
 
 class TestTaken:
-    def test_taken_by_all_that_have_taken_the_other(self):
+    def test_route_is_ready_if_all_parents_accept_it(self):
         base = route(parents=[parent(), parent("inner")])
         seen = stored(ours(base), parents=[parent(), parent("inner")])
         assert read.find_lack(seen, base) is None
@@ -219,7 +219,7 @@ class TestTaken:
         assert read.accepted_at(stored(ours(), parents=[silent])) == 0
 
     @pytest.mark.parametrize("at", ["2026-01-01t00:00:01z", "9999-12-31T23:59:59-01:00", "now"])
-    def test_a_moment_that_cannot_be_read_is_not_over(self, at):
+    def test_invalid_time_is_in_the_future(self, at):
         """The CustomResourceDefinitions accept times that Python cannot parse."""
         assert read.accepted_at(stored(ours(), parents=[parent(), parent("inner", at=at)])) > 1 << 50
 

@@ -79,14 +79,14 @@ class TestMaking:
 
 
 class TestKeeping:
-    async def test_that_very_one_is_changed_at_the_version_seen(self):
+    async def test_route_is_updated_by_uid_and_version(self):
         client = Client(update=route())
         assert await Routes(client).update(HTTP_ROUTES, route(), MANIFEST) == route()
         (_, body, *of, more), (_, again, *_, last) = client.asked("update")
         assert body == again == {**MANIFEST, "metadata": {**META, "uid": "uid", "resourceVersion": "7"}}
         assert (of, more, last) == (["web-1", "shop"], DRY, REAL)
 
-    async def test_not_where_it_would_be_kept_in_another_form(self):
+    async def test_route_altered_by_the_dry_run_is_not_updated(self):
         client = Client(update=route([{}, {}]))
         with pytest.raises(AlteredRouteError):
             await Routes(client).update(HTTP_ROUTES, route(), MANIFEST)
@@ -103,7 +103,7 @@ class TestRemoving:
             (refusal(errors.Conflict), False),
         ],
     )
-    async def test_that_very_one_goes_unless_it_is_another_by_now(self, answer, gone):
+    async def test_route_is_deleted_by_uid(self, answer, gone):
         client = Client(delete=answer)
         assert await Routes(client).remove(HTTP_ROUTES, route()) is gone
         assert client.asked("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
@@ -137,7 +137,7 @@ class TestAsking:
             ([{}, {"endpoints": [{}]}], True),
         ],
     )
-    async def test_a_service_answers_if_any_of_its_pods_is_ready(self, slices, answers):
+    async def test_service_with_a_ready_pod_has_a_ready_endpoint(self, slices, answers):
         client = Client(list_all=listed(*slices))
         assert await Routes(client).has_ready_endpoint("f-web", "shop") is answers
         [(_, namespace, more)] = client.asked("list_all")

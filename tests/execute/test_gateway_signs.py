@@ -27,7 +27,7 @@ def test_injected_headers_are_matched():
     assert re.fullmatch(found["sd"], KEY)
 
 
-def test_many_keys_are_spread_over_patterns_that_the_api_takes():
+def test_many_keys_are_split_into_several_patterns():
     keys = tuple(f"{number:013}" for number in range(200))
     found = [sign for sign in build_key_matches(keys, Forms()) if sign.name == routing_keys.BAGGAGE]
     assert 1 < len(found) < 20
@@ -36,5 +36,5 @@ def test_many_keys_are_spread_over_patterns_that_the_api_takes():
         assert sum(bool(re.fullmatch(sign.value, f"sd-sandbox={key}")) for sign in found) == 1
 
 
-def test_no_key_no_sign():
+def test_no_key_has_no_matches():
     assert build_key_matches((), FORMS) == ()

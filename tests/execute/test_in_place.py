@@ -21,11 +21,11 @@ def generations(state):
     return {name: "newest" if kept[name].generation == newest[name] else kept[name].generation for name in kept}
 
 
-def test_only_these_kinds():
+def test_only_given_kinds_are_pinned():
     assert generations(State.CLAIMED) == {"fork:shop/web": "newest", "route:shop/web": "then"}
 
 
-def test_only_while_they_live():
+def test_only_running_units_are_pinned():
     assert set(generations(State.DONE).values()) == {"newest"}
 
 

@@ -76,7 +76,7 @@ class TestResolving:
             (made(text=False), Reason.INPUT_NOT_TEXT),
         ],
     )
-    def test_a_variable_holds_so_much_text_and_no_more(self, record, reason):
+    def test_variable_has_a_size_limit(self, record, reason):
         run = run_with(make=record)
         unit = step("seed", reads())
         if reason is None:
@@ -90,7 +90,7 @@ class TestResolving:
         in_file = resolve(run, step("seed", reads(env=False)), "db", cleans=False)
         assert (in_file.absent, in_file.unfit) == ([], {})
 
-    def test_a_fork_has_nothing_but_variables(self):
+    def test_every_input_of_a_fork_is_a_variable(self):
         fork = ForkUnit(baseline=Baseline(kind="Deployment", namespace="shop", name="app"))
         unit = Unit(name="app", kind="fork", fork=fork, inputs=(reads(env=False),))
         for record in (made(ENV_INPUT_LIMIT + 1), made(text=False)):
@@ -98,7 +98,7 @@ class TestResolving:
                 resolve(run_with(make=record), unit, "db", cleans=False)
             assert "let the step read it" not in str(caught.value)
 
-    def test_a_value_of_its_own_is_held_to_the_same(self):
+    def test_constant_has_the_same_limits(self):
         zero = step("x", UnitInput(name="v", value="a\0", as_=As(env="V")))
         with pytest.raises(CannotRenderError, match="contains a zero byte"):
             resolve(run_with(), zero, "db", cleans=False)
@@ -148,7 +148,7 @@ class TestForks:
     @pytest.mark.parametrize(
         ("value", "reason"), [("a\0", "a zero byte"), ("a" * (ENV_INPUT_LIMIT + 1), "65537 bytes")]
     )
-    def test_its_place_has_to_hold_it(self, value, reason):
+    def test_fork_value_must_fit_its_destination(self, value, reason):
         with pytest.raises(CannotRenderError, match=reason) as caught:
             resolve(run_with(), step("warm", told()), "", cleans=False, forks=lambda _: value)
         assert not isinstance(caught.value, ForkAddressUnknownError), "this is permanent"
@@ -172,7 +172,7 @@ class TestForks:
 
 
 class TestPlans:
-    def test_a_step_that_cleans_up_is_always_fit(self):
+    def test_delete_step_is_always_fit(self):
         plan, run = plan_of(reads()), run_with(make=made(text=False))
         assert is_fit(run, plan.steps["db/make"])
         assert not is_fit(run, plan.steps["db/seed"])

@@ -71,7 +71,7 @@ CALLS = [
 
 
 @pytest.mark.slow
-def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
+def test_request_with_a_key_reaches_the_fork_instead():
     """The test covers all orders of up to four rules, also with rules of other forks."""
     ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]
     for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
@@ -102,7 +102,7 @@ def test_weaving_is_idempotent_and_fully_reversible():
         assert made == rules
 
 
-def test_one_fork_is_taken_out_or_all_of_a_run():
+def test_rules_of_a_fork_or_run_are_removed():
     marked = [{"name": RuleOwner(1, run, fork).name(0)} for run, fork in (("a", "f"), ("a", "g"), ("b", "f"))]
     assert remove_rules(marked, run="a", fork="f") == marked[1:]
     assert remove_rules(marked, run="a") == marked[2:]
@@ -147,7 +147,7 @@ def test_everything_else_of_a_rule_is_in_its_copy():
     assert all(match["uri"] == PATH["uri"] and match["queryParams"]["q"] == {"exact": "1"} for match in copy["match"])
 
 
-def test_a_rule_that_asks_for_such_headers_itself_is_said():
+def test_rule_with_the_same_headers_is_reported():
     full = {"match": [{"headers": {name: {"exact": "x"} for name in ("Baggage", "tracestate", *PLAIN)}}]}
     made = insert_rules([{**full, "route": [to("web")]}, {"route": [to("web")]}], thread(), NS)
     assert made.crowded == (1,)
@@ -156,7 +156,7 @@ def test_a_rule_that_asks_for_such_headers_itself_is_said():
     assert all("Baggage" in match["headers"] and "baggage" not in match["headers"] for match in one.rules[0]["match"])
 
 
-def test_no_pattern_is_longer_than_istio_takes():
+def test_patterns_stay_within_istios_limit():
     keys = [f"{'k' * 28}{number:04}" for number in range(40)]
     [copy, _] = insert_rules([{"route": [to("web")]}], thread(*keys), NS).rules
     values = [each["regex"] for match in copy["match"] for each in match["headers"].values()]
@@ -165,14 +165,14 @@ def test_no_pattern_is_longer_than_istio_takes():
         assert answer([copy], Call(headers={"tracestate": f"sd-routing-key={key}"})) == "f-web"
 
 
-def test_no_sandbox_adds_more_than_so_much():
+def test_number_of_matches_of_a_fork_is_limited():
     keys = [f"{'k' * 28}{number:04}" for number in range(600)]
     made = insert_rules([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
     assert made.cut
     assert sum(len(rule["match"]) for rule in group_by_run(made.rules)["run-f-web"]) == MAX_MATCHES
 
 
-def test_that_matches_are_left_out_is_said_where_they_are():
+def test_omitted_matches_are_reported():
     fits = MAX_MATCHES // len(thread("k1").key_matches)
     assert fits * len(thread("k1").key_matches) == MAX_MATCHES
     cut = [insert_rules([{"route": [to("web")]}] * count, thread("k1"), NS).cut for count in (fits, fits + 1)]
@@ -194,11 +194,11 @@ def test_that_matches_are_left_out_is_said_where_they_are():
         ("", None),
     ],
 )
-def test_a_host_is_read_as_istio_reads_it(host, place):
+def test_host_names_are_parsed_as_in_istio(host, place):
     assert service_of_host(host, NS) == place
 
 
-def test_a_forks_host_is_said_as_its_baselines_was():
+def test_host_of_a_fork_keeps_the_notation():
     assert replace_service("web", {"web": "f"}) == "f"
     assert replace_service("web.shop.svc.corp.internal", {"web": "f"}) == "f.shop.svc.corp.internal"
 
@@ -266,7 +266,7 @@ def test_unreadable_write_time_counts_as_in_the_future(time):
     assert written_at(VirtualService(forged)) > 1 << 50
 
 
-def test_whether_it_is_ours_or_left_alone_is_said_on_it():
+def test_labels_and_annotations_mark_ownership():
     plain = VirtualService(WrittenMeta(name="v", namespace=NS))
     assert (plain.is_ours, plain.is_left_alone) == (False, False)
     said = {"labels": {SHARED_LABEL: "web"}, "annotations": {"dayfly.dev/routing": "ignore"}}
@@ -274,14 +274,14 @@ def test_whether_it_is_ours_or_left_alone_is_said_on_it():
     assert (marked.is_ours, marked.is_left_alone) == (True, True)
 
 
-def test_only_names_of_our_form_are_ours():
+def test_only_valid_rule_names_have_an_owner():
     names = ["", "dayfly", "dayfly/", "dayfly/1/run/fork", "dayfly/x/run/fork/00", "mine/1/run/fork/00"]
     assert [owner_of({"name": name}) for name in names] == [None] * len(names)
     assert owner_of({}) is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "?watch=1", "%2e%2e", "Box", "-box", "box-", "b" * 64, "ü"])
-def test_names_that_no_run_or_fork_can_have_are_not_ours(name):
+def test_rule_names_with_invalid_parts_have_no_owner(name):
     """Users can write such rules, and the operator requests runs by these names. An empty name would list all runs."""
     of = [("box", "f-web"), (name, "f-web"), ("box", name)]
     assert [bool(owner_of({"name": RuleOwner(1, *each).name(0)})) for each in of] == [True, False, False]

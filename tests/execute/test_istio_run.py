@@ -128,7 +128,7 @@ class TestChanging:
             await VirtualServices(client).update_rules(KEY, lambda _rules: [OURS])
         assert len(client.done) == 1
 
-    async def test_with_the_last_rule_goes_one_that_is_ours_and_no_other(self):
+    async def test_shared_virtual_service_is_deleted_with_its_last_rule(self):
         client = Client(find=stored(OURS, THEIRS, ours=True), delete=None)
         await VirtualServices(client).update_rules(KEY, take_out)
         assert client.asked("delete") == [("VirtualService", "mesh", "shop", {"uid": "uid", "resource_version": "7"})]

@@ -14,11 +14,11 @@ SECRET = b's3cr3t/Value+with%odd "signs"'
 
 
 @pytest.mark.parametrize("form", sorted(set(forms(SECRET + b"\n"))))
-def test_each_form_becomes_as_many_stars(form):
+def test_each_form_is_replaced_by_stars(form):
     assert mask(b"<" + form + b">", [SECRET + b"\n"]) == b"<" + b"*" * len(form) + b">"
 
 
-def test_the_forms_are_those_that_are_printed():
+def test_forms_match_printed_encodings():
     wanted = {
         SECRET,
         base64.b64encode(SECRET).rstrip(b"="),
@@ -56,13 +56,13 @@ def test_too_short_or_too_long_value_is_not_masked(value):
     assert mask(b"abc" + value, [value]) == b"abc" + value
 
 
-def test_the_longest_value_that_is_masked():
+def test_longest_value_is_masked():
     value = b"x" * MOST
     assert mask(value, [value]) == b"*" * MOST
     assert mask(value, [value + b"x"]) == value
 
 
-def test_a_log_that_begins_within_a_value():
+def test_rest_of_a_value_at_the_log_start_is_masked():
     assert mask(SECRET[5:] + b" x", [SECRET], cut=True).endswith(b"* x")
     assert SECRET[10:] not in mask(SECRET[5:] + b" x", [SECRET], cut=True)
     assert mask(SECRET[5:], [SECRET]) == SECRET[5:], "the log is complete, so it cannot begin within a value"

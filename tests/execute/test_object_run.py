@@ -73,7 +73,7 @@ class TestLooking:
         ("found", "ending"),
         [(None, False), (namespace(), False), (namespace(deletion_timestamp="2026-01-01T00:00:00Z"), True)],
     )
-    async def test_whether_a_namespace_goes(self, found, ending):
+    async def test_ending_namespace_is_detected(self, found, ending):
         assert await ObjectClient(Client(find=found)).is_ending("shop") is ending
 
     @pytest.mark.parametrize(

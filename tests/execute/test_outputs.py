@@ -31,7 +31,7 @@ def within_limit(run, facts, *, cleans=()):
 CLAIMED = UnitRecord(attempt=1, state=State.CLAIMED)
 
 
-def test_an_output_with_a_zero_byte_is_no_text():
+def test_output_with_a_zero_byte_is_binary():
     told = mark_binary(end(a=1, b=3), {"a": b"x", "b": b"a\0b"})
     assert {name: output.text for name, output in told.result.outputs.items()} == {"a": True, "b": False}
     plain = end(a=1)
@@ -40,7 +40,7 @@ def test_an_output_with_a_zero_byte_is_no_text():
 
 @pytest.mark.parametrize("kind", [Ended, Sealed])
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
-def test_all_of_them_together_have_a_limit(kind, more, fits):
+def test_outputs_of_a_run_have_a_limit(kind, more, fits):
     kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=1_000))
     fact = end(kind=kind, a=RUN_OUTPUT_LIMIT - 1_001, b=1 + more)
     [found] = within_limit(run(a=CLAIMED, k=kept), {("a", 1): fact}).values()
@@ -110,7 +110,7 @@ def test_unrecorded_result_is_not_measured(record, attempt):
     assert within_limit(run(a=record), {("a", attempt): fact}) == {("a", attempt): fact}
 
 
-def test_the_ledger_is_foreseen_with_the_ends_that_it_waits_for():
+def test_awaited_ends_are_applied_to_the_ledger():
     facts = {("a", 1): end(o=1), ("b", 1): end(o=1), ("c", 1): end(o=1), ("d", 1): Running(since=1)}
     units = {
         "a": CLAIMED,

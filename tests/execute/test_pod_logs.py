@@ -66,7 +66,7 @@ def test_restarted_document_replaces_the_one_before():
 @pytest.mark.parametrize(
     ("last", "tail"), [(b"end", b"end"), (MARK * 2 + b"end", MARK + b"end"), (MARK + b"=Zm", b""), (b"", b"")]
 )
-def test_a_line_without_an_end_is_the_steps_too(last, tail):
+def test_last_line_without_newline_is_kept(last, tail):
     found = fed(last)
     assert bytes(found.tail) == b""
     found.end()
@@ -112,7 +112,7 @@ def test_timestamp_is_kept_as_text_without_timed_mode():
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_the_times_in_front_of_its_lines_are_no_part_of_them(size):
+def test_timestamps_are_not_part_of_the_lines(size):
     found = Splitter(timed=True)
     for at in range(0, len(LINES), size):
         found.feed(LINES[at : at + size])
@@ -162,7 +162,7 @@ def test_each_line_up_to_the_limit_has_its_own_time():
     assert found.printed().times == tuple((2 * number, AT + 1_000 * number) for number in range(logs.MAX_TIMES))
 
 
-def test_no_step_makes_them_many():
+def test_number_of_times_is_limited():
     found = Splitter(timed=True)
     for number in range(3_000):
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))

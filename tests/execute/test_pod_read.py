@@ -65,17 +65,17 @@ def ended(**terminated):
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
-def test_a_container_that_could_not_be_started_never_ran(reason):
+def test_unstartable_container_never_ran(reason):
     assert isinstance(seen(main=ended(reason=reason, startedAt="1970-01-01T00:00:00Z")), NeverRan)
 
 
-def test_started_container_may_have_run_whatever_its_reason():
+def test_started_container_may_have_run_with_any_reason():
     fact = seen(main=ended(reason="StartError", startedAt=NOW))
     assert isinstance(fact, Ended)
     assert fact.result.reason == "StartError"
 
 
-def test_an_unknown_end_is_no_proof_that_it_never_began():
+def test_unknown_end_proves_nothing():
     """The kubelet writes this reason, without a start, also for containers that did run.
 
     The other fields of the status are the last report of the kubelet, here for a missing image. If this counted as
@@ -137,7 +137,7 @@ def test_sidecar_of_the_cluster_leaves_the_proof_alone():
 
 
 @pytest.mark.parametrize(("message", "said"), [("no such file", "no such file"), ("", "its container never started")])
-def test_why_it_never_ran_is_said(message, said):
+def test_reason_of_a_step_that_never_ran_is_reported(message, said):
     fact = seen(main=ended(reason="StartError", message=message))
     assert (fact.reason, fact.message) == ("StartError", said)
 
@@ -168,7 +168,7 @@ def test_step_beside_other_containers_cannot_be_recalled(field):
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff"])
-def test_a_step_that_waits_for_something_else_cannot_be_recalled(reason):
+def test_step_waiting_for_another_reason_is_not_recallable(reason):
     assert not seen(main={"waiting": {"reason": reason}}, phase="Pending").recallable
 
 
@@ -182,7 +182,7 @@ def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
 @pytest.mark.parametrize(
     ("since", "reason"), [(600_999, "NeverRan"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
 )
-def test_sealed_recall_is_proof_and_gives_its_cause(since, reason):
+def test_sealed_recall_proves_and_explains_that_it_never_ran(since, reason):
     fact = asked(since=since)
     assert isinstance(fact, NeverRan)
     assert fact.reason == reason
@@ -229,7 +229,7 @@ def test_recall_of_another_attempt_proves_nothing():
     assert isinstance(seen(main=WAITS, recalled=5_000, beside={"ephemeralContainerStatuses": told}), Waiting)
 
 
-def test_recall_is_no_proof_where_other_containers_may_have_run():
+def test_recall_beside_other_containers_proves_nothing():
     assert isinstance(asked(unit=overlaid("initContainers")), Waiting)
 
 
@@ -295,7 +295,7 @@ def test_pod_refused_by_the_kubelet_never_ran():
 
 
 @pytest.mark.parametrize("metadata", [{}, {"annotations": {}}, {"annotations": {ORDER_ANNOTATION: "rubbish"}}])
-def test_an_order_that_is_not_there_says_nothing_of_time(metadata):
+def test_missing_order_has_no_times(metadata):
     assert read.dead_by_order({"metadata": metadata}) == 0
     assert read.start_before({"metadata": metadata}) == 0
 
@@ -331,7 +331,7 @@ def test_container_without_state_is_starting(state):
     assert (fact.reason, fact.placed, fact.recallable) == ("Starting", True, False)
 
 
-def test_a_placed_pod_that_is_pending_proves_nothing():
+def test_placed_pending_pod_proves_nothing():
     assert isinstance(seen(phase="Pending", deleted=NOW), Waiting)
     assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Pending"), Waiting)
     assert isinstance(seen(main={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Running)
@@ -396,7 +396,7 @@ def test_step_without_deadline_is_never_late():
         assert read.read_pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
 
 
-def test_nothing_of_a_pod_lives_that_was_never_placed():
+def test_pod_that_was_never_placed_is_over():
     assert read.is_over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
     assert not read.is_over(told({"phase": "Pending"}, {"nodeName": ""}))
     assert not read.is_over(told({"phase": "Pending"}, deletionTimestamp=NOW))
@@ -448,7 +448,7 @@ def test_pod_deleted_just_before_its_deadline_reports_deletion():
         assert read.read_pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
 
 
-def test_a_deadline_that_is_long_over_is_said_of_its_node():
+def test_long_passed_deadline_is_reported_with_the_node():
     late = read.read_pod(
         told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
         unit=UNIT,
@@ -477,7 +477,7 @@ def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     [("content", b"no end"), ("content", b"\xff\0x"), ("output-in-log", b"\xff"), ("log-document", b"\xff")],
     ids=lambda record: f"{record[0]}={record[1]!r}",
 )
-def test_a_message_that_no_runner_writes_is_an_end_all_the_same(record):
+def test_invalid_termination_message_still_ends_the_step(record):
     """A step can forge a receipt with a valid nonce and digest. Nothing may wait for it forever."""
     words = [("nonce", b"n"), ("outcome", b"exited"), ("code", b"1"), record]
     message = "dayfly-receipt 1 x\n" + base64.b64encode(encode("dayfly-receipt", words)).decode()

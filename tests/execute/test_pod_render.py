@@ -56,7 +56,7 @@ def order(manifest):
     return decode("dayfly-order", manifest["metadata"]["annotations"]["dayfly.dev/order"].encode())
 
 
-def test_its_spec():
+def test_pod_has_the_expected_spec():
     assert made()["spec"] == {
         "restartPolicy": "Never",
         "schedulingGates": [{"name": "dayfly.dev/claim"}],
@@ -192,13 +192,13 @@ def test_null_fields_of_a_stored_overlay_remove_nothing(overlay):
         ({"spec": {"containers": [{"image": "y:1"}]}}, "needs name"),
     ],
 )
-def test_a_template_that_is_none_is_refused(overlay, said):
+def test_invalid_pod_template_is_refused(overlay, said):
     exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
     with pytest.raises(CannotRenderError, match=said):
         made(Unit(name="seed", kind="exec", exec=exec_), inputs={})
 
 
-def test_its_order():
+def test_pod_has_the_expected_work_order():
     nonce_of = nonce("u", "db/seed", 2)
     assert order(made()) == [
         ("nonce", nonce_of.encode()),
@@ -238,7 +238,7 @@ def test_optional_pod_fields_depend_on_the_step():
     assert "priorityClassName" not in made()["spec"]
 
 
-def test_a_script_that_no_pod_can_carry_is_refused():
+def test_script_too_large_for_a_pod_is_refused():
     long = Unit(name="seed", kind="exec", exec=Exec(script="x" * 300_000))
     with pytest.raises(CannotRenderError, match="Move large constants into the image"):
         made(long, inputs={})

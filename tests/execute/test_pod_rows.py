@@ -47,6 +47,6 @@ def test_each_problem_has_its_path():
 
 
 @pytest.mark.parametrize(("key", "value"), [(1, "x"), ("a", 1), ("a", "xxx")])
-def test_an_entry_that_is_no_string_or_too_long_is_named(key, value):
+def test_invalid_entry_of_a_mapping_is_named(key, value):
     [(path, problem)] = rows.strings(2, 2)({key: value}, "here")
     assert (path, problem) == (f"here[{key}]", "must be a string of at most 2 characters")

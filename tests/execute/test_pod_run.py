@@ -72,7 +72,7 @@ def test_pod_without_our_nonce_is_foreign(metadata):
         prepared(another(**metadata))
 
 
-def test_outputs_come_from_the_very_document_that_was_sealed():
+def test_outputs_need_the_receipt_with_the_sealed_digest():
     """A log is requested by pod name and can be from another pod."""
     document = encode("dayfly-receipt", [("content", b"url\0db://1")])
     digest = hashlib.sha256(document).hexdigest()
@@ -96,7 +96,7 @@ def test_outputs_come_from_the_very_document_that_was_sealed():
     assert run(main("of another document")) is None
 
 
-def test_a_pod_that_took_its_place_is_not_read_for_it():
+def test_replaced_pod_is_not_read():
     async def main():
         cluster = FakeCluster(seed=1)
         client = Client(cluster.transport("operator"), seed=1)
@@ -164,7 +164,7 @@ class TestRecall:
         assert self.recalled(image="missing") == (False, [])
 
 
-def test_a_log_without_an_end_is_read_again_later():
+def test_log_that_does_not_end_raises_a_temporary_error():
     """The content of the log is unknown then, which differs from a log without a receipt."""
 
     async def main():

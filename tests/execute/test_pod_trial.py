@@ -59,12 +59,12 @@ def test_inadmissible_pod_names_its_step_and_reason(unit, said):
     assert said in found
 
 
-def test_an_inline_step_reads_nothing_of_its_namespace():
+def test_inline_step_may_not_read_its_namespace():
     [found] = told(step(pod_template=SECRET), plugin="")
     assert "only a published plugin can be granted that" in found
 
 
-def test_every_step_of_every_event_is_tried():
+def test_steps_of_all_events_are_checked():
     bad = {"pod_template": {"spec": {"nodeName": "n"}}}
     found = told(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
     assert [each.split()[4] for each in found] == ["a", "c", "d"]

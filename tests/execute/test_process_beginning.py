@@ -44,7 +44,7 @@ def test_untouched_start_folder_is_reused(place, beginnings):
     assert inode(beginnings.make(attempt(place, 3))) != first, "that step is running"
 
 
-def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
+def test_untouched_start_folders_become_spare(place, beginnings):
     first = {inode(beginnings.make(attempt(place, number))) for number in (1, 2)}
     for number in (1, 2):
         assert beginnings.remove(attempt(place, number), can_reuse=True)
@@ -58,7 +58,7 @@ def test_start_folders_have_mode_0700_after_recreation(place, beginnings):
     assert {each.stat().st_mode & 0o777 for each in (path, path.parent)} == {0o700}
 
 
-def test_no_more_wait_than_a_few_steps_at_once_could_use(place, beginnings):
+def test_number_of_spare_start_folders_is_limited(place, beginnings):
     for number in range(1, 67):
         beginnings.make(attempt(place, number))
     for number in range(1, 67):

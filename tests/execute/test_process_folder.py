@@ -135,12 +135,12 @@ def test_step_without_its_first_process_is_not_locked(folder, child, said):
 
 
 @pytest.mark.parametrize("first", ["self", "0/../self", "-1", "\0"])
-def test_a_first_process_is_named_by_its_number_alone(folder, first):
+def test_first_process_is_identified_by_number_and_start(folder, first):
     """A step can change the marker."""
     assert not begun(folder, first=first, began=ticks("self")).locked()
 
 
-def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
+def test_zombie_first_process_counts_as_ended(folder):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         began = ticks(process.pid)
         process.kill()
@@ -161,7 +161,7 @@ def test_lock_holder_can_be_watched(folder, lock):
 @pytest.mark.parametrize(
     ("told", "since"), [("5", 5), ("", 3), ("0", 3), ("soon", 3), ("-1", 3), ("٣", 3), ("9" * 5000, 3)]
 )
-def test_a_step_runs_since_its_runner_says_or_its_claim(folder, lock, told, since):
+def test_start_is_from_the_marker_or_the_claim(folder, lock, told, since):
     Path(folder.path, "marker").write_text(f"started\n{os.getpid()}\n0\nboot\n{told}\n")
     fcntl.flock(lock, fcntl.LOCK_EX)
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
@@ -170,7 +170,7 @@ def test_a_step_runs_since_its_runner_says_or_its_claim(folder, lock, told, sinc
 
 
 @pytest.mark.parametrize("marker", ["started", "started\n7\n8\n", "started\n\n../../etc\nboot\n\n\n1\n"])
-def test_a_damaged_marker_is_a_step_that_has_begun(folder, lock, marker):
+def test_damaged_marker_counts_as_started(folder, lock, marker):
     Path(folder.path, "marker").write_text(marker)
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
     look = functools.partial(folder.observe, record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
@@ -229,7 +229,7 @@ def test_unreadable_process_is_watched_as_the_noted_runner(folder, lock, monkeyp
     os.close(descriptor)
 
 
-def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child):
+def test_only_lock_holders_are_killed(folder, lock, child):
     folder.kill_holders()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock.fileno()]) as holder:
         folder.kill_holders()
@@ -358,7 +358,7 @@ class TestObserving:
         if "log" in what:
             folder.say("begun")
 
-    def test_after_another_boot_it_has_ended(self, folder):
+    def test_step_has_ended_after_a_reboot(self, folder):
         fact = self.seen(folder, "another 1")
         assert isinstance(fact, Unclear)
         assert (fact.reason, fact.since, fact.dead_by) == ("MachineRestarted", 3, 9)
@@ -377,7 +377,7 @@ class TestObserving:
         assert isinstance(fact, Unclear)
         assert (fact.reason, fact.since, fact.dead_by) == ("FolderLost", 3, 3 + 1 + 20 + 300 + 4_000 + MARGIN_MS)
 
-    def test_also_where_all_folders_were_removed(self, folder):
+    def test_removed_work_folder_makes_attempts_unclear(self, folder):
         """The work folder is not the one in which it was claimed."""
         assert self.seen(folder, "boot 2").reason == "FolderLost"
 
@@ -392,7 +392,7 @@ class TestObserving:
         assert (fact.result.reason, fact.result.message) == ("ResultLost", "its runner ended without a receipt")
         assert (fact.result.started_at, fact.result.ended_at) == (3, 9)
 
-    def test_a_receipt_that_comes_before_the_lock_is_free_is_found(self, folder, lock, monkeypatch):
+    def test_receipt_written_before_the_unlock_is_found(self, folder, lock, monkeypatch):
         begun_here(folder)
 
         def sealed():

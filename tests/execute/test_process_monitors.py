@@ -66,7 +66,7 @@ def machine(tmp_path, monkeypatch):
     return Machine(tmp_path, monkeypatch)
 
 
-def test_search_without_a_monitor_looks_three_times(machine):
+def test_search_without_a_monitor_polls_three_times(machine):
     machine.process(7, "sleep", "60")
     machine.end()
     assert (machine.looks, machine.killed) == (3, [])

@@ -26,7 +26,7 @@ def main(**fields):
     "template",
     [None, {}, {"spec": None}, {"spec": {"containers": None}}, {"spec": {"containers": []}}, main(), main(env=None)],
 )
-def test_a_pod_template_that_sets_no_environment_sets_none(template):
+def test_pod_template_without_environment_adds_no_variables(template):
     assert overlay_entries(step(template)) == []
     assert overlay_env(step(template)) == {}
 
@@ -95,7 +95,7 @@ def test_input_overrides_built_in_and_template_variables():
     ]
 
 
-def test_a_kept_process_has_its_command_and_no_deadline():
+def test_kept_process_has_a_command_and_no_deadline():
     order = service_order(ATTEMPT, command=("serve", "-x"), workdir="/srv", env={"A": b"1"}, grace_ms=9)
     tail = [("arg", b"serve"), ("arg", b"-x"), ("cwd", b"/srv"), ("run-ms", b"0"), ("grace-ms", b"9"), ("env", b"A=1")]
     assert decode("dayfly-order", order) == [*HEAD, *tail]

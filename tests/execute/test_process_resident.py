@@ -57,7 +57,7 @@ async def asked(runner, count=1):
     return questions
 
 
-async def test_closed_runner_is_gone_and_leaves_no_question_open(mute, begun):
+async def test_closed_runner_ends_and_answers_all_requests(mute, begun):
     for _ in range(2):
         questions = await asked(mute, 2)
         assert len(begun()) == 1
@@ -158,7 +158,7 @@ def full(monkeypatch):
     return refuse
 
 
-async def test_failure_to_fork_ahead_is_none_of_the_fork_itself(mute, full):
+async def test_failed_preparation_does_not_fail_the_fork(mute, full):
     """Otherwise the step would run twice."""
     full(b"ahead", 1)
     question = asyncio.ensure_future(mute.fork("/folder", "user"))

@@ -40,7 +40,7 @@ def engine(tmp_path, name, runner="/runner"):
 
 
 @pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", "1001:1002")])
-async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monkeypatch, name, user):
+async def test_step_starts_in_a_container_of_its_image(tmp_path, folder, monkeypatch, name, user):
     monkeypatch.setattr(os, "geteuid", lambda: 1001)
     monkeypatch.setattr(os, "getegid", lambda: 1002)
     containers = engine(tmp_path, name)
@@ -70,7 +70,7 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
         ('/a"b', 'type=bind,"src=/a""b",dst=/dayfly/runner,readonly=true'),
     ],
 )
-async def test_path_is_mounted_whatever_is_in_it(tmp_path, folder, path, written):
+async def test_paths_with_special_characters_are_mounted(tmp_path, folder, path, written):
     child = await engine(tmp_path, "docker", path).start(folder, STEP)
     await asyncio.to_thread(os.waitpid, child, 0)
     assert written in (tmp_path / "called").read_text().splitlines()
@@ -121,7 +121,7 @@ async def test_container_does_not_read_the_server_terminal(tmp_path, folder):
 
 
 @pytest.mark.parametrize(("name", "at_once"), [("podman", ["--time", "0"]), ("docker", [])])
-def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at_once):
+def test_container_is_removed_by_its_name(tmp_path, folder, name, at_once):
     engine(tmp_path, name).clear(folder)
     assert (tmp_path / "called").read_text().splitlines() == ["rm", "--force", *at_once, "dayfly-run.db.make.2"]
 
@@ -141,7 +141,7 @@ def test_clearing_a_missing_container_prints_nothing(tmp_path, folder, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_engine_that_does_not_end_is_not_waited_for_for_ever(tmp_path, folder, monkeypatch):
+def test_removal_by_a_hanging_engine_times_out(tmp_path, folder, monkeypatch):
     def waits(command, *, timeout, **_more):
         raise subprocess.TimeoutExpired(command, timeout)
 
@@ -160,6 +160,6 @@ async def test_sender_of_webhooks_ends_with_its_engine(tmp_path, folder):
 
 
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])
-def test_processes_are_apart_if_they_are_isolated(isolation, apart):
+def test_isolated_processes_do_not_share_paths(isolation, apart):
     processes = Processes("/runner", isolation, {})
     assert (processes.isolation, processes.fork_isolation, processes.isolates_paths) == (isolation, isolation, apart)

@@ -151,7 +151,7 @@ def test_untrusted_receipt_means_a_lost_outcome():
 
 @pytest.mark.parametrize("number", ["x", "-1", "9" * 20, "9" * 5000])
 @pytest.mark.parametrize("field", ["code", "started_ms", "ended_ms", "oom_kills", "memory_limit"])
-def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, number: str):
+def test_receipt_with_invalid_numbers_is_damaged(field: str, number: str):
     """A step can forge a receipt with a valid nonce and digest."""
     known = {"outcome": "exited", "code": "1", "oom_kills": "1"}
     assert failure(**{**known, field: number}) == (Reason.RESULT_LOST, "its receipt is damaged")
@@ -168,6 +168,6 @@ def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, num
         *(f"{name}\0present\x001\0{DIGEST}" for name in ("", "a b", "../a", "log.tail", "a" * 64)),
     ],
 )
-def test_a_receipt_with_outputs_that_no_runner_writes_is_damaged(output: str):
+def test_receipt_with_invalid_outputs_is_damaged(output: str):
     """An invalid name of an output cannot be a key of a Secret."""
     assert failure(output, outcome="exited", code="0") == (Reason.RESULT_LOST, "its receipt is damaged")

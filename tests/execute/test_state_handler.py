@@ -143,7 +143,7 @@ async def test_few_large_bodies_are_in_memory_at_once(body, most_open):
 
 
 @pytest.mark.parametrize(("one_per_run", "second"), [(True, 503), (False, 200)])
-async def test_second_large_body_of_a_run_is_refused_if_wanted(one_per_run, second):
+async def test_second_large_body_of_a_run_is_refused_by_option(one_per_run, second):
     service = Service(takes_s=0.01)
     app = made(service, one_large_body_per_run=one_per_run)
     found = await asyncio.gather(*(ask(app, "POST", LARGE) for _ in range(2)))

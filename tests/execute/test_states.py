@@ -88,7 +88,7 @@ class TestOneAttempt:
             assert status == 500
             assert b"the head of a state is damaged (there)" in said
 
-    async def test_a_deleted_state_is_none(self, store):
+    async def test_deleted_state_reads_as_missing(self, store):
         mine = Client(store)
         await mine.lock("a")
         await mine.write(b"{}", "a")
@@ -105,7 +105,7 @@ class TestOneAttempt:
         assert (await Client(store).ask("LOCK", body))[0] == 400
         assert PLACE not in store.heads
 
-    async def test_only_so_many_versions_are_kept(self, store):
+    async def test_number_of_versions_is_limited(self, store):
         mine = Client(store)
         await mine.lock("a")
         for number in range(head.MAX_VERSIONS + 5):
@@ -400,7 +400,7 @@ class TestStrangers:
         ],
     )
     @pytest.mark.parametrize("method", ["GET", "POST", "LOCK", "UNLOCK", "DELETE"])
-    async def test_a_token_is_worth_nothing_for_another(self, store, changed, method):
+    async def test_password_is_invalid_for_another_attempt(self, store, changed, method):
         store.run = running(apply=(1, State.CLAIMED), destroy=(1, State.CLAIMED))
         mine = Client(store)
         await mine.lock("a")
@@ -411,7 +411,7 @@ class TestStrangers:
         assert b"secret" not in body
         assert store.heads == {PLACE: before}
 
-    async def test_a_token_of_another_key_is_worth_nothing(self, store):
+    async def test_password_of_another_key_is_invalid(self, store):
         foreign = Client(store, keys=access.StateKeys.derive(b"x" * 32))
         assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
 
@@ -419,13 +419,13 @@ class TestStrangers:
     def test_missing_or_malformed_credentials_identify_no_attempt(self, store, given):
         assert Client(store).service.identify("/state/u/stack", given) is None
 
-    async def test_no_other_method(self, store):
+    async def test_other_methods_are_refused(self, store):
         assert (await Client(store).ask("PATCH"))[0] == 405
 
 
 class TestTwoAttempts:
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
-    async def test_a_lock_is_not_broken_while_its_holder_may_live(self, store, state):
+    async def test_lock_is_not_broken_while_its_holder_may_run(self, store, state):
         await Client(store).lock("a")
         store.run = running(apply=(1, state), destroy=(1, State.CLAIMED))
         status, body = await Client(store, "destroy").lock("b")
@@ -510,13 +510,13 @@ class TestTwoAttempts:
         assert await mine.read() == b"{}"
         assert len(store.blobs) == 1
 
-    async def test_the_end_of_the_run_is_the_end_of_all(self, store):
+    async def test_ended_run_refuses_all_requests(self, store):
         mine = Client(store)
         store.run = None
         assert [(await mine.lock("a"))[0], await mine.write(b"{}", "a")] == [423, 403]
         assert not store.heads
 
-    def test_a_ledger_that_is_older_than_the_holder_proves_nothing(self):
+    def test_ledger_older_than_the_holder_proves_nothing(self):
         assert not head.has_ended(running(apply=(1, State.DONE)), Holder(unit="stack/apply", attempt=2))
         assert not head.has_ended(running(), Holder(unit="stack/apply", attempt=1))
 
@@ -570,7 +570,7 @@ async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
 
 
 @pytest.mark.parametrize(("state", "freed"), [(State.CLAIMED, False), (State.DONE, True)])
-def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
+def test_lock_of_an_ended_attempt_can_be_released_by_others(state, freed):
     owner, other = Holder(unit="stack/apply", attempt=1), Holder(unit="stack/destroy", attempt=1)
     held = Head(lock=head.Lock(id="a", info="{}", holder=owner, at=0))
     step = head.unlock(held, running(apply=(1, state)), other, "a")
@@ -578,7 +578,7 @@ def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
 
 
 @pytest.mark.parametrize(("size", "kept"), [(3, 2), (4, 1)])
-def test_as_many_are_kept_as_there_is_room_for(size, kept):
+def test_versions_are_kept_within_the_size_limit(size, kept):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for stored in (head.MAX_STORED_BYTES - 3, size):
@@ -600,7 +600,7 @@ def test_deletion_drops_only_the_oldest_version_beyond_the_limit():
 
 @given(st.lists(st.integers(0, head.MAX_STORED_BYTES), max_size=40))
 @example([5, head.MAX_STORED_BYTES + 1])
-def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
+def test_newest_version_is_always_kept(sizes):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number, size in enumerate(sizes):
@@ -637,7 +637,7 @@ def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
             seal.unseal(*given_)
 
 
-def test_which_key_it_was_written_with_is_said():
+def test_state_of_another_key_is_reported():
     chunks = seal.seal(KEYS, ("u", "stack", "b"), b"{}")
     who = Holder(unit="u", attempt=1)
     version = Version(number=4, at=0, holder=who, size=2, digest=seal.digest(b"{}"), blob="b", chunks=1, key=KEYS.name)

@@ -74,7 +74,7 @@ def ended(run=RUN, at=2000):
         ({"OTEL_SERVICE_NAME": "x"}, False),
     ],
 )
-def test_the_standard_environment_says_whether(environment, asked):
+def test_standard_environment_requests_traces(environment, asked):
     assert tracing.is_requested(environment) is asked
 
 
@@ -222,7 +222,7 @@ def test_real_collector_receives_the_spans(monkeypatch):
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
+def test_opentelemetry_collector_accepts_the_spans(tmp_path, monkeypatch):
     port, said = free_port(), tmp_path / "said"
     settings = {
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
@@ -256,7 +256,7 @@ def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
     assert "s3cr3t" not in text
 
 
-def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
+def test_sampler_of_the_environment_is_used(monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     with collecting() as collector:
         monkeypatch.setenv(AT, collector.url)

@@ -198,7 +198,7 @@ def test_manifest_without_the_name_of_a_kind_is_refused(made):
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", 1, [[{"externalIPs": 1}]], {"ports": {"a": {"nodePort": 1}}}])
-def test_manifest_of_an_odd_shape_raises_nothing(spec):
+def test_malformed_manifest_raises_nothing(spec):
     refusal({"apiVersion": "v1", "kind": "Service", "spec": spec, "metadata": spec})
 
 

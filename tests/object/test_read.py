@@ -116,7 +116,7 @@ ROWS = [
 @pytest.mark.parametrize(
     ("found", "ready", "failed", "standing", "words"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS]
 )
-def test_how_it_stands(found, ready, failed, standing, words):
+def test_state_follows_from_conditions_and_comparisons(found, ready, failed, standing, words):
     said = judged(found, ready, failed)
     assert said.standing is standing
     assert words in said.message
@@ -187,12 +187,12 @@ def test_foreign_finalizers_hold_a_deleted_object():
         ("$.status.b[*]", None), ("$.status.e", b"\xc3\xa9"),
     ],
 )  # fmt: skip
-def test_an_output_is_one_value(path, value):
+def test_output_needs_exactly_one_value(path, value):
     found = thing(a="text", b=[1, 2], c=True, e="é")
     assert read.output_value(found, UnitOutput(name="o", json_path=path)) == value
 
 
-def test_the_secret_of_an_output():
+def test_secret_of_an_output_is_constant_or_from_the_object():
     constant = UnitOutput(name="o", secret=SecretKey(key="k", name="s"))
     told = UnitOutput(name="o", secret=SecretKey(key="k", json_path="$.status.secret"))
     assert read.secret_name(thing(), constant) == "s"
@@ -210,5 +210,5 @@ def test_invalid_secret_name_is_ignored(name):
 @pytest.mark.parametrize(
     ("value", "told"), [("ä", "ä"), ({"a": "ä"}, '{"a": "ä"}'), ([1, True, None], "[1, true, null]"), (7, "7")]
 )
-def test_a_value_is_text_as_it_is_and_else_json(value, told):
+def test_value_is_text_or_json(value, told):
     assert read.as_bytes(value).decode() == told

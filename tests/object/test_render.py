@@ -27,7 +27,7 @@ def made(manifest, values=None, sensitive=(), **placed):
     return render_object(item, values or {}, sensitive, WHO)
 
 
-def test_inputs_stand_whole_at_their_places():
+def test_inputs_are_set_at_their_paths():
     values = {"text": b'{"not": "parsed"}', "count": b"3", "share": b"0.5", "flag": b"true", "none": None}
     found = made(
         CONFIG,
@@ -53,7 +53,7 @@ def test_inputs_stand_whole_at_their_places():
     ],
     ids=lambda each: each[:20],
 )  # fmt: skip
-def test_a_value_of_another_form_is_unfit(value, form):
+def test_value_of_another_type_is_refused(value, form):
     with pytest.raises(CannotRenderError, match=f"input v is not a valid {form}") as caught:
         made(CONFIG, {"v": value}, **{"/data/a": ("v", form)})
     assert caught.value.reason == "InputInvalid"
@@ -67,7 +67,7 @@ def test_sensitive_input_is_allowed_only_in_a_secret():
             made(manifest, {"v": b"x"}, {"v"}, **{at: ("v", "string")})
 
 
-def test_a_kind_that_no_step_may_make_is_refused_here_again():
+def test_refused_kind_is_refused_by_render_too():
     """A document that was not compiled may violate the rules for plugins."""
     with pytest.raises(CannotRenderError) as caught:
         made({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"})
@@ -83,7 +83,7 @@ def test_object_has_owner_namespace_and_finalizer():
     assert meta["annotations"]["dayfly.dev/nonce"] == WHO.token
 
 
-def test_its_name_is_derived_or_the_authors():
+def test_name_is_derived_or_from_the_author():
     assert object_name(WHO, CONFIG) == object_name(WHO, CONFIG)
     others = (WHO._replace(run="run-2"), WHO._replace(unit="db/other"), WHO._replace(attempt=2))
     assert len({object_name(each, CONFIG) for each in (WHO, *others)}) == 4
@@ -129,7 +129,7 @@ def test_object_specified_as_suspended_is_never_released(version, kind, spec):
         st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists).map(json.dumps)
     )
 )
-def test_a_note_that_was_edited_lets_nothing_else_happen(note):
+def test_edited_release_annotation_uses_the_default(note):
     manifest = {"apiVersion": "apps/v1", "kind": "Deployment"}
     patch = release_patch(manifest, {"metadata": {"uid": "u", "annotations": {"dayfly.dev/release": note}}})
     assert patch["spec"].keys() == {"replicas"}

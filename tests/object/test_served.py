@@ -31,7 +31,7 @@ class Bench:
         assert answer.status < 300, answer.body
 
 
-async def test_how_a_kind_is_served_is_believed_for_a_minute():
+async def test_discovery_is_cached_for_a_minute():
     bench = Bench()
     for now, asked in ((1000.0, 1), (1059.9, 1), (1060.0, 2), (1060.1, 2)):
         bench.now = now

@@ -27,7 +27,7 @@ def blocks(about: str) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", blocks("pods"))
-def test_judges_whatever_it_is_given(seed, played):
+def test_policy_is_total_and_accepted_pods_are_complete(seed, played):
     """The policy never raises for merged, damaged and random pods, 10^5 in all blocks, and accepted pods are complete."""
     played("merged, damaged and senseless pods judged by the policy", TOTAL)
     source = Source(seed=seed)

@@ -191,7 +191,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("overlay", "words"), REFUSED, ids=[words[:60] for _, words in REFUSED])
-def test_refuses(overlay, words):
+def test_policy_refuses_with_path_and_message(overlay, words):
     found = check(overlay)
     assert any(words in violation for violation in found), found
 
@@ -203,11 +203,11 @@ def test_policy_refuses_overlays_that_argo_accepted(overlay):
 
 
 @pytest.mark.parametrize("overlay", ALLOWED, ids=range(len(ALLOWED)))
-def test_allows(overlay):
+def test_policy_allows_ordinary_templates(overlay):
     assert check(overlay) == []
 
 
-def test_grants():
+def test_policy_allows_granted_fields():
     """An account, a token and `baseline` are accepted only if the administrator granted them."""
     account = spec(serviceAccountName="loader", automountServiceAccountToken=True)
     assert check(account, service_accounts=frozenset({"loader"}), tokens=True) == []
@@ -222,7 +222,7 @@ def test_grants():
 @pytest.mark.parametrize(
     ("keys", "passes"), [("team.example/cost", True), ("team.example/*", True), ("other/*", False)]
 )
-def test_keys_that_an_administrator_allows(keys, passes):
+def test_granted_keys_are_allowed(keys, passes):
     overlay = {"metadata": {"annotations": {"team.example/cost": "a"}, "labels": {"team.example/cost": "a"}}}
     assert (check(overlay, keys=frozenset({keys})) == []) is passes
 
@@ -261,7 +261,7 @@ READS = {
 
 
 @pytest.mark.parametrize("overlay", READS.values(), ids=READS)
-def test_whatever_a_pod_reads_is_seen(request, overlay):
+def test_all_references_of_a_pod_are_found(request, overlay):
     """An inline plugin may not refer to objects of the namespace in any way."""
     (found,) = policy.references(merged(overlay))
     assert f"{found.kind} {found.name} at {found.path}" == request.node.callspec.id
@@ -269,7 +269,7 @@ def test_whatever_a_pod_reads_is_seen(request, overlay):
     assert any("only a published plugin can be granted that" in said for said in check(overlay, inline=True))
 
 
-def test_priority_is_for_cleanup_alone():
+def test_priority_class_is_only_for_cleanup():
     """Quotas depend on the class: only pods that delete have it."""
     ours = spec(priorityClassName="dayfly-cleanup")
     assert check(ours) == ["spec.priorityClassName is set by Dayfly; remove it"]
@@ -280,7 +280,7 @@ def test_priority_is_for_cleanup_alone():
     assert policy.check(merged({}), terms(cleaning=True)) != []
 
 
-def test_a_volume_that_is_there_twice_is_said():
+def test_duplicate_volume_is_reported():
     """A merge combines two mounts, but a webhook or a bug could leave both."""
     pod = merged(volume(emptyDir={"sizeLimit": "1Gi"}))
     pod["spec"]["volumes"].append(pod["spec"]["volumes"][0])
@@ -292,14 +292,14 @@ def test_mounts_made_by_dayfly_need_no_grant():
     assert policy.check(merged({}), terms(inline=True)) == []
 
 
-def test_another_namespace_or_runner():
+def test_wrong_namespace_or_runner_is_refused():
     pod = merged({})
     assert [each.path for each in policy.check(pod, terms("other"))] == ["metadata.namespace"]
     other = policy.PodTerms(namespace="dayfly-runners", runner="mine")
     assert [each.path for each in policy.check(pod, other)] == ["spec.volumes (dayfly)"]
 
 
-def test_outputs_of_another_step_beside_the_order():
+def test_secret_of_another_step_is_refused():
     """Dayfly's volume contains only the Secrets of this step's inputs."""
     pod = merged({})
     volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
@@ -312,7 +312,7 @@ def test_outputs_of_another_step_beside_the_order():
     assert policy.check(pod, both) == []
 
 
-def test_a_kind_of_source_that_is_null_is_none():
+def test_null_source_counts_as_absent():
     for other, found in ((None, []), ({"name": "x"}, ["needs exactly one kind of source"])):
         pod = merged(volume(projected={"sources": [{"configMap": {"name": "x"}}]}))
         pod["spec"]["volumes"][0]["projected"]["sources"][0]["secret"] = other
@@ -339,7 +339,7 @@ UID = {"path": "uid", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.ui
         lambda ours: ours["sources"].append({"secret": {"name": "x"}}),
     ],
 )
-def test_the_volume_of_the_runner_is_as_it_was_made(change):
+def test_changed_runner_volume_is_refused(change):
     pod = merged({})
     ours = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")["projected"]
     change(ours)
@@ -385,6 +385,6 @@ def test_account_token_needs_a_grant():
 
 
 @pytest.mark.parametrize(("granted", "said"), [((), "none"), (("loader", "backup"), "backup, loader")])
-def test_which_accounts_are_granted_is_said(granted, said):
+def test_refused_account_names_the_granted_ones(granted, said):
     found = check({"spec": {"serviceAccountName": "admin"}}, service_accounts=frozenset(granted))
     assert any(str(each).endswith(f"(granted: {said})") for each in found)

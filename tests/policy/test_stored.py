@@ -119,7 +119,7 @@ def test_forbidden_change_of_a_stored_pod_is_found(change, path):
     assert [each.path.startswith(path) for each in found] == [True], found
 
 
-def test_each_label_that_was_taken_away_is_named():
+def test_removed_labels_are_named():
     pod = seen()
     pod["metadata"]["labels"] = None
     found = [each.path for each in policy.find_changes(pod, merged({}))]

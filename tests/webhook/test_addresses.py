@@ -177,7 +177,7 @@ def test_public_address_is_allowed(public):
         ("fe80::1%eth0", "is link-local"),
     ],
 )
-def test_why_an_address_is_refused(address, said):
+def test_refused_address_has_a_reason(address, said):
     assert address_policy.refusal(address) == said
 
 

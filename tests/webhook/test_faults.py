@@ -120,7 +120,7 @@ def test_each_request_meets_each_fault(tmp_path, life, fault):
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_a_server_that_is_away_is_sent_nothing(tmp_path, life):
+def test_unreachable_server_is_sent_nothing(tmp_path, life):
     """A server that refuses or closes the connection before the request has received nothing."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         name = f"127.0.0.1:{closed.getsockname()[1]}"

@@ -18,7 +18,7 @@ def lines(sent, server):
     return sent.log.replace(server.name, "SERVER").replace(key, "KEY").splitlines()
 
 
-def test_an_exchange_is_shown_without_its_secrets(tmp_path):
+def test_exchange_is_logged_without_secrets(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(
             f"{server.url}/v1",
@@ -68,7 +68,7 @@ def test_an_exchange_is_shown_without_its_secrets(tmp_path):
         (answer(503), ["response 503 Phrase", "OPEN", "the request may be sent again with the same key"]),
     ],
 )
-def test_an_answer_that_is_of_no_use_is_shown_and_why(tmp_path, said, shown):
+def test_unusable_response_is_logged_with_the_reason(tmp_path, said, shown):
     with Server(lambda *_: said) as server:
         made = unit(server.url, outputs={"id": {"json_path": "$.id"}}, idempotent=True)
         sent = send(tmp_path, made, allowed=[server.name])
@@ -81,7 +81,7 @@ def test_an_answer_that_is_of_no_use_is_shown_and_why(tmp_path, said, shown):
     assert lines(sent, server)[2:] == wanted
 
 
-def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
+def test_repeated_poll_response_is_logged_once(tmp_path):
     states = ["waits", "waits", "runs", "runs", "done"]
 
     def reply(request, _):
@@ -123,7 +123,7 @@ def test_each_retry_is_logged(tmp_path):
     ]
 
 
-def test_there_is_no_pause_for_which_no_time_is_left(tmp_path):
+def test_no_retry_without_remaining_time(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
     sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_800), allowed=[name])
@@ -147,7 +147,7 @@ def test_unresolved_name_ends_the_attempt(tmp_path):
     assert sent.log.endswith("the name api.example was not resolved within 0.08 s")
 
 
-def test_a_later_try_has_no_more_time_than_is_left(tmp_path):
+def test_later_try_is_limited_to_the_remaining_time(tmp_path):
     never, asked = threading.Event(), []
 
     def hangs_at_last(*_):
@@ -164,7 +164,7 @@ def test_a_later_try_has_no_more_time_than_is_left(tmp_path):
     assert sent.log.endswith("the name api.example was not resolved within 0.06 s"), "of 0.56 s"
 
 
-def test_a_name_without_an_address_says_so(tmp_path):
+def test_name_without_an_address_is_reported(tmp_path):
     sent = send(tmp_path, unit("https://api.example/"), resolver=lambda *_: [])
     assert (sent.reason, sent.log.splitlines()[-1]) == ("NotSent", "the name api.example has no address")
 
@@ -177,7 +177,7 @@ def test_invalid_name_is_reported_as_unresolvable(tmp_path):
     assert sent.log.splitlines()[-1] == "the name api.example cannot be resolved: label too long"
 
 
-def test_a_secret_that_is_said_back_is_not_shown(tmp_path):
+def test_secret_in_a_response_is_masked(tmp_path):
     with Server(lambda *_: answer(201, {"you": "Bearer t0ken-of-dns"})) as server:
         bearer = {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "}
         made = unit(server.url, headers={"Authorization": bearer})
@@ -251,7 +251,7 @@ def test_answer_with_ambiguous_sensitive_output_is_not_logged(tmp_path):
     assert NOT_SHOWN in lines(sent, server)
 
 
-def test_an_error_that_is_no_json_is_shown_whatever_is_sensitive(tmp_path):
+def test_response_that_is_not_json_is_logged(tmp_path):
     with Server(lambda *_: answer(400, b"no such zone")) as server:
         made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}})
         sent = send(tmp_path, made, allowed=[server.name])

@@ -42,7 +42,7 @@ def built(url=URL, method="POST", **written):
         ("https://api.example:0/", ServerOrigin("https", "api.example", 0), "api.example:0"),
     ],
 )
-def test_a_server_by_its_url(url, origin, authority):
+def test_origin_is_parsed_from_the_url(url, origin, authority):
     assert (origin_of(url), origin.authority) == (origin, authority)
 
 
@@ -74,7 +74,7 @@ def test_target_is_built_from_url_path_and_query(written, target):
     ("segment", "said"),
     [(GONE, "is absent"), ({"$input": "empty"}, "is ''"), ({"$input": "up"}, r"is '\.\.'"), (".", r"is '\.'")],
 )
-def test_a_path_leads_nowhere_else(segment, said):
+def test_path_segment_cannot_change_the_path(segment, said):
     with pytest.raises(UnfitError, match=f"a segment of the path {said}"):
         built(path=[segment])
 
@@ -122,7 +122,7 @@ def test_invalid_json_input_is_refused(text):
         ({"headers": {"X": "é"}}, "the value of header X is not one line"),
     ],
 )
-def test_a_value_that_cannot_stand_there(written, said):
+def test_invalid_value_is_refused(written, said):
     with pytest.raises(UnfitError, match=said):
         built(**written)
 
@@ -157,7 +157,7 @@ def test_job_location_on_another_server_is_refused(location):
         job_request({"url": URL}, built(), location)
 
 
-def test_each_status_that_is_no_success_has_a_code_of_its_own():
+def test_each_unsuccessful_status_has_its_own_code():
     told = {
         code_of_status(status): status for status in range(200, 656) if code_of_status(status) != ExitCode.ODD_STATUS
     }
@@ -206,12 +206,12 @@ def test_request_line_and_headers_are_exact(tmp_path, method, body, length):
 
 
 @pytest.mark.parametrize(("size", "reason"), [(ANSWER_LIMIT, ""), (ANSWER_LIMIT + 1, "ResponseTooLarge")])
-def test_an_answer_may_be_so_large(tmp_path, size, reason):
+def test_response_size_is_limited(tmp_path, size, reason):
     with Server(lambda *_: answer(200, b"x" * size)) as server:
         assert send(tmp_path, unit(server.url), allowed=[server.name]).reason == reason
 
 
-def test_values_that_an_answer_may_have(tmp_path):
+def test_queries_return_values_of_the_response(tmp_path):
     said = {"n": 0, "no": False, "none": None, "list": [{"a": 1}, {"b": [True]}], "text": ""}
     outputs = {
         "n": {"json_path": "$.n"},
@@ -245,7 +245,7 @@ def test_values_that_an_answer_may_have(tmp_path):
     }
 
 
-def test_truth_is_no_number_where_answers_are_compared(tmp_path):
+def test_comparison_distinguishes_booleans_from_numbers(tmp_path):
     states = [1, True]
 
     def reply(request, _):
@@ -259,5 +259,5 @@ def test_truth_is_no_number_where_answers_are_compared(tmp_path):
     assert states == []
 
 
-def test_text_of_any_script_stands_in_a_body_as_it_is():
+def test_unicode_text_is_not_escaped_in_a_body():
     assert built(body={"name": "\u00e4\u4e2d"}).body == '{"name":"\u00e4\u4e2d"}'.encode()

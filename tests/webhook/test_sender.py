@@ -117,7 +117,7 @@ def test_too_deep_answer_is_unfit(tmp_path):
     assert sent.log.endswith("the response is nested too deep for $..id")
 
 
-def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):
+def test_expected_status_is_never_inconclusive(tmp_path):
     with Server(lambda request, _: answer(503 if request.target == "/busy" else 404)) as server:
         gone = send(tmp_path, unit(server.url, "DELETE", expect={"status": [200, 404]}), allowed=[server.name])
         busy = send(tmp_path, unit(f"{server.url}/busy", expect={"failed": [503]}), allowed=[server.name])
@@ -125,7 +125,7 @@ def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):
     assert "definite-answer" in busy.outputs
 
 
-def test_the_key_changes_with_a_certain_no_and_with_nothing_else(tmp_path):
+def test_key_changes_only_after_a_certain_refusal(tmp_path):
     said = OutputRecord(digest="sha256:" + "ab" * 32, size=1)
     with Server(lambda *_: CREATED) as server:
         for record in (
@@ -170,7 +170,7 @@ def test_cancelled_request_is_not_sent(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["a\nInjected: 1", "é", "a\x00"])
-def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
+def test_invalid_header_value_sends_nothing(tmp_path, value):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, headers={"X": {"$input": "x"}}, inputs={"x": value})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -288,7 +288,7 @@ def _job(states, begun):
     return reply
 
 
-def test_a_long_job_is_followed_until_it_is_done(tmp_path):
+def test_long_job_is_polled_until_it_is_done(tmp_path):
     begun = answer(202, {"id": "r-1"}, location="/jobs/1?x=y")
     with Server(_job(["running", 503, "running", "done"], begun)) as server:
         outputs = {"id": {"json_path": "$.id"}, "host": {"json_path": "$.host"}}
@@ -338,7 +338,7 @@ def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
         (answer(202, {"href": "/jobs/1"}), ["running"], "JobUnfinished"),
     ],
 )
-def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
+def test_failed_job_is_reported_with_its_reason(tmp_path, begun, states, reason):
     with Server(_job(states, begun)) as server:
         made = unit(server.url, poll={**POLL, "location": "$.href"}, run_ms=60_000)
         sent = send(tmp_path, made, allowed=[server.name])
@@ -358,7 +358,7 @@ def test_found_result_is_final_and_not_followed(tmp_path):
     assert [seen.method for seen in server.seen] == ["POST", "GET"]
 
 
-def test_a_job_is_begun_by_its_status_whatever_else_is_expected(tmp_path):
+def test_status_of_poll_starts_a_job(tmp_path):
     with Server(_job(["running", "done"], answer(202, b"", location="/jobs/1"))) as server:
         made = unit(server.url, poll=POLL, expect={"status": [200, 204], "failed": [202]})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -366,7 +366,7 @@ def test_a_job_is_begun_by_its_status_whatever_else_is_expected(tmp_path):
     assert [seen.method for seen in server.seen] == ["POST", "GET", "GET"]
 
 
-def test_an_answer_that_is_no_job_is_the_end(tmp_path):
+def test_response_without_a_job_is_final(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, poll=POLL, outputs={"id": {"json_path": "$.id"}})
         sent = send(tmp_path, made, allowed=[server.name])

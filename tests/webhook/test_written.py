@@ -215,7 +215,7 @@ def test_each_mistake_has_its_place(case):
         "https://" + "a" * 2048,
     ],
 )
-def test_a_url_that_can_be_read_in_two_ways_is_refused(url):
+def test_ambiguous_url_is_refused(url):
     error = refusal(step(webhook=f"      method: POST\n      §url: {url!r}\n"))
     assert error.path == f"{HERE}.url"
 
@@ -286,7 +286,7 @@ def test_plan_shows_webhook_request_and_outputs():
     assert [each.path for each in line.outputs] == ["$.id of the answer", "header ETag of the answer"]
 
 
-def test_a_body_may_say_null():
+def test_body_may_contain_null():
     """A server may interpret such a path segment as a request for the parent."""
     wish = load(field("body: {note: null, list: [null], deep: {a: null}, at: {$input: zone}}"))
     body = {"note": None, "list": [None], "deep": {"a": None}, "at": {"$input": "zone"}}
@@ -317,7 +317,7 @@ def test_sender_order_has_no_secrets_and_parsed_paths():
     ]
 
 
-def test_a_request_without_headers_takes_none_from_a_secret():
+def test_request_without_headers_reads_no_secret():
     make = run(BOX, PLUGIN).documents[0].pre_start[0]
     assert secret_variables(make) == ["DNS_TOKEN"]
     del make.webhook.request["headers"]
@@ -329,7 +329,7 @@ def test_a_request_without_headers_takes_none_from_a_secret():
 
 
 @pytest.mark.parametrize(("server", "allowed"), [("[::1]:80", "true"), ("[::2]:80", "false"), ("::1:80", "true")])
-def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
+def test_server_is_allowed_by_its_address(server, allowed):
     """As in a URL, with or without brackets."""
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "http://[::1]/v1")).documents[0].pre_start[0]
     place = SenderSetup(command=("python3",), folder="/f", allowed=frozenset({server}))
@@ -348,10 +348,10 @@ def test_unchecked_document_cannot_redirect_a_webhook():
 
 
 @pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])
-def test_a_server_that_is_allowed_is_a_host_and_a_port(wrong):
+def test_allowed_server_is_a_host_and_a_port(wrong):
     with pytest.raises(DayflyError, match="write --allow-webhook HOST:PORT"):
         options.webhook_servers(("dns:443", wrong))
 
 
-def test_servers_are_allowed_whatever_their_letters():
+def test_allowed_servers_ignore_case():
     assert options.webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}

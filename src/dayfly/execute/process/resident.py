@@ -1,7 +1,7 @@
 """The resident runner (`dayfly-runner serve`), which forks a launcher for each folder that it receives.
 
 The small resident process forks much faster than a large Python process, and the fork needs no thread. The launchers
-are children of the Python process, which reaps them. They outlive both.
+are children of the Python process, which reaps them. They outlive both processes.
 """
 
 import asyncio
