@@ -28,6 +28,6 @@ class Client:
         self.done.append(("acting_as", user, extra))
         return self
 
-    def asked(self, verb: str) -> list[tuple[Any, ...]]:
+    def calls_of(self, verb: str) -> list[tuple[Any, ...]]:
         """Return the arguments of calls with this verb."""
         return [each[1:] for each in self.done if each[0] == verb]

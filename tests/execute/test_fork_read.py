@@ -81,7 +81,7 @@ def test_fork_message_prefers_pod_then_controller_then_count():
     )
     quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
 
-    def said(*pods, conditions=()):
+    def reason_and_message(*pods, conditions=()):
         found = fact(pods, counts=(1, 1, 0), conditions=conditions)
         return found.reason, found.message
 
@@ -90,14 +90,14 @@ def test_fork_message_prefers_pod_then_controller_then_count():
     mute = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no reason"}])
     late = {"type": "Progressing", "status": "False", "message": "has timed out"}
     well = [{**quota, "status": "False"}, {**late, "status": "True"}, {"type": "Available", "status": "False"}]
-    assert said(unready, placed, conditions=well) == ("Starting", "0 of 1 pods are available")
-    assert said(mute) == ("Unschedulable", "no reason")
-    assert said(conditions=[late]) == ("NotProgressing", "has timed out")
-    assert said(conditions=[{**late, "reason": "Stuck"}]) == ("Stuck", "has timed out")
-    assert said(ordinary, pulling) == ("ImagePullBackOff", "no")
-    assert said(unplaced, conditions=[quota]) == ("Unschedulable", "full")
-    assert said(conditions=[quota]) == ("FailedCreate", "exceeded quota")
-    assert said(ordinary) == ("Starting", "0 of 1 pods are available")
+    assert reason_and_message(unready, placed, conditions=well) == ("Starting", "0 of 1 pods are available")
+    assert reason_and_message(mute) == ("Unschedulable", "no reason")
+    assert reason_and_message(conditions=[late]) == ("NotProgressing", "has timed out")
+    assert reason_and_message(conditions=[{**late, "reason": "Stuck"}]) == ("Stuck", "has timed out")
+    assert reason_and_message(ordinary, pulling) == ("ImagePullBackOff", "no")
+    assert reason_and_message(unplaced, conditions=[quota]) == ("Unschedulable", "full")
+    assert reason_and_message(conditions=[quota]) == ("FailedCreate", "exceeded quota")
+    assert reason_and_message(ordinary) == ("Starting", "0 of 1 pods are available")
 
 
 def test_fork_is_gone_only_after_its_pods():

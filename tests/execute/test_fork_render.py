@@ -72,7 +72,7 @@ def unit(*env: EnvChange, images=(), patch=None) -> Unit:
     return Unit(name="web", kind="fork", fork=ForkUnit(baseline=of, env=env, images=images, patch=patch))
 
 
-def made(*env: EnvChange, inputs=None, hosts=None, permissions=ForkPermissions(home=True), **changes):  # noqa: B008 - it never changes
+def rendered(*env: EnvChange, inputs=None, hosts=None, permissions=ForkPermissions(home=True), **changes):  # noqa: B008 - it never changes
     before = copy.deepcopy(BASELINE)
     manifest = render_fork(
         unit(*env, **changes), BASELINE, IDENTITY, inputs=inputs or {}, hosts=hosts or {}, permissions=permissions
@@ -88,7 +88,7 @@ def main_of(manifest):
 class TestIdentity:
     def test_fork_has_its_own_identity(self):
         """Labels and annotations of other tools are removed; selector, owner and name are the fork's; replicas are zero."""
-        manifest = made()
+        manifest = rendered()
         meta, spec = manifest["metadata"], manifest["spec"]
         assert set(meta) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
         assert (meta["name"], meta["namespace"], meta["labels"]) == ("f-box-web", "shop", OWN)
@@ -100,8 +100,8 @@ class TestIdentity:
         assert "status" not in manifest
 
     def test_fork_has_one_replica_by_default(self):
-        assert made()["metadata"]["annotations"]["dayfly.dev/replicas"] == "1"
-        patched = made(patch={"type": "merge", "value": {"spec": {"replicas": 3}}})
+        assert rendered()["metadata"]["annotations"]["dayfly.dev/replicas"] == "1"
+        patched = rendered(patch={"type": "merge", "value": {"spec": {"replicas": 3}}})
         assert patched["metadata"]["annotations"]["dayfly.dev/replicas"] == "3"
         assert patched["spec"]["replicas"] == 0
 
@@ -112,10 +112,10 @@ class TestIdentity:
     def test_replicas_must_be_an_integer_within_the_limit(self, wished, noted):
         said = {"type": "merge", "value": {"spec": {"replicas": wished}}}
         if noted:
-            assert made(patch=said)["metadata"]["annotations"]["dayfly.dev/replicas"] == noted
+            assert rendered(patch=said)["metadata"]["annotations"]["dayfly.dev/replicas"] == noted
             return
         with pytest.raises(CannotRenderError, match=r"spec\.replicas must be a whole number from 1 to 64"):
-            made(patch=said)
+            rendered(patch=said)
 
     @pytest.mark.parametrize(
         "patch",
@@ -129,7 +129,7 @@ class TestIdentity:
     )
     def test_patch_cannot_change_the_identity_of_the_fork(self, patch):
         """Entries with keys of the baseline are removed. In a free namespace, other labels stay."""
-        manifest = made(patch={"type": "merge", "value": patch}, permissions=FREE)
+        manifest = rendered(patch={"type": "merge", "value": patch}, permissions=FREE)
         assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("f-box-web", "shop")
         for labels in (manifest["metadata"]["labels"], manifest["spec"]["template"]["metadata"]["labels"]):
             assert not labels.keys() & {"app", "tier", "release"}
@@ -141,12 +141,12 @@ class TestIdentity:
             return manifest["metadata"]["annotations"][FORM_ANNOTATION]
 
         wished = EnvChange(name="A", value="x")
-        assert form(made()) == form(made())
-        assert form(made()) != form(made(wished))
+        assert form(rendered()) == form(rendered())
+        assert form(rendered()) != form(rendered(wished))
         of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
         told = EnvChange(name="A", source={"fork": {"forkOf": of, "expression": "{{.Service.Host}}"}})
         hosts = [{("shop", "api"): ("api.svc", port)} for port in (80, 81)]
-        assert form(made(told, hosts=hosts[0])) != form(made(told, hosts=hosts[1]))
+        assert form(rendered(told, hosts=hosts[0])) != form(rendered(told, hosts=hosts[1]))
 
 
 class TestChanges:
@@ -154,10 +154,10 @@ class TestChanges:
         """A changed variable keeps its position, because `$(B)` refers to an earlier variable."""
         changes = [EnvChange(name="B", value="x"), EnvChange(name="D", value="new"), EnvChange(name="A", delete=True)]
         wanted = [{"name": "B", "value": "x"}, {"name": "C", "value": "$(B)"}, {"name": "D", "value": "new"}]
-        assert main_of(made(*changes))["env"] == wanted
+        assert main_of(rendered(*changes))["env"] == wanted
 
     def test_variables_of_other_containers_are_changed(self):
-        manifest = made(
+        manifest = rendered(
             EnvChange(name="X", value="1", container="side"), EnvChange(name="Y", value="2", container="wait")
         )
         pod = manifest["spec"]["template"]["spec"]
@@ -168,14 +168,14 @@ class TestChanges:
         """The Deployment refers to the Secret and contains no value."""
         changes = [EnvChange(name="A", input="db.make.url"), EnvChange(name="B", input="db.make.none")]
         inputs = {"db.make.url": PodSecretKey("box-db", "make.url"), "db.make.none": None}
-        env = main_of(made(*changes, inputs=inputs))["env"]
+        env = main_of(rendered(*changes, inputs=inputs))["env"]
         reference = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
         assert env[:2] == [{"name": "A", "valueFrom": reference}, {"name": "B", "value": ""}]
 
     def test_variables_refer_to_objects_of_the_namespace(self):
         sources = {"configMap": {"name": "c", "key": "k"}, "secret": {"name": "s", "key": "k", "optional": True}}
         changes = [EnvChange(name=kind, source={kind: of}) for kind, of in sources.items()]
-        env = {item["name"]: item for item in main_of(made(*changes))["env"]}
+        env = {item["name"]: item for item in main_of(rendered(*changes))["env"]}
         assert env["configMap"]["valueFrom"] == {"configMapKeyRef": sources["configMap"]}
         assert env["secret"]["valueFrom"] == {"secretKeyRef": sources["secret"]}
 
@@ -183,22 +183,22 @@ class TestChanges:
         of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
         told = {"fork": {"forkOf": of, "expression": "http://{{ .Service.Host }}:{{.Service.Port}}/"}}
         change = EnvChange(name="API", source=told)
-        env = main_of(made(change, hosts={("shop", "api"): ("f-api.shop.svc", 8080)}))["env"]
+        env = main_of(rendered(change, hosts={("shop", "api"): ("f-api.shop.svc", 8080)}))["env"]
         assert env[-1] == {"name": "API", "value": "http://f-api.shop.svc:8080/"}
         for hosts in ({}, {("shop", "api"): ("f-api.shop.svc", 0)}):
             with pytest.raises(CannotRenderError) as refused:
-                made(change, hosts=hosts)
+                rendered(change, hosts=hosts)
             assert refused.value.reason == "ForkWithoutService"
 
     def test_fork_without_port_has_an_address_without_port(self):
         of = {"kind": "Deployment", "namespace": "shop", "name": "api"}
         change = EnvChange(name="API", source={"fork": {"forkOf": of, "expression": "{{ .Service.Host }}"}})
-        env = main_of(made(change, hosts={("shop", "api"): ("f-api.shop.svc", 0)}))["env"]
+        env = main_of(rendered(change, hosts={("shop", "api"): ("f-api.shop.svc", 0)}))["env"]
         assert env[-1] == {"name": "API", "value": "f-api.shop.svc"}
 
     def test_images_of_containers_are_changed(self):
         images = ({"image": "web:2"}, {"image": "side:2", "container": "side"})
-        containers = made(images=images)["spec"]["template"]["spec"]["containers"]
+        containers = rendered(images=images)["spec"]["template"]["spec"]["containers"]
         assert [container["image"] for container in containers] == ["web:2", "side:2"]
 
     def test_patches_are_applied_last_by_their_type(self):
@@ -206,12 +206,12 @@ class TestChanges:
         strategic = {
             "spec": {"template": {"spec": {"containers": [{"name": "main", "image": "web:9", "args": ["x"]}]}}}
         }
-        patched = main_of(made(images=({"image": "web:2"},), patch={"type": "strategic", "value": strategic}))
+        patched = main_of(rendered(images=({"image": "web:2"},), patch={"type": "strategic", "value": strategic}))
         assert (patched["image"], patched["args"], len(patched["env"])) == ("web:9", ["x"], 3)
-        patched = made(patch={"type": "merge", "value": strategic}, permissions=FREE)
+        patched = rendered(patch={"type": "merge", "value": strategic}, permissions=FREE)
         assert patched["spec"]["template"]["spec"]["containers"] == [{"name": "main", "image": "web:9", "args": ["x"]}]
         operation = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "web:8"}
-        assert main_of(made(patch={"type": "json", "value": [operation]}))["image"] == "web:8"
+        assert main_of(rendered(patch={"type": "json", "value": [operation]}))["image"] == "web:8"
 
     @pytest.mark.parametrize(
         ("kind", "value"),
@@ -232,12 +232,12 @@ class TestChanges:
     )
     def test_mismatched_patch_is_refused(self, kind, value):
         with pytest.raises(CannotRenderError) as refused:
-            made(patch={"type": kind, "value": value})
+            rendered(patch={"type": kind, "value": value})
         assert refused.value.reason == "BadPatch"
 
     def test_unknown_container_is_refused(self):
         with pytest.raises(CannotRenderError, match="it has main, side, wait"):
-            made(EnvChange(name="A", value="1", container="nosuch"))
+            rendered(EnvChange(name="A", value="1", container="nosuch"))
 
 
 class TestServices:

@@ -35,7 +35,7 @@ def manifest(form="1", replicas="2", **annotations):
     }
 
 
-def told(work, there=None):
+def run_in_cluster(work, there=None):
     """Run `work` in a cluster with this Deployment; return its result and the Deployment afterwards."""
 
     async def main():
@@ -53,7 +53,7 @@ def told(work, there=None):
 
 def test_form_update_keeps_only_the_controller_revision():
     there = manifest(**{REVISION: "3", "team.example/note": "x"})
-    kept, after = told(lambda forks, seen: forks.update(seen, manifest("2")), there)
+    kept, after = run_in_cluster(lambda forks, seen: forks.update(seen, manifest("2")), there)
     assert kept
     assert after["metadata"]["annotations"] == {REVISION: "3", FORM_ANNOTATION: "2", REPLICAS_ANNOTATION: "2"}
     assert after["spec"]["replicas"] == 2
@@ -61,7 +61,7 @@ def test_form_update_keeps_only_the_controller_revision():
 
 
 def test_fork_with_current_form_is_unchanged():
-    kept, after = told(lambda forks, seen: forks.update(seen, manifest("1", "5")), manifest())
+    kept, after = run_in_cluster(lambda forks, seen: forks.update(seen, manifest("1", "5")), manifest())
     assert kept
     assert after["metadata"]["annotations"][REPLICAS_ANNOTATION] == "2"
 
@@ -71,21 +71,21 @@ def test_changed_fork_is_not_overwritten():
         assert await forks.scale_up(seen)
         return await forks.update(seen, manifest("2"))
 
-    kept, after = told(late, manifest())
+    kept, after = run_in_cluster(late, manifest())
     assert not kept
     assert after["metadata"]["annotations"][FORM_ANNOTATION] == "1"
 
 
 @pytest.mark.parametrize(("noted", "replicas"), [("2", 2), ("0", 1), ("", 1), ("many", 1), ("-3", 1), ("9" * 5000, 1)])
 def test_release_sets_the_recorded_replicas(noted, replicas):
-    let_go, after = told(lambda forks, seen: forks.scale_up(seen), manifest(replicas=noted))
+    let_go, after = run_in_cluster(lambda forks, seen: forks.scale_up(seen), manifest(replicas=noted))
     assert (let_go, after["spec"]["replicas"]) == (True, replicas)
 
 
 def test_release_without_a_record_sets_one_replica():
     there = manifest()
     del there["metadata"]["annotations"]
-    assert told(lambda forks, seen: forks.scale_up(seen), there)[1]["spec"]["replicas"] == 1
+    assert run_in_cluster(lambda forks, seen: forks.scale_up(seen), there)[1]["spec"]["replicas"] == 1
 
 
 def test_deleted_fork_needs_no_change():
@@ -93,19 +93,19 @@ def test_deleted_fork_needs_no_change():
         assert await forks.remove(seen)
         return [await forks.remove(seen), await forks.scale_up(seen), await forks.find("fork", "default")]
 
-    said, after = told(gone, manifest())
+    said, after = run_in_cluster(gone, manifest())
     assert said[:2] == [True, True]
     assert after is None or after["metadata"]["deletionTimestamp"]
 
 
 def test_existing_service_must_have_the_owner():
-    made, _ = told(lambda forks, _: forks.prepare(copy.deepcopy(manifest())), manifest())
+    made, _ = run_in_cluster(lambda forks, _: forks.prepare(copy.deepcopy(manifest())), manifest())
     assert made is None
     for owners in ([], [{**OWNER, "uid": "another"}]):
         there = manifest()
         there["metadata"]["ownerReferences"] = owners
         with pytest.raises(ForeignForkError, match="Deployment default/fork exists and does not belong to Dayfly"):
-            told(lambda forks, _: forks.prepare(manifest()), there)
+            run_in_cluster(lambda forks, _: forks.prepare(manifest()), there)
 
 
 def test_service_is_found_only_with_its_owner():

@@ -45,7 +45,10 @@ class TestMaking:
     async def test_route_is_created_after_a_matching_dry_run(self):
         client, made = Client(create=[route(), route(labels={"made": "it"})]), route(labels={"made": "it"})
         assert await Routes(client).ensure(HTTP_ROUTES, MANIFEST) == made
-        assert client.asked("create") == [("HTTPRoute", MANIFEST, "shop", DRY), ("HTTPRoute", MANIFEST, "shop", REAL)]
+        assert client.calls_of("create") == [
+            ("HTTPRoute", MANIFEST, "shop", DRY),
+            ("HTTPRoute", MANIFEST, "shop", REAL),
+        ]
 
     @pytest.mark.parametrize(
         "kept",
@@ -66,7 +69,7 @@ class TestMaking:
     async def test_route_created_by_an_earlier_attempt_is_found(self, fault):
         client = Client(create=[route(), fault], find=route())
         assert await Routes(client).ensure(HTTP_ROUTES, MANIFEST) == route()
-        assert client.asked("find") == [("HTTPRoute", "web-1", "shop", {})]
+        assert client.calls_of("find") == [("HTTPRoute", "web-1", "shop", {})]
         client = Client(create=fault, find=None)
         with pytest.raises(type(fault)):
             await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
@@ -82,7 +85,7 @@ class TestKeeping:
     async def test_route_is_updated_by_uid_and_version(self):
         client = Client(update=route())
         assert await Routes(client).update(HTTP_ROUTES, route(), MANIFEST) == route()
-        (_, body, *of, more), (_, again, *_, last) = client.asked("update")
+        (_, body, *of, more), (_, again, *_, last) = client.calls_of("update")
         assert body == again == {**MANIFEST, "metadata": {**META, "uid": "uid", "resourceVersion": "7"}}
         assert (of, more, last) == (["web-1", "shop"], DRY, REAL)
 
@@ -106,7 +109,7 @@ class TestRemoving:
     async def test_route_is_deleted_by_uid(self, answer, gone):
         client = Client(delete=answer)
         assert await Routes(client).remove(HTTP_ROUTES, route()) is gone
-        assert client.asked("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
+        assert client.calls_of("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
 
     async def test_route_being_deleted_is_not_deleted_again(self):
         client = Client()
@@ -118,7 +121,7 @@ class TestAsking:
     async def test_routes_of_a_fork_are_found_by_label(self):
         client = Client(list_all=listed(route()))
         assert await Routes(client).list_of_fork(HTTP_ROUTES, "box", "web", "shop") == [route()]
-        [(_, namespace, more)] = client.asked("list_all")
+        [(_, namespace, more)] = client.calls_of("list_all")
         assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
 
     async def test_unsupported_route_kind_has_no_routes(self):
@@ -140,7 +143,7 @@ class TestAsking:
     async def test_service_with_a_ready_pod_has_a_ready_endpoint(self, slices, answers):
         client = Client(list_all=listed(*slices))
         assert await Routes(client).has_ready_endpoint("f-web", "shop") is answers
-        [(_, namespace, more)] = client.asked("list_all")
+        [(_, namespace, more)] = client.calls_of("list_all")
         assert (namespace, more) == ("shop", {"labels": "kubernetes.io/service-name=f-web"})
 
     @pytest.mark.parametrize("fault", [errors.NotServed, errors.Forbidden])

@@ -34,7 +34,7 @@ def run_with(phase=Phase.OPEN, **records):
     return Run(uid="r", target=TARGET, plan="", units=units, phase=phase)
 
 
-def made(size=3, *, text=True, state=State.DONE):
+def producer(size=3, *, text=True, state=State.DONE):
     output = OutputRecord(digest="sha256:0", size=size, text=text)
     return UnitRecord(attempt=1, state=state, outcome="succeeded", outputs={"url": output})
 
@@ -52,7 +52,7 @@ def plan_of(read):
 class TestResolving:
     def test_known_inputs_are_referenced_and_others_absent(self):
         unit = step("seed", reads(), UnitInput(name="own", value="v"), UnitInput(name="none"))
-        found = resolve(run_with(make=made()), unit, "db", cleans=False)
+        found = resolve(run_with(make=producer()), unit, "db", cleans=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url"), "own": b"v", "none": None}
         assert found.absent == ["none"]
         none = resolve(run_with(), unit, "db", cleans=False)
@@ -60,20 +60,22 @@ class TestResolving:
 
     @pytest.mark.parametrize("resource", ["", "db"])
     def test_input_may_come_from_another_resource(self, resource):
-        found = resolve(run_with(make=made()), step("x", reads(resource=resource)), "app", cleans=False)
+        found = resolve(run_with(make=producer()), step("x", reads(resource=resource)), "app", cleans=False)
         assert found.sources == {"url": UnitOutputRef("db/make", "url") if resource else None}
 
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
     def test_input_of_a_running_step_counts_as_present(self, state):
-        found = resolve(run_with(make=made(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", cleans=False)
+        found = resolve(
+            run_with(make=producer(ENV_INPUT_LIMIT + 1, state=state)), step("x", reads()), "db", cleans=False
+        )
         assert found.sources == {"url": UnitOutputRef("db/make", "url")}
 
     @pytest.mark.parametrize(
         ("record", "reason"),
         [
-            (made(ENV_INPUT_LIMIT), None),
-            (made(ENV_INPUT_LIMIT + 1), Reason.INPUT_TOO_LARGE),
-            (made(text=False), Reason.INPUT_NOT_TEXT),
+            (producer(ENV_INPUT_LIMIT), None),
+            (producer(ENV_INPUT_LIMIT + 1), Reason.INPUT_TOO_LARGE),
+            (producer(text=False), Reason.INPUT_NOT_TEXT),
         ],
     )
     def test_variable_has_a_size_limit(self, record, reason):
@@ -93,7 +95,7 @@ class TestResolving:
     def test_every_input_of_a_fork_is_a_variable(self):
         fork = ForkUnit(baseline=Baseline(kind="Deployment", namespace="shop", name="app"))
         unit = Unit(name="app", kind="fork", fork=fork, inputs=(reads(env=False),))
-        for record in (made(ENV_INPUT_LIMIT + 1), made(text=False)):
+        for record in (producer(ENV_INPUT_LIMIT + 1), producer(text=False)):
             with pytest.raises(CannotRenderError) as caught:
                 resolve(run_with(make=record), unit, "db", cleans=False)
             assert "let the step read it" not in str(caught.value)
@@ -110,7 +112,7 @@ class TestResolving:
 OF = Baseline(kind="Deployment", namespace="shop", name="web")
 
 
-def told(expression="{{.Service.Host}}", name="where", **where):
+def fork_reader(expression="{{.Service.Host}}", name="where", **where):
     return UnitInput(
         name=name, fork=ForkValue(fork_of=OF, expression=expression), as_=As(**(where or {"env": "WHERE"}))
     )
@@ -128,21 +130,21 @@ class TestForks:
             asked.append(value)
             return "10.0.0.1"
 
-        found = resolve(run_with(), step("warm", told()), "", cleans=False, forks=tell)
+        found = resolve(run_with(), step("warm", fork_reader()), "", cleans=False, forks=tell)
         assert (found.sources, found.absent, found.unfit) == ({"where": b"10.0.0.1"}, [], {})
-        assert asked == [told().fork]
+        assert asked == [fork_reader().fork]
 
     def test_missing_fork_value_blocks_a_step_but_no_cleanup(self):
         with pytest.raises(ForkAddressUnknownError, match="it has no port"):
-            resolve(run_with(), step("warm", told()), "", cleans=False, forks=mute)
+            resolve(run_with(), step("warm", fork_reader()), "", cleans=False, forks=mute)
         found = resolve(
-            run_with(), step("drain", told(), UnitInput(name="own", value="v")), "", cleans=True, forks=mute
+            run_with(), step("drain", fork_reader(), UnitInput(name="own", value="v")), "", cleans=True, forks=mute
         )
         assert found.sources == {"where": None, "own": b"v"}
         assert (found.absent, found.unfit) == (["where"], {"where": "it has no port"})
 
     def test_fork_value_without_a_source_is_absent_without_remark(self):
-        found = resolve(run_with(), step("warm", told()), "", cleans=False)
+        found = resolve(run_with(), step("warm", fork_reader()), "", cleans=False)
         assert (found.absent, found.unfit) == (["where"], {})
 
     @pytest.mark.parametrize(
@@ -150,13 +152,13 @@ class TestForks:
     )
     def test_fork_value_must_fit_its_destination(self, value, reason):
         with pytest.raises(CannotRenderError, match=reason) as caught:
-            resolve(run_with(), step("warm", told()), "", cleans=False, forks=lambda _: value)
+            resolve(run_with(), step("warm", fork_reader()), "", cleans=False, forks=lambda _: value)
         assert not isinstance(caught.value, ForkAddressUnknownError), "this is permanent"
-        in_file = step("warm", told(path="/where"))
+        in_file = step("warm", fork_reader(path="/where"))
         assert resolve(run_with(), in_file, "", cleans=False, forks=lambda _: value).unfit == {}
 
     def test_missing_fork_value_is_remarked_until_its_hook_has_run(self):
-        plan = seal((Lifecycle(target=TARGET, pre_stop=(step("drain", told()),)),))
+        plan = seal((Lifecycle(target=TARGET, pre_stop=(step("drain", fork_reader()),)),))
         fork = UnitRecord(attempt=1, state=State.CLAIMED, kind="fork", generation="g")
 
         def run(**more):
@@ -173,24 +175,24 @@ class TestForks:
 
 class TestPlans:
     def test_delete_step_is_always_fit(self):
-        plan, run = plan_of(reads()), run_with(make=made(text=False))
+        plan, run = plan_of(reads()), run_with(make=producer(text=False))
         assert is_fit(run, plan.steps["db/make"])
         assert not is_fit(run, plan.steps["db/seed"])
         assert is_fit(run, plan.steps["db/drop"])
 
     def test_absent_input_is_remarked_on_a_closing_run(self):
-        plan, bad = plan_of(reads()), made(text=False)
+        plan, bad = plan_of(reads()), producer(text=False)
         assert unfit_messages(plan, run_with(make=bad)) == {}
-        assert unfit_messages(plan, run_with(make=made(), phase=Phase.CLOSED)) == {}
+        assert unfit_messages(plan, run_with(make=producer(), phase=Phase.CLOSED)) == {}
         [(unit, said)] = unfit_messages(plan, run_with(make=bad, phase=Phase.CLOSED)).items()
         assert unit == "db/drop"
         assert said.endswith("; it is passed as absent")
 
     def test_outputs_are_complete_once_all_create_steps_succeeded(self):
         plan, ended = plan_of(reads()), UnitRecord(attempt=1, state=State.DONE, outcome="failed")
-        assert not is_complete(plan, run_with(make=made()), "db")
-        assert not is_complete(plan, run_with(make=made(), seed=ended), "db")
-        assert is_complete(plan, run_with(make=made(), seed=made()), "db"), (
+        assert not is_complete(plan, run_with(make=producer()), "db")
+        assert not is_complete(plan, run_with(make=producer(), seed=ended), "db")
+        assert is_complete(plan, run_with(make=producer(), seed=producer()), "db"), (
             "create steps of other resources do not count"
         )
-        assert not is_complete(plan, run_with(make=made(), seed=made()), "app")
+        assert not is_complete(plan, run_with(make=producer(), seed=producer()), "app")

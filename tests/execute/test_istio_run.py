@@ -50,7 +50,7 @@ class TestSharing:
     async def test_virtual_service_is_created_after_a_matching_dry_run(self):
         client = Client(find=None, create=stored(OURS, *render_shared(KEY, "web")["spec"]["http"]))
         await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
-        (_, manifest, *of, more), (_, again, *_, last) = client.asked("create")
+        (_, manifest, *of, more), (_, again, *_, last) = client.calls_of("create")
         assert (of, more, last) == (["shop"], {"dry_run": True}, {})
         assert manifest == again
         assert manifest["metadata"]["ownerReferences"] == [OWNER]
@@ -62,7 +62,7 @@ class TestSharing:
         client = Client(find=None, create=stored({**OURS, "match": None}, THEIRS))
         with pytest.raises(AlteredRulesError, match="would store VirtualService shop/mesh without some"):
             await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
-        assert len(client.asked("create")) == 1
+        assert len(client.calls_of("create")) == 1
 
     async def test_virtual_service_of_another_owner_is_left_unchanged(self):
         with pytest.raises(ForeignVirtualServiceError, match="VirtualService shop/mesh exists and does not belong"):
@@ -75,7 +75,7 @@ class TestSharing:
         seen = stored(THEIRS, ours=True, owners=[peer, own] if known else [peer])
         client = Client(find=seen, patch=stored(OURS, THEIRS, ours=True))
         await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
-        (_, patch, *of, more), (_, again, *_, last) = client.asked("patch")
+        (_, patch, *of, more), (_, again, *_, last) = client.calls_of("patch")
         assert (of, more, last) == (["mesh", "shop"], DRY, REAL)
         assert patch == again
         assert patch["spec"] == {"http": [OURS, THEIRS]}
@@ -101,8 +101,8 @@ class TestChanging:
     async def test_only_the_rules_are_written_at_the_version_seen(self):
         client = Client(find=stored(THEIRS), patch=stored(OURS, THEIRS))
         await VirtualServices(client).update_rules(KEY, put_in)
-        assert client.asked("find") == [("VirtualService", "mesh", "shop", {})]
-        assert [each[1] for each in client.asked("patch")] == [
+        assert client.calls_of("find") == [("VirtualService", "mesh", "shop", {})]
+        assert [each[1] for each in client.calls_of("patch")] == [
             {"metadata": IDENTITY, "spec": {"http": [OURS, THEIRS]}}
         ] * 2
 
@@ -120,7 +120,7 @@ class TestChanging:
         client = Client(find=stored(THEIRS), patch=stored(THEIRS))
         with pytest.raises(AlteredRulesError):
             await VirtualServices(client).update_rules(KEY, put_in)
-        assert len(client.asked("patch")) == 1
+        assert len(client.calls_of("patch")) == 1
 
     async def test_change_that_drops_foreign_rules_is_not_written(self):
         client = Client(find=stored(THEIRS))
@@ -131,14 +131,16 @@ class TestChanging:
     async def test_shared_virtual_service_is_deleted_with_its_last_rule(self):
         client = Client(find=stored(OURS, THEIRS, ours=True), delete=None)
         await VirtualServices(client).update_rules(KEY, take_out)
-        assert client.asked("delete") == [("VirtualService", "mesh", "shop", {"uid": "uid", "resource_version": "7"})]
+        assert client.calls_of("delete") == [
+            ("VirtualService", "mesh", "shop", {"uid": "uid", "resource_version": "7"})
+        ]
         client = Client(find=stored(OURS, THEIRS), patch=stored(THEIRS))
         await VirtualServices(client).update_rules(KEY, take_out)
-        assert len(client.asked("patch")) == 2
+        assert len(client.calls_of("patch")) == 2
         other = {**OURS, "name": RuleOwner(1_700_000_000_000, "other", "web").name(0)}
         client = Client(find=stored(OURS, other, THEIRS, ours=True), patch=stored(other, THEIRS))
         await VirtualServices(client).update_rules(KEY, take_out)
-        assert len(client.asked("patch")) == 2
+        assert len(client.calls_of("patch")) == 2
 
 
 class TestAsking:
@@ -147,7 +149,7 @@ class TestAsking:
         client = Client(list_all=type("Listing", (), {"items": [stored(THEIRS), stored(OURS), stored(other)]}))
         assert await VirtualServices(client).list_of_fork("box", "web", "shop") == [stored(OURS)]
         assert await VirtualServices(client).list_of_fork("other", "web", "shop") == []
-        assert client.asked("list_all")[0][1] == "shop"
+        assert client.calls_of("list_all")[0][1] == "shop"
 
     async def test_unsupported_virtual_service_kind_has_none(self):
         client = Client(list_all=refusal(errors.NotServed))

@@ -67,7 +67,7 @@ class TestLooking:
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
             await objects.find(kind, "t", "shop")
         await objects.kind("queues.dev/v1", "Topic")
-        assert len(client.asked("kinds")) == 2
+        assert len(client.calls_of("kinds")) == 2
 
     @pytest.mark.parametrize(
         ("found", "ending"),
@@ -104,10 +104,10 @@ class TestChanging:
         await ObjectClient(client).patch(TOPIC, FOUND, {"a": 1})
         for unchanged in (False, True):
             await ObjectClient(client).delete(TOPIC, FOUND, unchanged=unchanged)
-        assert client.asked("patch") == [("Topic", {"a": 1}, "t", "shop", {})]
-        gone = [(*of, more["uid"], more["resource_version"]) for *of, more in client.asked("delete")]
+        assert client.calls_of("patch") == [("Topic", {"a": 1}, "t", "shop", {})]
+        gone = [(*of, more["uid"], more["resource_version"]) for *of, more in client.calls_of("delete")]
         assert gone == [("Topic", "t", "shop", "uid", ""), ("Topic", "t", "shop", "uid", "7")]
-        assert client.asked("delete")[0][-1]["propagation"] is Propagation.FOREGROUND
+        assert client.calls_of("delete")[0][-1]["propagation"] is Propagation.FOREGROUND
         assert client.done.count(ACTING) == 3
 
     async def test_object_being_deleted_is_not_deleted_again(self):
@@ -128,7 +128,7 @@ class TestLettingGo:
         await ObjectClient(Client(patch=GONE)).remove_finalizer(TOPIC, HELD)
         client = Client(patch=refusal(errors.Invalid), find=seen)
         await ObjectClient(client).remove_finalizer(TOPIC, HELD)
-        assert len(client.asked("patch")) == 1
+        assert len(client.calls_of("patch")) == 1
 
     async def test_object_of_unserved_kind_is_still_held(self):
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
@@ -138,8 +138,8 @@ class TestLettingGo:
         moved = {"metadata": {**META, "finalizers": [FINALIZER]}}
         client = Client(patch=[refusal(errors.Conflict), None], find=moved)
         await ObjectClient(client).remove_finalizer(TOPIC, HELD)
-        assert client.asked("patch")[1][1][2] == {"op": "remove", "path": "/metadata/finalizers/0"}
+        assert client.calls_of("patch")[1][1][2] == {"op": "remove", "path": "/metadata/finalizers/0"}
         client = Client(patch=refusal(errors.Conflict), find=moved)
         with pytest.raises(errors.Conflict):
             await ObjectClient(client).remove_finalizer(TOPIC, HELD)
-        assert len(client.asked("patch")) == 3
+        assert len(client.calls_of("patch")) == 3

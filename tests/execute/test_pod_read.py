@@ -172,7 +172,7 @@ def test_step_waiting_for_another_reason_is_not_recallable(reason):
     assert not seen(main={"waiting": {"reason": reason}}, phase="Pending").recallable
 
 
-def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
+def recalled_pod(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
     """Return the fact of a recalled pod whose added container has sealed `outcome`."""
     told = [{"name": f"dayfly-recall-{since}", "state": sealed(outcome, code)}]
     beside = {"ephemeralContainerStatuses": told, **more.pop("beside", {})}
@@ -183,7 +183,7 @@ def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
     ("since", "reason"), [(600_999, "NeverRan"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
 )
 def test_sealed_recall_proves_and_explains_that_it_never_ran(since, reason):
-    fact = asked(since=since)
+    fact = recalled_pod(since=since)
     assert isinstance(fact, NeverRan)
     assert fact.reason == reason
     assert ("did not start within 10 min" in fact.message) == (reason == "StartDeadlineExceeded")
@@ -200,7 +200,7 @@ def test_sealed_recall_proves_and_explains_that_it_never_ran(since, reason):
     ],
 )
 def test_recall_is_proof_if_the_container_did_not_run(main):
-    assert isinstance(asked(main=main), NeverRan)
+    assert isinstance(recalled_pod(main=main), NeverRan)
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ def test_recall_is_proof_if_the_container_did_not_run(main):
 )
 def test_recall_is_no_proof_against_a_container_that_ran(main):
     """A script of the same user can remove the marker that the recall needs."""
-    assert not isinstance(asked(main=main), NeverRan)
+    assert not isinstance(recalled_pod(main=main), NeverRan)
 
 
 @pytest.mark.parametrize("outcome", ["refused", "lost", "cancelled", "exited"])
 def test_recall_without_a_sealed_void_proves_nothing(outcome):
     """The runner of the recall may have another user, which cannot read the files of the first runner."""
-    fact = asked(outcome)
+    fact = recalled_pod(outcome)
     assert isinstance(fact, Waiting)
     assert fact.recalled == 5_000
 
@@ -230,7 +230,7 @@ def test_recall_of_another_attempt_proves_nothing():
 
 
 def test_recall_beside_other_containers_proves_nothing():
-    assert isinstance(asked(unit=overlaid("initContainers")), Waiting)
+    assert isinstance(recalled_pod(unit=overlaid("initContainers")), Waiting)
 
 
 @pytest.mark.parametrize("state", [{"waiting": {"reason": "ErrImagePull"}}, {"running": {"startedAt": NOW}}])
@@ -365,7 +365,7 @@ def test_placed_pod_waits_since_the_scheduler_placed_it():
     assert fact == Waiting(since=300_000, reason="Starting", message="", placed=True)
 
 
-def told(status, spec=None, **metadata):
+def pod_from_server(status, spec=None, **metadata):
     """Return a pod as the API server returns it."""
     raw = {"metadata": {"name": "r", "uid": "p", **metadata}, "spec": spec or {"nodeName": "n"}, "status": status}
     return msgspec.convert(raw, Pod)
@@ -384,34 +384,34 @@ def test_result_is_final_only_after_all_containers_ended(kind):
     for state, over in ((RUNS, False), ({"waiting": {"reason": "x"}}, False), (ENDED, True)):
         status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": sealed("exited")}]}
         status[kind] = [*status.get(kind, ()), {"name": "side", "state": state}]
-        assert type(fact_of(told(status))) is (Ended if over else Sealed)
-        assert read.is_over(told(status)) is over
-        assert read.is_over(told(status | {"phase": "Failed"})) is over
+        assert type(fact_of(pod_from_server(status))) is (Ended if over else Sealed)
+        assert read.is_over(pod_from_server(status)) is over
+        assert read.is_over(pod_from_server(status | {"phase": "Failed"})) is over
 
 
 def test_step_without_deadline_is_never_late():
     endless = msgspec.structs.replace(UNIT, timeouts=msgspec.structs.replace(UNIT.timeouts, run_ms=0))
-    running = told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
+    running = pod_from_server({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
     for now in (2_000, 10**13):
         assert read.read_pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
 
 
 def test_pod_that_was_never_placed_is_over():
-    assert read.is_over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
-    assert not read.is_over(told({"phase": "Pending"}, {"nodeName": ""}))
-    assert not read.is_over(told({"phase": "Pending"}, deletionTimestamp=NOW))
-    assert read.is_over(told({"phase": "Failed"}))
-    assert not read.is_over(told({"phase": "Failed", "reason": "NodeLost"}))
+    assert read.is_over(pod_from_server({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
+    assert not read.is_over(pod_from_server({"phase": "Pending"}, {"nodeName": ""}))
+    assert not read.is_over(pod_from_server({"phase": "Pending"}, deletionTimestamp=NOW))
+    assert read.is_over(pod_from_server({"phase": "Failed"}))
+    assert not read.is_over(pod_from_server({"phase": "Failed", "reason": "NodeLost"}))
     main = [{"name": "main", "state": RUNS}]
     assert not read.is_over(
-        told({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW)
+        pod_from_server({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW)
     )
 
 
 def test_kubelet_refusal_is_reported_in_its_words():
-    refused = fact_of(told({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
+    refused = fact_of(pod_from_server({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
     assert (refused.reason, refused.message) == ("OutOfcpu", "no room")
-    silent = fact_of(told({"phase": "Failed"}))
+    silent = fact_of(pod_from_server({"phase": "Failed"}))
     assert (silent.reason, silent.message) == (Reason.CANNOT_START, "its pod ended before it started")
 
 
@@ -429,20 +429,20 @@ def test_deletion_grace_is_not_counted_as_placement_time(deleted, grace, reason)
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     status = {"phase": "Pending", "conditions": [refusal]}
     meta = {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
-    assert fact_of(told(status, {"nodeName": ""}, **meta)).reason == reason
+    assert fact_of(pod_from_server(status, {"nodeName": ""}, **meta)).reason == reason
 
 
 def test_unscheduled_deleted_pod_reports_deletion():
     status = {"phase": "Pending", "conditions": []}
     late = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
-    assert fact_of(told(status, {"nodeName": ""}, **late)).reason == "Deleted"
+    assert fact_of(pod_from_server(status, {"nodeName": ""}, **late)).reason == "Deleted"
 
 
 def test_pod_deleted_just_before_its_deadline_reports_deletion():
     """Times have whole seconds, so the time is rounded up by at most one second."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     removed = {"deletionTimestamp": "1970-01-01T00:10:00Z", "deletionGracePeriodSeconds": 0}
-    pod = told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
+    pod = pod_from_server({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
     for claimed_at, reason in ((1_000, "StartDeadlineExceeded"), (1_001, "Deleted")):
         record = msgspec.structs.replace(RECORD, claimed_at=claimed_at)
         assert read.read_pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
@@ -450,7 +450,7 @@ def test_pod_deleted_just_before_its_deadline_reports_deletion():
 
 def test_long_passed_deadline_is_reported_with_the_node():
     late = read.read_pod(
-        told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
+        pod_from_server({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
         unit=UNIT,
         record=RECORD,
         nonce="n",
@@ -464,11 +464,11 @@ def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW}
     for reason, shown in (("", "Unschedulable"), ("SchedulerError", "SchedulerError")):
         conditions = [refusal | {"reason": reason}]
-        fact = fact_of(told({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
+        fact = fact_of(pod_from_server({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
         assert fact == Waiting(since=2_000, reason=shown, message="no node", placed=False)
     at_once = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]}
-    assert fact_of(told(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
-    fresh = fact_of(told({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
+    assert fact_of(pod_from_server(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
+    fresh = fact_of(pod_from_server({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
     assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)
 
 

@@ -14,7 +14,7 @@ def step(name="make", *, inputs=(), **fields):
     return Unit(name=name, kind="exec", inputs=inputs, exec=Exec(**{"script": "#!/bin/sh", "image": "x:1", **fields}))
 
 
-def told(*units, plugin="db", **events):
+def objections_of(*units, plugin="db", **events):
     document = Lifecycle(
         target=Target(kind="Sandbox", name="box", uid="u"),
         resource="db",
@@ -38,7 +38,7 @@ def told(*units, plugin="db", **events):
     ],
 )
 def test_admissible_pod_has_no_objections(unit):
-    assert told(unit) == []
+    assert objections_of(unit) == []
 
 
 @pytest.mark.parametrize(
@@ -54,23 +54,23 @@ def test_admissible_pod_has_no_objections(unit):
     ],
 )
 def test_inadmissible_pod_names_its_step_and_reason(unit, said):
-    [found] = told(unit)
+    [found] = objections_of(unit)
     assert found.startswith("the pod of step make is refused: ")
     assert said in found
 
 
 def test_inline_step_may_not_read_its_namespace():
-    [found] = told(step(pod_template=SECRET), plugin="")
+    [found] = objections_of(step(pod_template=SECRET), plugin="")
     assert "only a published plugin can be granted that" in found
 
 
 def test_steps_of_all_events_are_checked():
     bad = {"pod_template": {"spec": {"nodeName": "n"}}}
-    found = told(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
+    found = objections_of(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
     assert [each.split()[4] for each in found] == ["a", "c", "d"]
 
 
 def test_grant_is_checked_in_the_namespace_of_the_step():
     account = {"spec": {"serviceAccountName": "admin"}}
-    [said] = told(step(namespace="jobs", pod_template=account))
+    [said] = objections_of(step(namespace="jobs", pod_template=account))
     assert "admin is not granted to plugins in jobs" in said

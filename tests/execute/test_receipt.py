@@ -17,13 +17,13 @@ UNIT = Unit(
 )
 
 
-def told(*outputs: str, **fields: str) -> Ended | NeverRan:
+def fact_of(*outputs: str, **fields: str) -> Ended | NeverRan:
     records = [(key.replace("_", "-"), value.encode()) for key, value in {"nonce": "n", **fields}.items()]
     return read_records([*records, *(("output", output.encode()) for output in outputs)], nonce="n", unit=UNIT)
 
 
 def failure(*outputs: str, **fields: str) -> tuple[str, str]:
-    end = told(*outputs, **fields)
+    end = fact_of(*outputs, **fields)
     assert isinstance(end, Ended)
     assert end.result.outcome == "failed"
     return end.result.reason, end.result.message
@@ -35,7 +35,9 @@ def test_output_without_a_receipt_entry_is_missing():
 
 
 def test_success_returns_outputs_and_start_time():
-    end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5")
+    end = fact_of(
+        f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5"
+    )
     assert isinstance(end, Ended)
     assert (end.result.outcome, end.result.started_at) == ("succeeded", 5)
     found = end.result.outputs
@@ -66,7 +68,7 @@ def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: s
     ("outcome", "reason"), [("void", "NeverRan"), ("refused", "CannotPrepare"), ("not-executable", "NotExecutable")]
 )
 def test_outcome_without_a_start_proves_that_nothing_ran(outcome, reason):
-    assert told(outcome=outcome, detail="It cannot.") == NeverRan(reason=reason, message="It cannot")
+    assert fact_of(outcome=outcome, detail="It cannot.") == NeverRan(reason=reason, message="It cannot")
 
 
 LIMIT = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
@@ -109,7 +111,9 @@ def test_out_of_memory_message_names_limit_and_field(fields: dict[str, str], rea
 
 
 def test_success_ignores_killed_child_processes():
-    end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", oom_kills="1")
+    end = fact_of(
+        f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", oom_kills="1"
+    )
     assert isinstance(end, Ended)
     assert (end.result.outcome, end.result.message) == ("succeeded", "")
 
@@ -125,17 +129,17 @@ def test_successful_script_with_an_invalid_output_fails(state: str, reason: str)
 
 
 def test_outputs_written_before_a_failure_are_kept():
-    end = told(f"o\0present\x003\0{DIGEST}", "key\0missing\x000\0", outcome="exited", code="1")
+    end = fact_of(f"o\0present\x003\0{DIGEST}", "key\0missing\x000\0", outcome="exited", code="1")
     assert isinstance(end, Ended)
     assert list(end.result.outputs) == ["o"]
 
 
 def test_attempt_that_never_ran_reports_its_reason():
-    assert told(outcome="void", detail="The attempt was voided.") == NeverRan(
+    assert fact_of(outcome="void", detail="The attempt was voided.") == NeverRan(
         reason="NeverRan", message="The attempt was voided"
     )
-    assert told(outcome="void") == NeverRan(reason="NeverRan", message="it was fenced before it started")
-    assert told(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
+    assert fact_of(outcome="void") == NeverRan(reason="NeverRan", message="it was fenced before it started")
+    assert fact_of(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
 
 
 def test_untrusted_receipt_means_a_lost_outcome():

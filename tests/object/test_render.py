@@ -22,14 +22,14 @@ WHO = ObjectIdentity("run-1", "db/make", 1, "shop", {"kind": "Run", "uid": "u"})
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "", "b/~c": "old"}, "list": [1, {"x": 2}]}
 
 
-def made(manifest, values=None, sensitive=(), **placed):
+def rendered(manifest, values=None, sensitive=(), **placed):
     item = KubeObject(manifest=manifest, set={at: Placed(input=name, as_=form) for at, (name, form) in placed.items()})
     return render_object(item, values or {}, sensitive, WHO)
 
 
 def test_inputs_are_set_at_their_paths():
     values = {"text": b'{"not": "parsed"}', "count": b"3", "share": b"0.5", "flag": b"true", "none": None}
-    found = made(
+    found = rendered(
         CONFIG,
         values,
         **{
@@ -55,28 +55,28 @@ def test_inputs_are_set_at_their_paths():
 )  # fmt: skip
 def test_value_of_another_type_is_refused(value, form):
     with pytest.raises(CannotRenderError, match=f"input v is not a valid {form}") as caught:
-        made(CONFIG, {"v": value}, **{"/data/a": ("v", form)})
+        rendered(CONFIG, {"v": value}, **{"/data/a": ("v", form)})
     assert caught.value.reason == "InputInvalid"
 
 
 def test_sensitive_input_is_allowed_only_in_a_secret():
     secret = {"apiVersion": "v1", "kind": "Secret", "stringData": {"a": ""}, "metadata": {"labels": {}}}
-    assert made(secret, {"v": b"x"}, {"v"}, **{"/stringData/a": ("v", "string")})["stringData"] == {"a": "x"}
+    assert rendered(secret, {"v": b"x"}, {"v"}, **{"/stringData/a": ("v", "string")})["stringData"] == {"a": "x"}
     for manifest, at in ((secret, "/metadata/labels/a"), (CONFIG, "/data/a")):
         with pytest.raises(CannotRenderError, match="input v is sensitive"):
-            made(manifest, {"v": b"x"}, {"v"}, **{at: ("v", "string")})
+            rendered(manifest, {"v": b"x"}, {"v"}, **{at: ("v", "string")})
 
 
 def test_refused_kind_is_refused_by_render_too():
     """A document that was not compiled may violate the rules for plugins."""
     with pytest.raises(CannotRenderError) as caught:
-        made({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"})
+        rendered({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"})
     assert caught.value.reason == "KindRefused"
 
 
 def test_object_has_owner_namespace_and_finalizer():
     before = copy.deepcopy(CONFIG)
-    meta = made(CONFIG)["metadata"]
+    meta = rendered(CONFIG)["metadata"]
     assert before == CONFIG
     assert (meta["namespace"], meta["ownerReferences"]) == ("shop", [{"kind": "Run", "uid": "u"}])
     assert meta["finalizers"] == [FINALIZER]
@@ -97,7 +97,7 @@ KINDS = [("batch/v1", "Job"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSe
 @pytest.mark.parametrize("spec", [{}, None, {"replicas": 3, "suspend": False}])
 def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spec):
     manifest = {"apiVersion": version, "kind": kind} | ({} if spec is None else {"spec": dict(spec)})
-    found = made(manifest)
+    found = rendered(manifest)
     field, inert = ("suspend", True) if kind == "Job" else ("replicas", 0)
     assert found["spec"][field] == inert
     assert "finalizers" not in found["metadata"], "a late create does nothing until the garbage collector deletes it"
@@ -116,7 +116,7 @@ def test_object_is_created_suspended_and_released_to_its_spec(version, kind, spe
 def test_object_specified_as_suspended_is_never_released(version, kind, spec):
     manifest = {"apiVersion": version, "kind": kind, "spec": spec}
     assert rest_field(manifest) is None
-    found = made(manifest)
+    found = rendered(manifest)
     assert found["spec"] == spec
     assert release_patch(manifest, {**found, "metadata": {**found["metadata"], "uid": "u"}}) is None
 

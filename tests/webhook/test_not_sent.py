@@ -44,7 +44,7 @@ def certificate(folder, *, address="127.0.0.1", begins=NOW - DAY, ends=NOW + DAY
     return file, text
 
 
-def said(sent, made):
+def explained(sent, made):
     reason, message = explain_exit_code(sent.code, made)
     assert (reason, sent.reason) == ("NotSent", "NotSent")
     assert message.startswith("nothing was sent: ")
@@ -61,7 +61,7 @@ def failing(fault):
 @pytest.mark.parametrize("resolver", [failing(OSError(-2, "Name or service not known")), lambda *_: []])
 def test_unknown_name_is_reported_as_the_name(tmp_path, resolver):
     made = unit("https://nowhere.example/")
-    assert "the server's name was not found; check the host in `url`" in said(
+    assert "the server's name was not found; check the host in `url`" in explained(
         send(tmp_path, made, resolver=resolver), made
     )
 
@@ -70,7 +70,7 @@ def test_refused_connection_is_reported_as_refused(tmp_path):
     with Server(lambda *_: None) as server:
         name = server.name
     made = unit(f"http://{name}/")
-    assert "the connection was refused; check the port" in said(send(tmp_path, made, allowed=[name]), made)
+    assert "the connection was refused; check the port" in explained(send(tmp_path, made, allowed=[name]), made)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_failed_connection_is_reported_by_its_cause(tmp_path, monkeypatch, fault
     monkeypatch.setattr("dayfly.execute.webhook.http_exchange.socket.socket", Broken)
     address = [(socket.AF_INET, ("127.0.0.1", 9))]
     made = unit("http://api.example:9/")
-    assert message in said(send(tmp_path, made, resolver=lambda *_: address, allowed=["api.example:9"]), made)
+    assert message in explained(send(tmp_path, made, resolver=lambda *_: address, allowed=["api.example:9"]), made)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_refused_certificate_is_reported_by_its_cause(tmp_path, how, trusted, me
     with Server(lambda *_: None, certificate=file) as server:
         made = unit(server.url, **({"tls": {"ca": ca}} if trusted else {}))
         sent = send(tmp_path, made, allowed=[server.name])
-    assert message in said(sent, made)
+    assert message in explained(sent, made)
     assert sent.pauses == [], "a retry would not help"
 
 
@@ -116,4 +116,4 @@ def test_server_without_tls_is_reported_as_the_handshake(tmp_path):
     with Server(lambda *_: None) as server:
         made = unit(server.url.replace("http://", "https://"))
         sent = send(tmp_path, made, allowed=[server.name])
-    assert "the TLS handshake failed" in said(sent, made)
+    assert "the TLS handshake failed" in explained(sent, made)
