@@ -36,7 +36,7 @@ class Answering(http.server.ThreadingHTTPServer):
     def __init__(self, address: str, word: str) -> None:
         super().__init__((address, 0), Handler)
         self.word = word
-        threading.ForkRules(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
