@@ -31,7 +31,7 @@ def home(cli: Cli) -> Cli:
         versions = []
         for number, text in enumerate(texts, 1):
             chunks = seal.seal(keys, (*place, f"b{number}"), text) if text else []
-            asyncio.run(store.keep(place, None, f"b{number}", chunks))
+            asyncio.run(store.write_chunks(place, None, f"b{number}", chunks))
             versions.append(
                 Version(
                     number=number,
@@ -68,7 +68,7 @@ def test_the_newest_sandbox_of_a_name_is_shown(home: Cli):
 def test_a_head_that_is_damaged_is_said_and_hides_no_other(home: Cli):
     path = states.folder(home.home) / NEW.run / NEW.resource / "head"
     path.write_bytes(path.read_bytes()[:40])
-    said = f"the head of a state is not what was written ({path})"
+    said = f"the head of a state is damaged ({path})"
     done = home("state", "list")
     assert [line.split()[2] for line in done.out.splitlines()] == ["VERSION", "1"]
     assert done.code == 1

@@ -9,7 +9,7 @@ import pytest
 
 from dayfly.cli.plugin_test import cluster_faults as hands
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.execute.object.render import ObjectIdentity, name
+from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, anything
@@ -75,7 +75,7 @@ class TestMeddling:
     @pytest.mark.parametrize("hand", Hand)
     @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
     def test_object_of_the_run_is_found_among_others(self, hand, manifest):
-        real = name(ObjectIdentity(*OF, "default", {}), manifest)
+        real = object_name(ObjectIdentity(*OF, "default", {}), manifest)
         others = [made("a", owner="another"), made("b", unit="db/seed"), made("z", owner="another")]
         found, left = meddled(*others, made(real), hand=hand, manifest=manifest)
         touched = {each for each in ("a", "b", "z", real) if left.get(each, {"labels": {}})["labels"] != {"app": "db"}}
@@ -84,7 +84,7 @@ class TestMeddling:
     @pytest.mark.parametrize("hand", Hand)
     @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
     def test_planted_object_with_another_name_is_not_edited(self, hand, manifest):
-        earlier = name(ObjectIdentity(*OF._replace(number=1), "default", {}), NAMELESS)
+        earlier = object_name(ObjectIdentity(*OF._replace(number=1), "default", {}), NAMELESS)
         found, left = meddled(made("a"), made(earlier), hand=hand, manifest=manifest)
         assert (found, left["a"]["labels"], left[earlier]["labels"]) == (False, {"app": "db"}, {"app": "db"})
 

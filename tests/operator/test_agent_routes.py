@@ -65,7 +65,10 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
     [
         ({"installed": False}, "neither the Gateway API nor Istio routes requests here"),
         ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
-        ({"edge": PreviewGateway("edges", "nowhere", "x.example.com")}, "Gateway edges/nowhere has not taken it yet"),
+        (
+            {"edge": PreviewGateway("edges", "nowhere", "x.example.com")},
+            "Gateway edges/nowhere has not accepted the route yet",
+        ),
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )

@@ -14,7 +14,7 @@ from test_routes import play as play_routes
 from test_routes import routed as led
 
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
-from dayfly.execute.istio.rules import mark_of
+from dayfly.execute.istio.rules import owner_of
 from dayfly.operator.cluster.objects import DOCUMENTS
 from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
 from dayfly.operator.routes.vs_edits import MOST_WOVEN, concerned
@@ -26,8 +26,8 @@ from kube.fake import Refusal
     ("run", "fork"), [("", "f-x"), ("box", ""), ("..", "f-x"), ("box?watch=1", "f-x"), ("box", "%2e"), ("Box", "f-x")]
 )
 def test_rule_with_an_invalid_name_is_not_ours(run, fork):
-    assert mark_of({"name": "dayfly/0000000000001/box/f-x/00"}) is not None
-    assert mark_of({"name": f"dayfly/0000000000001/{run}/{fork}/00"}) is None
+    assert owner_of({"name": "dayfly/0000000000001/box/f-x/00"}) is not None
+    assert owner_of({"name": f"dayfly/0000000000001/{run}/{fork}/00"}) is None
 
 
 class TestMeshes:

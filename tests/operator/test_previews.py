@@ -102,8 +102,13 @@ def test_preview_address_is_reported_only_while_it_works():
         (EDGE, "https://web.shop.svc:80", "", "a Gateway speaks to it without TLS"),
         (EDGE, "http://nothing.shop.svc:80", "", "there is no Service nothing.shop.svc with port 80"),
         (EDGE, "http://web.shop.svc:9", "", "there is no Service web.shop.svc with port 9"),
-        (EDGE._replace(gateway="nowhere"), "http://web.shop.svc:80", "", "Gateway edges/nowhere has not taken it yet"),
-        (EDGE, "http://web.shop.svc:80", "not from here", "Gateway edges/edge does not take it: No: not from here"),
+        (
+            EDGE._replace(gateway="nowhere"),
+            "http://web.shop.svc:80",
+            "",
+            "Gateway edges/nowhere has not accepted the route yet",
+        ),
+        (EDGE, "http://web.shop.svc:80", "not from here", "Gateway edges/edge rejects the route: No: not from here"),
     ],
     ids=["none", "tls", "no service", "no port", "no gateway", "refused"],
 )
@@ -129,7 +134,9 @@ def test_preview_ignored_by_its_gateway_is_awaited_once():
 
     async def story(world: World) -> None:
         world.sandbox({"forks": [WEB], "defaultRouteGroup": previewed(site="http://web.shop.svc:80")})
-        await world.until(lambda: "nowhere has not taken it yet" in message(world) and ready(world), "ready", 120)
+        await world.until(
+            lambda: "nowhere has not accepted the route yet" in message(world) and ready(world), "ready", 120
+        )
         await world.rest(60)
         world.change({"metadata": {"labels": {"team": "pay"}}})
         await world.rest(1)

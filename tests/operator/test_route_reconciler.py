@@ -14,7 +14,7 @@ from rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played,
 
 from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.istio.read import Write
-from dayfly.execute.istio.rules import Mark
+from dayfly.execute.istio.rules import RuleOwner
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
@@ -418,7 +418,7 @@ class TestLeaving:
 
     def test_removal_keeps_rules_of_others_in_a_virtual_service(self):
         async def story(bench: Bench):
-            own, other = ({**THEIRS, "name": Mark(1, run, OWN).name(0)} for run in ("box", "other"))
+            own, other = ({**THEIRS, "name": RuleOwner(1, run, OWN).name(0)} for run in ("box", "other"))
             await bench.meshed(own, other)
             await bench.routes.remove(bench.run, NAME, bench.noted)
             [left] = bench.server.objects("virtualservices")
@@ -429,7 +429,7 @@ class TestLeaving:
     @pytest.mark.parametrize("harm", [None, Harm.CONFLICT])
     def test_conflict_at_a_virtual_service_is_retried_soon(self, harm):
         async def story(bench: Bench):
-            await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+            await bench.meshed({**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)})
             bench.later.clear()
             bench.server.faults = lambda call: Fault(harm) if harm and call.write is not None else None
             await bench.routes.remove(bench.run, NAME, bench.noted)

@@ -127,7 +127,7 @@ class Objects:
         found = []
         for wish in sandbox["spec"].get("resources") or ():
             resource = wish["name"]
-            secret = names.derived("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
+            secret = names.derive_name("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
             try:
                 data = (await self.client.get(SECRETS, secret, self.namespace)).data or {}
             except errors.NotFound:

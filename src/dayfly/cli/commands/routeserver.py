@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator
 
-    from dayfly.routeserver.board import Board
+    from dayfly.routeserver.rule_store import RuleStore
 
 
 @click.command("routeserver")
@@ -69,13 +69,13 @@ class _Source(NamedTuple):
     of_cluster: bool
 
     @contextlib.asynccontextmanager
-    async def feeding(self, board: Board) -> AsyncIterator[asyncio.Task[None]]:
-        """Who keeps the board up while the context lasts.
+    async def feeding(self, store: RuleStore) -> AsyncIterator[asyncio.Task[None]]:
+        """Return the task that updates the store while the context lasts.
 
         Raises:
             DayflyError: there is no such server or context.
         """
-        async with self._of_cluster(board) if self.of_cluster else self._of_api(board) as task:
+        async with self._of_cluster(store) if self.of_cluster else self._of_api(store) as task:
             try:
                 yield task
             finally:
@@ -83,16 +83,16 @@ class _Source(NamedTuple):
                 await asyncio.wait([task])
 
     @contextlib.asynccontextmanager
-    async def _of_api(self, board: Board) -> AsyncIterator[asyncio.Task[None]]:
+    async def _of_api(self, store: RuleStore) -> AsyncIterator[asyncio.Task[None]]:
         from dayfly.client import AsyncClient
         from dayfly.routeserver import from_api
 
         async with AsyncClient(server=self.server) as client:
             await client.version()
-            yield asyncio.create_task(from_api.follow(board, client))
+            yield asyncio.create_task(from_api.follow(store, client))
 
     @contextlib.asynccontextmanager
-    async def _of_cluster(self, board: Board) -> AsyncIterator[asyncio.Task[None]]:
+    async def _of_cluster(self, store: RuleStore) -> AsyncIterator[asyncio.Task[None]]:
         from dayfly.kube.auth import CredentialsError, load
         from dayfly.kube.client import Client
         from dayfly.kube.transport import HttpTransport
@@ -106,7 +106,7 @@ class _Source(NamedTuple):
             ) from None
         client = Client(HttpTransport(credentials))
         try:
-            yield asyncio.create_task(ClusterRuleWatcher(client, board, self.namespace).run())
+            yield asyncio.create_task(ClusterRuleWatcher(client, store, self.namespace).run())
         finally:
             await client.close()
 
@@ -114,18 +114,18 @@ class _Source(NamedTuple):
 async def _serve(sock: socket.socket, host: str, grpc_port: int, source: _Source) -> None:
     from dayfly.lib.http_server import serve
     from dayfly.routeserver import grpc_server, rest
-    from dayfly.routeserver.board import Board
+    from dayfly.routeserver.rule_store import RuleStore
     from dayfly.server.access.callers import is_loopback_name
 
-    stop, board = asyncio.Event(), Board()
+    stop, store = asyncio.Event(), RuleStore()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with source.feeding(board) as feeding, _grpc(grpc_server.serving(board, host, grpc_port), host) as got:
+    async with source.feeding(store) as feeding, _grpc(grpc_server.serving(store, host, grpc_port), host) as got:
         feeding.add_done_callback(lambda _: stop.set())
         at = f"[{host}]" if ":" in host else host
         show.talk(f"routing rules: http://{at}:{sock.getsockname()[1]}{rest.PATH}, gRPC at {at}:{got}")
-        await serve(rest.application(board, loopback=is_loopback_name(at)), [sock], stop=stop)
+        await serve(rest.application(store, loopback=is_loopback_name(at)), [sock], stop=stop)
         if feeding.done():
             await feeding
 

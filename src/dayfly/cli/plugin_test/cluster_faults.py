@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.execute.object.render import ObjectIdentity, name
+from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube import errors
 from dayfly.kube.discovery import served
@@ -90,7 +90,7 @@ async def meddle(
     labels are gone, but for a new one.
     """
     kind = await _kind(client, manifest)
-    made = name(ObjectIdentity(of.sandbox, of.unit, of.number, namespace, {}), manifest)
+    made = object_name(ObjectIdentity(of.sandbox, of.unit, of.number, namespace, {}), manifest)
     for each in (await client.list_all(kind, namespace)).items:
         meta = each["metadata"]
         owners = [owner["name"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Run"]

@@ -42,7 +42,7 @@ class Addresses:
         name, now = run.metadata.name, self._cluster.now()
         fork, led = fork_of(run, of).name, memory.led.get(key, {})
         there = {each.metadata.uid: each for each in await self._shown(of.namespace)}
-        leading = [each for each in there.values() if fork in preview.led_to(each)]
+        leading = [each for each in there.values() if fork in preview.backends(each)]
         if leading:
             memory.led[key] = led | {each.metadata.uid: [0, 0] for each in leading}
             self._cluster.queue.add(name, after=KEPT_AGAIN_S)  # `LedKeys` wakes it sooner

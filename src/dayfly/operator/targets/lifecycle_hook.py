@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dayfly.execute.object.read import ObjectState, ending, judge
+from dayfly.execute.object.read import ObjectState, is_ending, judge
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
@@ -206,7 +206,7 @@ class HookedTarget(Plain):
             return TargetState(started=hook.started is None, stopped=True)
         started, lack = _holds(found, hook.started)
         stopped, left = _has_stopped(found, hook.stopped)
-        return TargetState(started=started, stopped=stopped, message=left if ending(found) else lack)
+        return TargetState(started=started, stopped=stopped, message=left if is_ending(found) else lack)
 
     def _lives(self, run: RunObject) -> bool:
         """Whether the cache has the target, and nobody has deleted it: then its run does not close for that now."""

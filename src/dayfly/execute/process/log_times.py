@@ -1,4 +1,4 @@
-"""The file beside a log that says when the log was printed (twin: `runner/times.c`; its form: `runner/README.md`)."""
+"""The file with the print times of a log. `runner/times.c` writes it; `runner/README.md` describes its format."""
 
 import struct
 import time
@@ -11,7 +11,7 @@ _ENTRY = struct.Struct(">qq")
 
 
 class LogTimes(Sequence[Entry]):
-    """The entries in the file's bytes, of which one at the end may be cut."""
+    """The entries in the bytes of a file. The last one may be incomplete and is ignored."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -33,5 +33,5 @@ class LogTimes(Sequence[Entry]):
 
 
 def entry_now(at: int) -> bytes:
-    """That what comes from there on is printed now."""
+    """Return an entry for output that starts at the offset `at` and is printed now."""
     return _ENTRY.pack(at, time.time_ns() // 1_000_000)

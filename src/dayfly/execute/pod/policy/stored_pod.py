@@ -1,24 +1,24 @@
-"""What the cluster's webhooks made of a pod: whether it is still the one that was rendered."""
+"""Check of a stored pod: whether admission webhooks of the cluster changed something that Dayfly relies on."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from dayfly.execute.pod import names
-from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, holds, main_of, touches
+from dayfly.execute.pod.policy.rules import OURS, Violation, containers_of, has_mount, main_of, uses_reserved_path
 from dayfly.execute.pod.render import MAIN, STATE_VOLUME, VOLUME
 
-_ALONE = ("args", "lifecycle", "livenessProbe", "startupProbe", "restartPolicy", "restartPolicyRules")
-_SWITCHES = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "ephemeralContainers", "nodeName")
+_EMPTY_FIELDS = ("args", "lifecycle", "livenessProbe", "startupProbe", "restartPolicy", "restartPolicyRules")
+_UNSET_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "ephemeralContainers", "nodeName")
 
 
-def restored(stored: dict[str, Any], rendered: dict[str, Any]) -> list[Violation]:
-    """What webhooks changed of a pod that must stay ours, before it is let go.
+def find_changes(stored: dict[str, Any], rendered: dict[str, Any]) -> list[Violation]:
+    """Return the changes by webhooks that are not allowed.
 
-    Further containers, volumes, labels, environment and another registry for the image are the administrator's
-    business; our identity, gate, finalizer, runner, marker and clocks are not.
+    Webhooks may add containers, volumes, labels and environment, and change the registry of the image. Dayfly's
+    identity, gate, finalizer, runner, start marker and deadlines must be unchanged.
     """
     changed = [*_metadata(stored, rendered), *_spec(stored, rendered), *_main(stored, rendered)]
-    advice = "was changed in the cluster; exempt this namespace from the webhook that does it"
+    advice = "was changed by an admission webhook of the cluster; exempt this namespace from it"
     return [Violation(path, advice) for path in changed]
 
 
@@ -42,7 +42,7 @@ def _spec(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
     for field in ("restartPolicy", "activeDeadlineSeconds", "automountServiceAccountToken"):
         if spec.get(field) != ours.get(field):
             yield f"spec.{field}"
-    yield from (f"spec.{field}" for field in _SWITCHES if spec.get(field))
+    yield from (f"spec.{field}" for field in _UNSET_FIELDS if spec.get(field))
     if {"name": names.GATE} not in (spec.get("schedulingGates") or []):
         yield "spec.schedulingGates"
     volumes = {volume.get("name"): volume for volume in spec.get("volumes") or []}
@@ -52,25 +52,29 @@ def _spec(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
 
 
 def _main(stored: dict[str, Any], rendered: dict[str, Any]) -> Iterator[str]:
-    """Of the script's container, and of whatever else touches what is the runner's."""
+    """Yield changes of the script's container, and mounts of other containers that use reserved paths."""
     main, wanted = main_of(stored), main_of(rendered)
     for field in ("command", "terminationMessagePolicy", "securityContext"):
         if not _within(wanted.get(field), main.get(field)):
             yield f"container {MAIN}: {field}"
-    yield from (f"container {MAIN}: {field}" for field in _ALONE if main.get(field))
+    yield from (f"container {MAIN}: {field}" for field in _EMPTY_FIELDS if main.get(field))
     ours = wanted["volumeMounts"]
-    if not all(holds(mount, main.get("volumeMounts")) for mount in ours):
+    if not all(has_mount(mount, main.get("volumeMounts")) for mount in ours):
         yield f"container {MAIN}: volumeMounts"
     for container in containers_of(stored):
         for mount in container.get("volumeMounts") or []:
-            known = container is main and holds(mount, ours)
-            # A service account's token is mounted by the server itself.
-            if touches(mount) and not known and not str(mount.get("mountPath")).startswith("/var/run/secrets/"):
+            known = container is main and has_mount(mount, ours)
+            # The API server itself mounts service account tokens.
+            if (
+                uses_reserved_path(mount)
+                and not known
+                and not str(mount.get("mountPath")).startswith("/var/run/secrets/")
+            ):
                 yield f"container {container.get('name')}: volumeMounts"
 
 
 def _within(part: Any, whole: Any) -> bool:
-    """Whether the server's form holds all that ours says; it adds defaults. What is the same needs no closer look."""
+    """Return whether `whole` contains everything in `part`. The API server adds defaults."""
     if part == whole or part is None:
         return True
     if isinstance(part, dict) and isinstance(whole, dict):

@@ -1,4 +1,4 @@
-"""What a pod reads of its namespace: each Secret, ConfigMap and claim that it names, and where."""
+"""References of a pod to Secrets, ConfigMaps and PersistentVolumeClaims of its namespace."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ SECRET, CONFIG_MAP, CLAIM = "Secret", "ConfigMap", "PersistentVolumeClaim"
 
 
 class Reference(NamedTuple):
-    """One object of the pod's own namespace, the field that names it, and the keys that it must have."""
+    """An object of the pod's namespace, the field that names it, and the keys that it must have."""
 
     kind: str
     name: str
@@ -20,7 +20,7 @@ class Reference(NamedTuple):
 
 
 def references(pod: dict[str, Any]) -> list[Reference]:
-    """All of them but those of the volume in which the runner lies; the pod must have passed its shapes."""
+    """Return all references except those of the runner's volume. The pod must have passed the shapes."""
     spec = pod["spec"]
     found = [*_of_volumes(spec.get("volumes") or [])]
     for field in ("initContainers", "containers"):
@@ -32,10 +32,13 @@ def references(pod: dict[str, Any]) -> list[Reference]:
 
 
 def check(pod: dict[str, Any], *, inline: bool) -> Iterator[Problem]:
-    """Names that no object can have, and whatever an inline plugin reads: it has its tenant's rights and no more."""
+    """Yield a problem for each invalid name, and for each reference of an inline plugin.
+
+    An inline plugin has only the rights of its tenant, not those of the operator.
+    """
     for kind, name, path, _ in references(pod):
         if not kube_names.is_object(name):
-            yield path, f"names no {kind}"
+            yield path, f"is not a valid name of a {kind}"
         elif inline:
             yield path, f"reads {kind} {name}: only a published plugin can be granted that"
 
@@ -70,7 +73,7 @@ def _named(source: dict[str, Any], kinds: tuple[tuple[str, str], ...], path: str
 
 
 def _keys(source: dict[str, Any]) -> tuple[str, ...]:
-    """The keys without which the kubelet starts no container of the pod."""
+    """Return the keys that the kubelet needs to start the containers."""
     if source.get("optional"):
         return ()
     items = [str(item["key"]) for item in source.get("items") or []]
