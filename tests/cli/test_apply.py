@@ -256,7 +256,7 @@ def test_refusal_after_a_change_says_earlier_changes_remain(served: Cli):
     said, refusal = done.err.splitlines()
     assert said.startswith('Created sandbox "demo"')
     assert refusal.startswith("dayfly: b.yaml:3:3: spec.cluster: ")
-    assert refusal.endswith("; what was made or changed above is in place")
+    assert refusal.endswith("; the objects above were created or changed")
     assert served.sandboxes() == ["demo"]
     refused(served("apply", "-f", "b.yaml"), 2, "b.yaml:3:3: spec.cluster: ")
 

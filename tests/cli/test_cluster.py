@@ -254,7 +254,7 @@ class TestWhy:
         if deleted:
             world.ask("DELETE", path)
         out = stage.at(world.cluster, 1_767_225_600_000 + 60_000)("why", "box").out
-        assert "the operator has picked it up, but no status of it could be stored yet (for 1 min)" in out
+        assert "the operator has picked it up, but could not store a status yet (for 1 min)" in out
         assert "kubectl --context kind -n dayfly-system logs deployment/dayfly-operator" in out
 
     def test_a_deletion_that_no_operator_has_taken_up(self, stage: Stage):
@@ -284,7 +284,7 @@ class TestAbandon:
         done = asked("abandon", "box", "--reason", "the database is gone with its machine")
         assert done.code == 0, done.err
         assert done.err.splitlines() == [
-            'Abandoned sandbox "box"; what its delete steps would have removed may be left over:',
+            'Abandoned sandbox "box"; its resources may be left over:',
             "  db (pg): make.url=db://1",
         ]
         [box] = asked.cluster.objects("sandboxes")
@@ -373,7 +373,7 @@ class TestEnv:
     def test_outputs_from_the_namespace_s_secret(self, stage: Stage):
         assert stage(LIFE, up)("env", "box").out.splitlines() == [
             "DB_MAKE_URL=db://1",
-            "# DB_SEED_USER is binary (4 bytes); take it from: dayfly env SANDBOX -o json",
+            "# DB_SEED_USER is binary (4 bytes); read it with: dayfly env SANDBOX -o json",
         ]
 
 
@@ -401,7 +401,7 @@ class TestPlan:
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: pg}]}}")
         assert asked("plan", "-f", str(file)).code == 0
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: bad}]}}")
-        words = "the resource plugin bad@0.0.0 of the cluster is wrong: spec.runner.podTemplateOverlay: line 2"
+        words = "the resource plugin bad@0.0.0 in the cluster is invalid: spec.runner.podTemplateOverlay: line 2"
         refused(asked("plan", "-f", str(file)), 1, words, "kubectl get resourceplugins")
 
 
@@ -444,4 +444,4 @@ class TestErrors:
         refused(done, 2, "cannot reach a cluster", words)
 
     def test_a_namespace_without_a_cluster(self, cli):
-        refused(cli("get", "-n", "shop"), 2, "name the cluster too, with --context NAME")
+        refused(cli("get", "-n", "shop"), 2, "add --context NAME")

@@ -122,9 +122,7 @@ def test_a_route_group_too(stage: Stage):
 def test_delete_of_missing_or_denied_sandbox_changes_nothing(stage: Stage):
     asked = stage(LIFE, up)
     refused(asked("sandbox", "delete", "bix"), 3, 'no sandbox "bix" in namespace shop; did you mean "box"?')
-    refused(
-        asked("sandbox", "delete", "box", "--server", "work"), 2, "--server and --context name two different places"
-    )
+    refused(asked("sandbox", "delete", "box", "--server", "work"), 2, "--server and --context cannot be combined")
     asked.denied = ("/sandboxes/box",)
     refused(asked("sandbox", "delete", "box"), 5, 'User "ada" cannot get')
     assert "deletionTimestamp" not in asked.cluster.objects("sandboxes")[0]["metadata"]
@@ -134,4 +132,4 @@ def test_a_namespace_alone_is_no_cluster(stage: Stage, capsys):
     from dayfly.cli.verbs import run
 
     assert run(["sandbox", "delete", "box", "-n", "shop"]) == 2
-    assert "name the cluster too, with --context NAME" in capsys.readouterr().err
+    assert "add --context NAME" in capsys.readouterr().err

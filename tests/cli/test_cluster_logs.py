@@ -12,7 +12,7 @@ from cli.command import refused
 from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
 from dayfly.cli.backends import cluster_logs
 from dayfly.cli.backends.cluster_objects import Objects
-from dayfly.cli.commands.logs import Tail
+from dayfly.cli.commands.logs import LogPrinter
 from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
 from kube.fake import Fault, Harm
@@ -102,7 +102,7 @@ class TestLogs:
                 del log["times"]
         done = asked("logs", "box", "db", "make", "--timestamps")
         assert done.out == f"- {LINE}"
-        assert done.err == "db/make: when attempt 1 began to print was not noted, so its lines begin with -\n"
+        assert done.err == "db/make: the first lines of attempt 1 have no known time and have - instead of a time\n"
 
     def test_a_viewer_of_the_namespace_reads_them(self, stage: Stage):
         asked = stage(LIFE, up)
@@ -141,7 +141,7 @@ class TestLogs:
         done = asked("logs", "box", "db", "make")
         assert (done.code, done.out) == (0, "")
         assert 'db/make: its log cannot be shown while it runs: User "ada" cannot get' in done.err
-        assert "it can be read here within seconds of its end" in done.err
+        assert "its log is available seconds after it has ended" in done.err
 
     def test_follow_streams_new_lines_and_ends_with_the_step(self, stage: Stage):
         """In the cluster's own time: live while it runs, without the runner's own lines, and the next step after it."""
@@ -164,7 +164,7 @@ class TestLogs:
             world.delete()
             await world.until(lambda: world.box() is None, "the end")
             assert all(
-                each["sealed"] for each in await logs.attempts(lambda: host.living("box"), world.now, follow=True)
+                each["sealed"] for each in await logs.attempts(lambda: host.find_same("box"), world.now, follow=True)
             )
             await logs.close()
 
@@ -204,10 +204,10 @@ class TestLogs:
                 for each in await logs.attempts(lambda: host.fetch("box"), world.now, follow=True)
                 if each["unit"] == "db/make"
             ]
-            tail = Tail(info)
-            tail.offset = len(told[0])
-            tail.pour(SimpleNamespace(read=lambda _, *where: logs.piece(*where)), "box", "", info)
-            assert (info["sealed"], info["size"]) == (True, tail.offset)
+            printer = LogPrinter(info)
+            printer.offset = len(told[0])
+            printer.print_new(SimpleNamespace(read=lambda _, *where: logs.chunk(*where)), "box", "", info)
+            assert (info["sealed"], info["size"]) == (True, printer.offset)
             await logs.close()
 
         stage(LIFE, broken)
@@ -233,8 +233,6 @@ class TestLogs:
         done = asked("logs", "box", "web")
         assert (done.code, done.out) == (0, "")
         label = f"dayfly.dev/fork={fork_name('box', uid, 'shop', 'web')}"
-        assert (
-            done.err == f"the logs of forks are those of their pods: kubectl --context kind logs -n shop -l {label}\n"
-        )
+        assert done.err == f"the logs of forks are in their pods: kubectl --context kind logs -n shop -l {label}\n"
         timed = asked("logs", "box", "web", "--timestamps", "--since-time", "2026-01-01T00:00:00.5Z")
         assert timed.err.endswith(f" -l {label} --timestamps --since-time=2026-01-01T00:00:00.500Z\n")

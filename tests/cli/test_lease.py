@@ -33,7 +33,7 @@ __all__ = ["fake_home"]
 
 def test_with_follows_server_restarted_elsewhere(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Else the lease runs out, and the next server takes the resource away under the running command."""
-    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.02)
     first, second, done = FakeServer(), FakeServer(), tmp_path / "done"
     with serving(second) as there, contextlib.ExitStack() as stack:
         fake_home.url.write_text(stack.enter_context(serving(first)))
@@ -107,7 +107,7 @@ def test_with_reports_deleted_sandbox_once(
     status: int,
     words: str,
 ):
-    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.02)
     fake, done = FakeServer(), tmp_path / "done"
     fake.lease, fake.ready = (status, {"error": words}), False
     early = []

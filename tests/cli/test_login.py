@@ -50,5 +50,5 @@ def test_another_server_than_ours_is_called_that(cli: Cli, says: object):
     fake = Fake()
     fake.say("GET", "/api/v2/orgs", says)
     with serving(fake) as url:
-        refused(cli("login", url, stdin="k"), 6, f"{url} is not Dayfly: it names no organisation of this key")
+        refused(cli("login", url, stdin="k"), 6, f"{url} is not Dayfly: it returns no organisation for this key")
     assert not (cli.home / "servers").exists()

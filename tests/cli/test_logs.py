@@ -12,7 +12,7 @@ import pytest
 from cli import wishes
 from cli.command import Cli, refused, until
 from dayfly.cli.backends import hosts
-from dayfly.cli.backends.protocol import Piece
+from dayfly.cli.backends.protocol import LogChunk
 from dayfly.cli.verbs import run
 
 if TYPE_CHECKING:
@@ -76,23 +76,23 @@ def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
         noted.unlink()
     older = served("logs", "demo", "db", "seed", "--timestamps")
     assert older.out == "- seed /data/demo\n- no end\n"
-    assert older.err == "db/seed: when attempt 1 began to print was not noted, so its lines begin with -\n"
+    assert older.err == "db/seed: the first lines of attempt 1 have no known time and have - instead of a time\n"
     older = served("logs", "demo", "db", "seed", "--since", "1s")
-    assert (older.out, "so all of that is shown" in older.err) == ("seed /data/demo\nno end", True)
+    assert (older.out, "are all shown" in older.err) == ("seed /data/demo\nno end", True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--since", "soon"), "'soon' is not a length of time; write e.g. --since 10m or --since 1h30m"),
-        (("--since", "0s"), "'0s' is not a length of time"),
-        (("--since", "-5m"), "'-5m' is not a length of time"),
-        (("--since", ""), "'' is not a length of time"),
+        (("--since", "soon"), "'soon' is not a duration; write e.g. --since 10m or --since 1h30m"),
+        (("--since", "0s"), "'0s' is not a duration"),
+        (("--since", "-5m"), "'-5m' is not a duration"),
+        (("--since", ""), "'' is not a duration"),
         (("--since-time", "noon"), "'noon' is not a time with its zone"),
         (("--since-time", "9999-12-31T23:59:59-12:00"), "'9999-12-31T23:59:59-12:00' is not a time with its zone"),
         (("--since-time", "2026-01-02T03:04:05"), "is not a time with its zone; write e.g. --since-time 2026-01-02"),
         (("--since-time", "1960-01-02T03:04:05Z"), "is not a time with its zone"),
-        (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "name two different times; give one of them"),
+        (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "cannot be combined; use one of them"),
     ],
 )
 def test_logs_refuses_malformed_since_without_a_request(cli: Cli, arguments: tuple[str, ...], said: str):
@@ -149,7 +149,7 @@ def test_logs_follow_prints_at_once_and_ends_on_ctrl_c(served: Cli, journal: Pat
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
-    assert err == b"dayfly: interrupted; the server goes on with what it was asked to do, see: dayfly status\n"
+    assert err == b"dayfly: interrupted; the server continues with the requests it received, see: dayfly status\n"
 
 
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: Path):
@@ -178,7 +178,7 @@ class Forgetful:
 
 @pytest.mark.parametrize(
     ("attempt", "message"),
-    [(3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")],
+    [(3, "no log of attempt 3 of fork:demo/app is stored"), (9, "fork:demo/app has no attempt 9")],
 )
 def test_logs_distinguish_dropped_and_unknown_attempts(monkeypatch, capsys, attempt: int, message: str):
     monkeypatch.setattr(hosts, "find", lambda *_: Forgetful())
@@ -203,7 +203,7 @@ class Talkers:
 
     def read(self, _name, _unit, _attempt, offset, _when):
         assert offset < self.size, "it was printed since"
-        return Piece(offset, b"line\n")
+        return LogChunk(offset, b"line\n")
 
     def pause(self, _seconds):
         """Nothing else happens meanwhile."""

@@ -40,7 +40,7 @@ def write(cli: Cli, journal: Path) -> tuple[str, ...]:
 def test_files_become_objects(cli: Cli, journal: Path):
     done = cli("manifest", *write(cli, journal))
     assert done.code == 0
-    assert done.err == "left out: the baseline default/web, for a cluster has Deployments of its own\n"
+    assert done.err == "left out: the baseline default/web, because a cluster has its own Deployments\n"
     listed = yaml.safe_load(done.out)
     assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
     assert [(each["kind"], each["metadata"]) for each in listed["items"]] == [
@@ -63,4 +63,4 @@ def test_manifest_objects_plan_the_same_as_their_files(cli: Cli, journal: Path):
 
 def test_file_without_cluster_objects_is_refused(cli: Cli):
     cli.write("b.yaml", BASELINE)
-    refused(cli("manifest", "-f", "b.yaml"), 2, "it contains nothing for a cluster")
+    refused(cli("manifest", "-f", "b.yaml"), 2, "contains nothing for a cluster")

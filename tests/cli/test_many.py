@@ -137,9 +137,9 @@ def test_audit_verify_prints_its_head_as_json(cli):
         (("server", "migrate", "9999"), 1, "there is no schema 9999"),
         (("login", "http://a.example"), 2, "would travel readable"),
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
-        (("get", "--server", "none", "--context", "c"), 2, "name two different places"),
+        (("get", "--server", "none", "--context", "c"), 2, "cannot be combined"),
         (("audit", "--since", "7"), 2, "write what --verify printed"),
-        (("key", "create", "ci", "--expires", "0"), 2, "--expires is at least 1s"),
+        (("key", "create", "ci", "--expires", "0"), 2, "--expires must be at least 1s"),
     ],
 )
 def test_bad_server_arguments_are_explained_without_secrets(cli, capfd, monkeypatch, arguments, code, says):

@@ -75,7 +75,7 @@ def test_verb_reaches_the_chosen_host_or_names_an_alternative(verb, option, tmp_
     assert (out, err.count("\n")) == ("", 1), err
     if _has(verb, option):
         assert ASKED[option] in err
-        assert verb not in unsupported_options.WORDS or option not in unsupported_options.WORDS[verb], (
+        assert verb not in unsupported_options.MESSAGES or option not in unsupported_options.MESSAGES[verb], (
             "words that nobody is told"
         )
     else:
@@ -85,7 +85,7 @@ def test_verb_reaches_the_chosen_host_or_names_an_alternative(verb, option, tmp_
 
 
 def test_no_words_are_of_a_verb_that_is_not_there():
-    assert set(unsupported_options.WORDS) <= set(VERBS)
+    assert set(unsupported_options.MESSAGES) <= set(VERBS)
 
 
 def test_misspelled_host_option_is_an_unknown_option(capfd):

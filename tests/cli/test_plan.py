@@ -39,7 +39,7 @@ Sandbox "demo" in cluster "local"
 
 preStart, wave 1
   db/provision (once, image debian:12)
-    $OWNER = nothing: no value is given
+    $OWNER = (no value)
     /tmp/out/path -> path
     /tmp/out/secret -> secret (sensitive)
 
@@ -130,10 +130,10 @@ def test_plan_errors_name_file_line_and_suggestion(cli: Cli, journal: Path):
 def test_plugin_reference_to_running_version_is_no_difference(lives: str, wished: str, fixed: tuple[str, ...]):
     """As the server takes it: what is refused here would be refused there."""
     now, new = (
-        plan_diff.living({"cluster": "local", "resources": [{"name": "db", "plugin": plugin}]}, "sb1")
+        plan_diff.parse_existing({"cluster": "local", "resources": [{"name": "db", "plugin": plugin}]}, "sb1")
         for plugin in (lives, wished)
     )
-    assert plan_diff.difference(now, new) == ((), fixed)
+    assert plan_diff.find_difference(now, new) == ((), fixed)
 
 
 def test_diff_lists_changes_to_a_live_sandbox(served: Cli, journal: Path):
@@ -143,7 +143,7 @@ def test_diff_lists_changes_to_a_live_sandbox(served: Cli, journal: Path):
     refused(served("plan", "--diff", "-f", "p.yaml", "-f", "s.yaml"), 3, 'no sandbox "living"')
     assert served("apply", "-f", "p.yaml", "-f", "s.yaml").code == 0
     same = served("plan", "--diff", "-f", "s.yaml")
-    assert (same.code, same.out.splitlines()[-1]) == (0, '"living" is as the file says.'), same.err
+    assert (same.code, same.out.splitlines()[-1]) == (0, '"living" matches the file.'), same.err
     assert all(line.startswith("  ") or not line.strip() for line in same.out.splitlines()[:-1])
     served.write("s.yaml", sandbox.replace("LABEL", "new").replace("OWNER", "me"))
     assert (
@@ -155,7 +155,7 @@ def test_diff_lists_changes_to_a_live_sandbox(served: Cli, journal: Path):
         '-     $OWNER = "me"',
         '+     $OWNER = "you"',
     ]
-    assert "cannot be changed so while it lives (resources): delete it" in done.out
+    assert "is immutable in resources: delete it" in done.out
     data = json.loads(served("plan", "--diff", "-f", "s.yaml", "-o", "json").out)[0]
     assert (data["changes"], data["refused"]) == (["labels"], ["resources"])
     nobody = str(served.folder / "none")

@@ -44,7 +44,7 @@ def host(asked: Asked) -> Iterator[ClusterBackend]:
 
 
 def names(host: ClusterBackend, kind=BOXES, namespace: str = "shop") -> list[str]:
-    there = host.ask(lambda client: client.list_all(kind.metadata_only(), namespace)).items
+    there = host.call(lambda client: client.list_all(kind.metadata_only(), namespace)).items
     return [each.metadata.name for each in there]
 
 
@@ -88,9 +88,9 @@ def test_inventory_script_exports_sandbox_and_routing_key(host: ClusterBackend):
 def test_another_sandbox_of_that_name_is_not_touched(host: ClusterBackend):
     made, wishes = made_of(host)
     box = made.make(wishes.of_life(LIFE, 14), LIFE)
-    host.ask(lambda client: client.delete(BOXES, box.name, "shop"))
+    host.call(lambda client: client.delete(BOXES, box.name, "shop"))
     body = {"metadata": {"name": box.name}, "spec": {"cluster": "local"}}
-    host.ask(lambda client: client.create(BOXES, body, "shop"))
+    host.call(lambda client: client.create(BOXES, body, "shop"))
     assert made.look(box) is None, "ours is gone"
     made.delete(box)
     made.give_up(box)
@@ -98,7 +98,7 @@ def test_another_sandbox_of_that_name_is_not_touched(host: ClusterBackend):
     assert box.name in names(host)
     [found] = [
         each
-        for each in host.ask(lambda client: client.list_all(BOXES, "shop")).items
+        for each in host.call(lambda client: client.list_all(BOXES, "shop")).items
         if each["metadata"]["name"] == box.name
     ]
     assert "annotations" not in found["metadata"]
@@ -108,9 +108,9 @@ def test_only_versions_of_tests_that_are_long_over_are_forgotten(asked: Asked, h
     kind = PLUGINS.read_as(dict)
     _, wishes = made_of(host, publish=True)
     version = wishes.of_life(LIFE, 14).plugin
-    born = milliseconds(host.ask(lambda client: client.create(kind, version))["metadata"]["creationTimestamp"])
+    born = milliseconds(host.call(lambda client: client.create(kind, version))["metadata"]["creationTimestamp"])
     real = {"metadata": {"name": "real.1.0.0", "labels": {LABEL: "x"}}, "spec": {"name": "real@1.0.0"}}
-    host.ask(lambda client: client.create(kind, real))
+    host.call(lambda client: client.create(kind, real))
     asked.now = born + (OLD_S - 1) * 1000
     made_of(host, publish=True)[0].forget()
     assert len(names(host, kind, "")) == 2

@@ -116,7 +116,7 @@ def test_secret_reaches_only_the_steps(served: Cli, journal: Path):
     assert CANARY not in done.out + done.err
     assert "it is ***" in done.out
     assert '"env": "ADMIN_PASSWORD"' in done.out
-    assert "db is given the secret admin-password (ADMIN_PASSWORD in .env)." in done.err
+    assert "db gets the secret admin-password (ADMIN_PASSWORD in .env)." in done.err
     assert "nobody-asks" not in done.out + done.err
     assert "OTHER" not in done.err
     assert journal.read_text().splitlines() == ["looked", "make", f"drop {len(CANARY)}"]
@@ -148,11 +148,11 @@ def test_published_plugin_names_the_secrets_it_takes(served: Cli, journal: Path)
 
 
 def test_another_secret_is_another_name_to_use_again(cli: Cli, journal: Path):
-    borrowed = temporary_spec.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
+    spec = temporary_spec.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
     given = [{"db": {"admin-password": value}} for value in (CANARY, f"{CANARY}-2")]
-    names = [borrowed.same_name("a home's key", each) for each in ({}, *given)]
-    assert len({*names, borrowed.same_name("another home's", given[0])}) == 4
-    assert names[1] == borrowed.same_name("a home's key", given[0])
+    names = [spec.stable_name("a home's key", each) for each in ({}, *given)]
+    assert len({*names, spec.stable_name("another home's", given[0])}) == 4
+    assert names[1] == spec.stable_name("a home's key", given[0])
 
 
 def test_the_next_with_the_same_secret_has_it_at_once(served: Cli, journal: Path):
@@ -217,9 +217,9 @@ def test_killed_with_leaves_no_secret_after_its_lease(served: Cli, journal: Path
 def test_a_server_elsewhere_is_given_none(cli: Cli, journal: Path):
     """Nothing is sent there: it is asked whether it lives, and no more."""
     with pytest.raises(DayflyError, match="secrets are given to a server of this machine alone"):
-        secret_files.refuse_elsewhere("https://dayfly.example:8443")
+        secret_files.reject_remote_server("https://dayfly.example:8443")
     for url in ("http://127.0.0.1:7850", "http://[::1]:7850", "http://localhost:1"):
-        secret_files.refuse_elsewhere(url)
+        secret_files.reject_remote_server(url)
 
 
 def test_a_fault_of_our_own_keeps_none_for_a_bug_report(cli: Cli, journal: Path, monkeypatch: pytest.MonkeyPatch):
@@ -228,7 +228,7 @@ def test_a_fault_of_our_own_keeps_none_for_a_bug_report(cli: Cli, journal: Path,
 
     cli.home.mkdir(mode=0o700)
     monkeypatch.setenv("DAYFLY_HOME", str(cli.home))
-    monkeypatch.setattr(secret_files, "talk", fail)
+    monkeypatch.setattr(secret_files, "print_message", fail)
     file, given = cli.write("p.yaml", plugin(journal)), secrets(cli)
     call = ["with", "-f", str(cli.folder / file), "--secrets-file", str(cli.folder / given), "--", "true"]
     assert verbs.run(call) == 1

@@ -48,7 +48,7 @@ def test_detached_server_survives_until_down_ends_it(cli: Cli):
     process = json.loads(cli("status", "-o", "json").out)["process"]
     key = (cli.home / "key").read_text()
     refused(cli("up", "--detach"), 1, f"process {process}", "dayfly down")
-    assert cli("down").err == f"The server (process {process}) has ended.\n"
+    assert cli("down").err == f"The server (process {process}) has stopped.\n"
     assert not _alive(process)
     refused(cli("down"), 6, "no server runs", "dayfly up")
     assert (cli.home / "key").read_text() == key
@@ -175,7 +175,7 @@ def test_server_serves_named_clusters_and_those_of_its_sandboxes(cli: Cli):
     staging = cli.write(
         "staging.yaml", "apiVersion: signadot.com/v1\nname: a\nspec: {cluster: staging, resources: []}\n"
     )
-    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is not the name of a cluster")
+    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is not a valid name for a cluster")
     up = ("up", "--detach", "--port", "0")
     assert cli(*up).code == 0
     try:

@@ -200,7 +200,7 @@ def test_a_file_or_a_pipe_gets_logs_and_values_as_they_are(cli: Cli):
 
 def test_bytes_in_pieces_are_decoded_as_a_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    screen = show.Screen()
+    screen = show.TerminalWriter()
     data = "grün\r\nno\rway 無\u3000語\tend\x1b[1m".encode() + b"\xff\xe7"
     for number in range(len(data)):
         screen.put(data[number : number + 1])

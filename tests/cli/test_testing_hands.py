@@ -129,7 +129,7 @@ class Reviewing:
     def __init__(self, *allowed: tuple[str, str, str, str]) -> None:
         self.allowed, self.asked = allowed, []
 
-    def ask(self, what):
+    def call(self, what):
         return asyncio.run(self._answered(what))
 
     async def _answered(self, what):

@@ -122,7 +122,7 @@ def test_ctrl_c_while_a_server_of_ours_cleans_up(cli: Cli, journal: Path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert b"interrupted by SIGINT; the server goes on cleaning up" in err
+    assert b"interrupted by SIGINT; the server continues the cleanup" in err
     assert b"The server that was started keeps running" in err
     assert b"HTTP" not in err
     gate.touch()
@@ -207,7 +207,7 @@ def test_ctrl_z_keeps_the_resource_until_it_goes_on(served: Cli, plugin: str, jo
         until(lambda: lease() == 30)
         (served.folder / "end").touch()
         assert process.wait(30) == 7
-        assert b"is kept while the command is suspended, for a day at most" in os.read(ours, 65536)
+        assert b"is kept while the command is suspended, at most for a day" in os.read(ours, 65536)
     finally:
         os.close(ours)
     assert journal.read_text().split() == WHOLE
@@ -273,7 +273,7 @@ def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert b"the server goes on cleaning up" in err
+    assert b"the server continues the cleanup" in err
     assert "drop" not in journal.read_text().split()
     gate.touch()
     until(lambda: served.sandboxes() == [])
@@ -462,12 +462,12 @@ def test_a_sandbox_of_a_file_with_its_plugin_in_place(served: Cli, plugin: str, 
 
 
 def test_keep_keeps_only_a_failed_sandbox(served: Cli, plugin: str, journal: Path):
-    refused(served("with", "-f", plugin, "--keep", "--reuse", "--", "true"), 2, "give one of them")
+    refused(served("with", "-f", plugin, "--keep", "--reuse", "--", "true"), 2, "use one of them")
     assert served("with", "-f", plugin, "--keep", "--", "true").code == 0
     assert served.sandboxes() == []
     done = served("with", "-f", plugin, "--keep", "--", "sh", "-c", "exit 3")
     (name,) = served.sandboxes()
-    assert (done.code, f"end it with: dayfly sandbox delete {name}" in done.err) == (3, True), done.err
+    assert (done.code, f"delete it with: dayfly sandbox delete {name}" in done.err) == (3, True), done.err
     assert served("with", "-f", plugin, "--keep", "--", "sh", "-c", "kill -INT $$").code == 130
     assert served.sandboxes() == [name], "who ends it does not want to look"
 

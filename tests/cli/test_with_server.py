@@ -50,7 +50,7 @@ def test_kept_sandbox_is_named_with_its_server(served: Cli, guest: Cli, journal:
     kept = guest("with", "--server", "there", "-f", plugin, "--keep", "--", "sh", "-c", "exit 3")
     [name] = served.sandboxes()
     assert kept.code == 3
-    assert f"dayfly get sandbox {name} --server there; end it with: dayfly sandbox delete {name} --server there" in (
+    assert f"dayfly get sandbox {name} --server there; delete it with: dayfly sandbox delete {name} --server there" in (
         kept.err
     )
     assert guest("sandbox", "delete", name, "--server", "there").code == 0
@@ -76,7 +76,7 @@ def test_when_it_is_killed_the_lease_there_ends_it(served: Cli, guest: Cli, jour
 
 def test_lease_stays_at_the_named_server(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A thread has no command line, so a search for the server from there would find the home's."""
-    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.02)
     ours, there, done = FakeServer(), FakeServer(), tmp_path / "done"
     there.drops_leases = True
 
@@ -123,7 +123,7 @@ def test_one_of_several_is_to_be_named(guest: Cli, tmp_path: Path, journal: Path
     with serving(fake) as url:
         servers.put(Home(guest.home), "two", servers.Server(url, "local", "key"))
         done = guest("with", "--server", "two", "-f", plugin, "--", "true")
-    refused(done, 2, "has the clusters east, west", "give --cluster NAME")
+    refused(done, 2, "has the clusters east, west", "add --cluster NAME")
     assert {method for method, *_ in fake.asked} == {"GET"}, "nothing is wished for"
     guest.write("s.yaml", json.dumps({"name": "a", "spec": {"cluster": "east"}}))
-    refused(guest("with", "--server", "two", "--cluster", "e", "-f", "s.yaml", "--", "true"), 2, "leave --cluster out")
+    refused(guest("with", "--server", "two", "--cluster", "e", "-f", "s.yaml", "--", "true"), 2, "remove --cluster")

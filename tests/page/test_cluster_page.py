@@ -285,7 +285,7 @@ class TestLogs:
             said = self.log(served, "db/make", wait=20)
             assert said.status == 403
             assert 'its log cannot be shown while it runs: User "ada" cannot get' in said.json["error"]
-            assert "it can be read here within seconds of its end" in said.json["error"]
+            assert "its log is available seconds after it has ended" in said.json["error"]
 
 
 class TestRights:

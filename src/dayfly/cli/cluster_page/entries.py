@@ -124,7 +124,7 @@ def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] 
     changed = []
     for each in attention.concerns([box], (), (), now):
         subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"
-        typed = cluster_report.typeable(each.next, flags)
+        typed = cluster_report.add_flags(each.next, flags)
         changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=typed))
     return changed
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.backends.cluster_objects import Objects, told
+from dayfly.cli.backends.cluster_objects import Objects, to_dayfly_error
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import errors
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
@@ -61,15 +61,15 @@ class Side:
 
     def serve(self, path: str, **handlers: Handler) -> Route:
         """The route of an address, by what its methods do."""
-        return serve_part(path, **{method: self._told(handler) for method, handler in handlers.items()})
+        return serve_part(path, **{method: self._translate_errors(handler) for method, handler in handlers.items()})
 
-    def _told(self, handler: Handler) -> Handler:
+    def _translate_errors(self, handler: Handler) -> Handler:
         @functools.wraps(handler)
         async def handle(request: Request) -> Any:
             try:
                 return await self._unless_closing(handler(request))
             except errors.ApiError as fault:
-                raise _api(told(fault, self.flags())) from None
+                raise _api(to_dayfly_error(fault, self.flags())) from None
             except DayflyError as fault:
                 raise _api(fault) from None
 

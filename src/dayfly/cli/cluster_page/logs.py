@@ -52,7 +52,7 @@ class LogPages:
     async def attempts(self, request: Request) -> Any:
         """Which there are or will be."""
         found = await self._side.living(request.path_params["name"])
-        there = await self._logs(found).there(found, now())
+        there = await self._logs(found).list_logs(found, now())
         return [{key: each[key] for key in ("unit", "attempt", "size", "sealed")} for each in there]
 
     async def log(self, request: Request) -> Any:
@@ -64,7 +64,7 @@ class LogPages:
         while True:
             found = await self._side.living(name)
             logs = self._logs(found)
-            info = await logs.one(found, unit, attempt, now())
+            info = await logs.follow_one(found, unit, attempt, now())
             if info is None:
                 raise self._none(logs, unit, attempt)
             data = logs.text(unit, attempt, offset)[:MOST_LOG_BYTES]
@@ -74,7 +74,7 @@ class LogPages:
             left = until - loop.time()
             if data or sealed or left <= 0:
                 break
-            await logs.grown(unit, attempt, offset, left)
+            await logs.wait_for_growth(unit, attempt, offset, left)
         return piece(unit, attempt, begin, data, sealed=sealed)
 
     def _none(self, logs: ClusterLogs, unit: str, attempt: int) -> RequestError:
@@ -88,7 +88,7 @@ class LogPages:
         """Those of a sandbox, from now on for as long as somebody asks."""
         meta, loop = found["metadata"], asyncio.get_running_loop()
         if meta["uid"] not in self._open:
-            self._open[meta["uid"]] = _Open(ClusterLogs(self._side.client, meta["namespace"], say=None))
+            self._open[meta["uid"]] = _Open(ClusterLogs(self._side.client, meta["namespace"], report=None))
         ours = self._open[meta["uid"]]
         if ours.closing:
             ours.closing.cancel()

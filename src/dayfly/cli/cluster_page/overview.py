@@ -82,7 +82,7 @@ class ClusterOverview:
 
     async def _logs(self, box: Any) -> list[LogInfo]:
         try:
-            return await ClusterLogs(self._side.client, box["metadata"]["namespace"]).kept(box)
+            return await ClusterLogs(self._side.client, box["metadata"]["namespace"]).stored(box)
         except errors.ApiError:
             return []  # it is asked again
 

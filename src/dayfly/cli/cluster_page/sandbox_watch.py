@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.cli.backends import cluster_report
-from dayfly.cli.backends.cluster_objects import now, told
+from dayfly.cli.backends.cluster_objects import now, to_dayfly_error
 from dayfly.cli.cluster_page import entries
 from dayfly.cli.cluster_page.entries import SEEN, PageEntry, PageSandbox
 from dayfly.kube.cache import Cache, Reflector
@@ -67,7 +67,7 @@ class Watched(Feed):
     def trouble(self) -> str:
         """Why what is known may be out of date, or nothing is known; empty while all is well."""
         fault = self._reflector.trouble
-        return str(told(fault, self._flags)) if fault else ""
+        return str(to_dayfly_error(fault, self._flags)) if fault else ""
 
     async def settled(self, seconds: float) -> None:
         """Until everything is known or it is known why not; at most so long."""

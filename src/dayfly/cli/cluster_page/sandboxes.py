@@ -94,7 +94,7 @@ class Boxes:
             return gone.abandoned or forgotten(_name(request), abandoned=False, ended_at=ended_at)
         found = await self._side.living(_name(request))
         objects, bare = self._side.objects(_name(request))
-        logs = await ClusterLogs(objects.client, objects.namespace).kept(found)
+        logs = await ClusterLogs(objects.client, objects.namespace).stored(found)
         return objects.why(found, bare, mute(logs)) or {}
 
     async def plan(self, request: Request) -> Any:

@@ -9,8 +9,8 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from dayfly.cli.backends.cluster import connected, flags_of
-from dayfly.cli.backends.cluster_objects import told
+from dayfly.cli.backends.cluster import command_flags, connect_client
+from dayfly.cli.backends.cluster_objects import to_dayfly_error
 from dayfly.cli.cluster_page import rights
 from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.cli.local.server_process import listening
@@ -47,8 +47,8 @@ def serve(
 async def _serve(
     context: str, namespace: str | None, sock: socket.socket, opens: Callable[[str], None] | None, *, everywhere: bool
 ) -> None:
-    client, where = await connected(context, namespace)
-    where, flags = "" if everywhere else where, flags_of(context, None)
+    client, where = await connect_client(context, namespace)
+    where, flags = "" if everywhere else where, command_flags(context, None)
     try:
         await _try(client, where, flags)
         user = await rights.user(client) or context
@@ -58,7 +58,7 @@ async def _serve(
             if signal.getsignal(number) is not signal.SIG_IGN:
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
         place = f"namespace {where}" if where else "all namespaces"
-        show.talk(f"The page of {context}, {place}, as {user}. It is served until Ctrl-C.")
+        show.print_message(f"The page of {context}, {place}, as {user}. It is served until Ctrl-C.")
         url = f"http://{_ADDRESS}:{sock.getsockname()[1]}"
         _hand_out(page, url, opens)
         _again_on_enter(page, url, opens)
@@ -72,13 +72,13 @@ async def _try(client: Client, namespace: str, flags: str) -> None:
     try:
         await client.page(SANDBOXES.metadata_only(), namespace, limit=1)
     except errors.ApiError as fault:
-        raise told(fault, flags) from None
+        raise to_dayfly_error(fault, flags) from None
 
 
 def _hand_out(page: ClusterPage, url: str, opens: Callable[[str], None] | None) -> None:
     link = url + page.sessions.link()
     again = "; press Enter for another one" if _has_keys() else ""
-    show.talk(f"This link signs one browser in, within {LINK_S} seconds{again}:")
+    show.print_message(f"This link signs one browser in, within {LINK_S} seconds{again}:")
     show.line(link)
     sys.stdout.flush()
     if opens:

@@ -188,7 +188,9 @@ class _Family:
         """
         if not self._signalled:
             if not is_killed and (left := guard.belonging(self._mark)):
-                show.talk(f"The command has ended; processes that it started are still running: {_names(left)}")
+                show.print_message(
+                    f"The command has ended; processes that it started are still running: {_names(left)}"
+                )
             return
         known = {process for process, began in self._seen.items() if began and began == guard.born(process)}
         remind_at = time.monotonic() + _REMIND_S
@@ -198,7 +200,9 @@ class _Family:
             if time.monotonic() > remind_at:
                 remind_at = math.inf
                 left = _names(guard.belonging(self._mark, known))
-                show.talk(f"dayfly: waiting for processes of the command: {left}; send another signal to kill them")
+                show.print_message(
+                    f"dayfly: waiting for processes of the command: {left}; send another signal to kill them"
+                )
             news = signal.sigtimedwait(waited, guard.AGAIN_S)
             return news is not None and news.si_signo != signal.SIGCHLD
 

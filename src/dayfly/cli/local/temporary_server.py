@@ -198,7 +198,7 @@ class SharedServer:
             try:
                 if self.was_killed:
                     self._start().close()
-                    show.talk("dayfly: the server was killed and has been started again")
+                    show.print_message("dayfly: the server was killed and has been started again")
                     return
             except DayflyError:
                 if self._home.server_process() is None:
@@ -226,10 +226,10 @@ def _stop_unless_used(home: Home, client: ServerClient, ours: int) -> None:
         if home.server_process() != ours:  # it was stopped, and what may run by now is somebody else's
             return
         if used:
-            show.talk(
+            show.print_message(
                 "The server that was started keeps running until its sandboxes have ended; stop it with: dayfly down"
             )
         else:
             server_process.stop(home, ours, _STOP_S)
     except DayflyError as fault:
-        show.talk(f"dayfly: {fault}")
+        show.print_message(f"dayfly: {fault}")

@@ -66,9 +66,9 @@ class Made:
     def make(self, wish: PluginSpecs, life: Life | None) -> MadeSandbox:
         self.heed()
         if wish.plugin is not None:
-            made = self._cluster.ask(_create(_PLUGINS, wish.plugin))
+            made = self._cluster.call(_create(_PLUGINS, wish.plugin))
             self._versions[made["metadata"]["name"]] = made["metadata"]["uid"]
-        found = self._cluster.ask(_create(_SANDBOXES, wish.sandbox, self._cluster.namespace))
+        found = self._cluster.call(_create(_SANDBOXES, wish.sandbox, self._cluster.namespace))
         box = MadeSandbox(found["metadata"]["name"], found["metadata"]["uid"], "", life)
         self._boxes.append(box)
         return box
@@ -82,7 +82,7 @@ class Made:
         """How it stands; None once it is gone."""
         self.heed()
         here = self._cluster.namespace
-        found = self._cluster.ask(lambda client: client.find(_SANDBOXES, box.name, here))
+        found = self._cluster.call(lambda client: client.find(_SANDBOXES, box.name, here))
         if found is None or found["metadata"]["uid"] != box.uid:
             return None
         status = found.get("status") or {}
@@ -99,7 +99,7 @@ class Made:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await client.delete(_SANDBOXES, box.name, here, uid=box.uid)
 
-        self._cluster.ask(delete)
+        self._cluster.call(delete)
 
     def give_up(self, box: MadeSandbox) -> None:
         """Its cleanup hangs, which has been seen: nobody waits for it any more."""
@@ -110,7 +110,7 @@ class Made:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await client.patch(_SANDBOXES, patch, box.name, here)
 
-        self._cluster.ask(abandon)
+        self._cluster.call(abandon)
 
     def clear(self, end: Callable[[MadeSandbox, Life | None], bool]) -> None:
         """Take away whatever is still there; `end` deletes a sandbox, waits, and says whether it is gone."""
@@ -121,10 +121,12 @@ class Made:
             stuck = [box for box in there if not end(box, box.life) and not end(box, None)]
             left = [*(f"sandbox {box.name}" for box in stuck), *self._retract()]
         except (Interrupted, DayflyError) as fault:
-            show.talk(f"dayfly: {fault}; not everything that was made is gone: {self._wishes.see(self._cluster.flags)}")
+            show.print_message(
+                f"dayfly: {fault}; not everything that was made is gone: {self._wishes.see(self._cluster.flags)}"
+            )
             return
         if left:
-            show.talk(f"dayfly: still there: {', '.join(left)}; {self._wishes.see(self._cluster.flags)}")
+            show.print_message(f"dayfly: still there: {', '.join(left)}; {self._wishes.see(self._cluster.flags)}")
 
     def _retract(self) -> list[str]:
         """Delete the versions that were published; those that stay in use."""
@@ -132,7 +134,7 @@ class Made:
         while self._versions and time.monotonic() < deadline:
             self.heed()
             for name, uid in list(self._versions.items()):
-                if self._cluster.ask(_unpublish(name, uid)):
+                if self._cluster.call(_unpublish(name, uid)):
                     del self._versions[name]
             if self._versions:
                 self._cluster.pause(_LOOK_S)
@@ -141,12 +143,12 @@ class Made:
     def forget(self) -> None:
         """Versions of tests that were killed, and are over."""
         label = cluster_specs.LABEL
-        there = self._cluster.ask(lambda client: client.list_all(PLUGINS.metadata_only(), labels=label)).items
+        there = self._cluster.call(lambda client: client.list_all(PLUGINS.metadata_only(), labels=label)).items
         for each in there:
             born = cluster_report.milliseconds(each.metadata.creation_timestamp)
             ours = f".{cluster_specs.VERSION}" in each.metadata.name
             if ours and time.time() - born / 1000 > cluster_specs.OLD_S:
-                self._cluster.ask(_unpublish(each.metadata.name, each.metadata.uid))
+                self._cluster.call(_unpublish(each.metadata.name, each.metadata.uid))
 
 
 def _create(

@@ -56,7 +56,7 @@ def lacking(cluster: ClusterBackend, plugin: Plugin, runners: str) -> Lacking:
     for step in plugin.spec.create:
         if step.object is not None and step.object.manifest is not None:
             manifest = step.object.manifest
-            kind = cluster.ask(lambda client, manifest=manifest: _kind(client, manifest))  # type: ignore[misc] # bound now
+            kind = cluster.call(lambda client, manifest=manifest: _kind(client, manifest))  # type: ignore[misc] # bound now
             here = cluster.namespace
             refused = [
                 verb for verb in ("list", "patch", "delete") if not _may(cluster, verb, kind.group, kind.plural, here)
@@ -68,7 +68,7 @@ def lacking(cluster: ClusterBackend, plugin: Plugin, runners: str) -> Lacking:
 def _may(cluster: ClusterBackend, verb: str, group: str, kind: str, namespace: str) -> bool:
     asked = {"verb": verb, "group": group, "resource": kind, "namespace": namespace}
     body = {"spec": {"resourceAttributes": asked}}
-    answer = cluster.ask(lambda client: client.create(_REVIEWS, body))
+    answer = cluster.call(lambda client: client.create(_REVIEWS, body))
     return bool(answer["status"].get("allowed"))
 
 

@@ -176,7 +176,7 @@ class _ClusterBench:
             return
         if life.pod:
             where, _, pod = box.pods.get(unit.id, "").partition("/")
-            if not pod or not self._cluster.ask(lambda client: cluster_faults.delete_pod(client, pod, where)):
+            if not pod or not self._cluster.call(lambda client: cluster_faults.delete_pod(client, pod, where)):
                 return
         box.met = True
 
@@ -187,7 +187,7 @@ class _ClusterBench:
         )
         unit, here = f"{self._wishes.resource}/{life.step}", self._cluster.namespace
         of = cluster_faults.PluginAttempt(box.uid, unit, box.attempts.get(unit, 0))
-        done = self._cluster.ask(lambda client: cluster_faults.meddle(client, hand, manifest or {}, here, box.run, of))
+        done = self._cluster.call(lambda client: cluster_faults.meddle(client, hand, manifest or {}, here, box.run, of))
         box.met = True
         self._missed = "" if done else f"nothing is there that {life.step} has made"
 
@@ -212,7 +212,7 @@ class _ClusterBench:
         failed = next((unit for unit in report.units if unit.state in ("retrying", "failed")), None)
         if failed is None:
             return ()
-        self._cluster.turn_to_another()
+        self._cluster.reset_logs()
         try:
             logs = [each for each in self._cluster.attempts(box.name, follow=False) if each["unit"] == failed.id]
             text = self._cluster.read(box.name, failed.id, logs[-1]["attempt"], 0).data if logs else b""
@@ -246,7 +246,7 @@ class _ClusterBench:
                 break
             self._cluster.pause(_LOOK_S)
         found: list[str] = []
-        self._cluster.turn_to_another()
+        self._cluster.reset_logs()
         logs = {each["unit"]: each["attempt"] for each in self._cluster.attempts(look.name, follow=False)}
         for step in self._plugin.spec.inventory:
             unit = f"{self._wishes.resource}/{step.name}"

@@ -203,9 +203,9 @@ class _LocalBench:
         try:
             for life, box in [*self._there.values()]:
                 if (held := self.end(life, box)) is not None:
-                    show.talk(f"dayfly: what {box['name']} has made may still be there: {held[0]}")
+                    show.print_message(f"dayfly: what {box['name']} has made may still be there: {held[0]}")
         except (Interrupted, DayflyError) as fault:
-            show.talk(f"dayfly: {fault}; what steps have made may still be there")
+            show.print_message(f"dayfly: {fault}; what steps have made may still be there")
 
     def close(self, life: Life, played: Played) -> Played:  # noqa: ARG002 # the bench's protocol
         """How often steps began, by their own word."""

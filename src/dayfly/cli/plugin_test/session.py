@@ -62,7 +62,7 @@ def heeding(place: Heeding) -> Iterator[None]:
         try:
             yield
         except Interrupted:
-            show.talk("dayfly: removing what was made for the test; once more leaves it where it is")
+            show.print_message("dayfly: removing what was made for the test; once more leaves it where it is")
             raise
         finally:
             signals.forget()
@@ -96,7 +96,7 @@ def play(
                 if told.finding and told.finding.fault in (Fault.NOT_CREATED, Fault.BLIND) and len(tolds) == 1:
                     break  # whatever else were found would follow from this
     except Interrupted as fault:
-        show.talk(f"dayfly: {fault}")
+        show.print_message(f"dayfly: {fault}")
         _sum_up(tolds, plugin, output, aborted=True)
         return 128 + fault.number
     except DayflyError:
@@ -115,7 +115,7 @@ def _sum_up(tolds: Sequence[LifeResult], plugin: Plugin, output: str | None, *, 
         show.emit(as_json(tolds, inventory=inventory), output)
     elif output == "junit":
         show.block(as_junit(tolds, plugin.wire_name).rstrip("\n"))
-    show.talk(f"{'Aborted after ' if aborted else ''}{summary(tolds, inventory=inventory)}")
+    show.print_message(f"{'Aborted after ' if aborted else ''}{summary(tolds, inventory=inventory)}")
 
 
 def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) -> LifeResult:
