@@ -124,7 +124,7 @@ class TestGet:
             3,
             '"bix" in namespace shop; did you mean "box"? see: dayfly get sandboxes --context',
         )
-        refused(asked("get", "box"), 2, "no kind 'box' here", "dayfly get sandbox box")
+        refused(asked("get", "box"), 2, "unknown kind 'box'", "dayfly get sandbox box")
 
 
 class TestSameWords:

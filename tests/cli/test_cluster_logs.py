@@ -91,7 +91,9 @@ class TestLogs:
         cut, last, end = done.out.splitlines()
         assert cut.split(" ")[1].strip("x") == ""
         assert last.endswith("Z last")
-        assert done.err == f"db/make: attempt 1 printed {70_005 + len(LINE)} bytes, of which the last 65536 are kept\n"
+        assert (
+            done.err == f"db/make: attempt 1 printed {70_005 + len(LINE)} bytes, of which the last 65536 are stored\n"
+        )
         since = asked("logs", "box", "db", "make", "--since-time", last.split(" ")[0], "--timestamps")
         assert (since.out, since.err) == (f"{last}\n{end}\n", "")
 
@@ -113,7 +115,7 @@ class TestLogs:
     def test_every_attempt(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
         assert asked("logs", "box", "db", "drop", "--attempt", "1").out == LINE
-        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; kept: 1")
+        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; stored: 1")
         refused(asked("logs", "box", "dbx"), 3, '"box" has no dbx; it has db/make, db/drop')
 
     def test_truncated_log_reports_printed_and_kept_bytes(self, stage: Stage):
@@ -126,7 +128,9 @@ class TestLogs:
             await world.rest(5)
 
         done = stage(LIFE, long)("logs", "box", "db", "make")
-        assert done.err == f"db/make: attempt 1 printed {100_000 + len(LINE)} bytes, of which the last 65536 are kept\n"
+        assert (
+            done.err == f"db/make: attempt 1 printed {100_000 + len(LINE)} bytes, of which the last 65536 are stored\n"
+        )
         assert len(done.out) == 65536
 
     def test_running_step_shows_its_log_so_far(self, stage: Stage):

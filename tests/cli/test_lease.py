@@ -21,7 +21,7 @@ from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
 from dayfly.cli.local import server_process
-from dayfly.cli.local.temporary_server import Sharing
+from dayfly.cli.local.temporary_server import UserLock
 from dayfly.client.address import Address
 from dayfly.client.home import Home
 from dayfly.server.runs.run_service import RunService
@@ -160,7 +160,7 @@ class TestStopping:
         assert stopped == stops
 
     def test_last_command_stops_server_of_the_first(self, fake_home: Home, tmp_path: Path, stopped: list[int]):
-        with Sharing(fake_home, 1):
+        with UserLock(fake_home, 1):
             self.run(fake_home, tmp_path, starts=4)
             assert stopped == [], "another command uses it"
         self.run(fake_home, tmp_path, runs=4)
@@ -178,9 +178,9 @@ class TestStopping:
 
     def test_only_one_of_two_ending_commands_is_alone(self, fake_home: Home):
         """Each finds the other's lock at first: the last to release its lock is alone."""
-        with Sharing(fake_home, 1) as first, Sharing(fake_home, 1) as second:
-            assert not first.alone()
-            assert second.alone()
+        with UserLock(fake_home, 1) as first, UserLock(fake_home, 1) as second:
+            assert not first.release_as_last()
+            assert second.release_as_last()
 
     def test_new_command_waits_while_server_stops(
         self, fake_home: Home, tmp_path: Path, stopped: list[int], monkeypatch: pytest.MonkeyPatch
@@ -189,7 +189,7 @@ class TestStopping:
 
         def come() -> None:
             came.set()
-            with Sharing(fake_home, 10):
+            with UserLock(fake_home, 10):
                 found.extend(stopped)
 
         coming = threading.Thread(target=come)

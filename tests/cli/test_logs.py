@@ -103,7 +103,7 @@ def test_logs_refuses_malformed_since_without_a_request(cli: Cli, arguments: tup
 def test_logs_of_unknown_step_names_known_steps(ready: Cli):
     refused(ready("logs", "demo", "dbx"), 3, "has no dbx; it has db/provision, db/seed, db/drop")
     refused(ready("logs", "demo", "db", "sed"), 3, "has no db sed")
-    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; kept: 1")
+    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; stored: 1")
     refused(ready("logs", "demo", "db", "drop", "--attempt", "1"), 3, "it has not started")
     done = ready("logs", "demo", "db", "drop")
     assert (done.code, done.out) == (0, "")
@@ -183,7 +183,7 @@ class Forgetful:
 def test_logs_distinguish_dropped_and_unknown_attempts(monkeypatch, capsys, attempt: int, message: str):
     monkeypatch.setattr(hosts, "find", lambda *_: Forgetful())
     assert run(["logs", "box", "app", "--attempt", str(attempt)]) == 3
-    assert f"{message}; kept: 7, 8\n" in capsys.readouterr().err
+    assert f"{message}; stored: 7, 8\n" in capsys.readouterr().err
 
 
 class Talkers:

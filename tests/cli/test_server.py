@@ -76,8 +76,8 @@ def test_server_without_timely_answer_is_ended(cli: Cli, monkeypatch: pytest.Mon
     )
     mute.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(mute))
-    monkeypatch.setattr(server_process, "_ANSWERS_WITHIN", 1)
-    monkeypatch.setattr(server_process, "_ENDS_WITHIN", 0.5)
+    monkeypatch.setattr(server_process, "_START_TIMEOUT_S", 1)
+    monkeypatch.setattr(server_process, "_STOP_TIMEOUT_S", 0.5)
     with pytest.raises(DayflyError, match="does not answer after 1 s"):
         server_process.start(Home(cli.home), [])
     assert not _alive(int((cli.folder / "pid").read_text()))

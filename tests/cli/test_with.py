@@ -317,7 +317,7 @@ def test_stubborn_command_is_killed_but_not_a_reused_pid(tmp_path: Path):
     child = subprocess.Popen(["sh", "-c", stubborn], env={**os.environ, "DAYFLY_WITH": "with-x"}, cwd=tmp_path)
     stranger = subprocess.Popen(["sleep", "305"])
     until((tmp_path / "ready").exists)
-    guard.end("with-x", (), 0.2)
+    guard.terminate("with-x", (), 0.2)
     assert child.wait(10) == -signal.SIGKILL
     # `with` is killed; the number it gave is of a process that began later than it was given.
     watcher = subprocess.Popen([sys.executable, "-ISs", guard.__file__, "with-y"], stdin=subprocess.PIPE, env={})

@@ -422,7 +422,7 @@ class TestChanges:
         with serving(still(status={"servedFor": "acme/sb1"})) as served:
             served.sign_in()
             wait_for(lambda: "delete" in served.get("sandboxes/box/report")["denied"])
-            assert "a server has it, as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
+            assert "a server manages it as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
 
 
 def _as_verbs_say(asked):

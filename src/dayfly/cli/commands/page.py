@@ -41,8 +41,8 @@ def command(context: str | None, namespace: str | None, *, everywhere: bool, por
     except ImportError as error:
         message = f"the extra for clusters is not installed ({error.name} is missing)"
         raise DayflyError(Exit.FAILED, message, installed.install_advice("operator")) from None
-    opens = None if no_open else open_browser
-    serving.serve(context, namespace, everywhere=everywhere, port=port or 0, opens=opens)
+    open_link = None if no_open else open_browser
+    serving.serve(context, namespace, everywhere=everywhere, port=port or 0, open_link=open_link)
 
 
 def _print_server_link(*, no_open: bool) -> None:

@@ -132,7 +132,9 @@ def command(
         words += [*_host_options(clusters, servers, events_to), *_routing_options(forms, routing=routing)]
         _detach(home, [*words, *(["--while-used"] if while_used else [])], baselines, declared)
         return
-    report_ready = server_process.fork() if background else lambda: None  # before anything starts a thread
+    report_ready = (
+        server_process.continue_in_background() if background else lambda: None
+    )  # before anything starts a thread
     from dayfly.execute import tracing
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
