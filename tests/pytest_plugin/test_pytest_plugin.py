@@ -162,7 +162,7 @@ def test_no_plugin(dayfly_resource):
     )
     assert re.search(r"^E  .*broken/make \| no such bucket$", said, re.MULTILINE)
     assert 'no step of "sqlite-notes" takes "foldr"' in said
-    assert "nothing/here.yaml: no such plugin beside the test or below" in said
+    assert "nothing/here.yaml: no such plugin next to the test or below" in said
     assert "src/dayfly" not in said, "a report shows the test, not how we work"
     suite.settle()
 
@@ -199,7 +199,7 @@ def test_it(dayfly_resource):
     signal.pause()
 """
     )
-    shorter = "import dayfly.pytest_plugin.resources as m; m.LEASE_S, m.RENEW_S = 2, 0.5"
+    shorter = "import dayfly.pytest_plugin.resources as m; m.LEASE_S, m.RENEW_INTERVAL_S = 2, 0.5"
     (suite.folder / "conftest.py").write_text(shorter)
     process = subprocess.Popen(suite.command(), cwd=suite.folder, env=suite.environment, stdout=subprocess.PIPE)
     until((suite.folder / "notes-ready").exists)

@@ -12,7 +12,7 @@ class Planted(NamedTuple):
 
     spec: dict[str, Any]
     fault: Fault
-    life: str = ""
+    scenario: str = ""
     params: dict[str, str] = {}
 
 
@@ -56,9 +56,9 @@ PLANTED: dict[str, Planted] = {
         plugin(MAKE, 'rm -r "$MADE"', removes=(PATH,)), Fault.STUCK, "make is killed at its start"
     ),
     "removes nothing where the output is missing": Planted(
-        plugin(MAKE, '[ -z "$MADE" ] || rm -r "$MADE"', removes=(PATH,)), Fault.LEFT, "is never told"
+        plugin(MAKE, '[ -z "$MADE" ] || rm -r "$MADE"', removes=(PATH,)), Fault.LEFT, "the outputs of"
     ),
-    "fails where it is gone": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "has to do it again"),
+    "fails where it is gone": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "fails after its work"),
     "fails where it was never made": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "deleted before make"),
     "one name for all, refused the second time": Planted(
         plugin('mkdir "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look=""), Fault.NOT_CREATED, "two live"
@@ -80,7 +80,7 @@ PLANTED: dict[str, Planted] = {
             also=(step("two", f"{SECOND}; printf %s {OWN}-b >/tmp/second", PATH, output="second"),),
         ),
         Fault.LEFT,
-        "what two has made is never told",
+        "the outputs of two are lost",
     ),
     "takes what the second step makes for granted": Planted(
         plugin(MAKE, f"[ -d {OWN} ] || exit 0; rm {OWN}-b; rm -r {OWN}", also=(step("two", SECOND, PATH),)),

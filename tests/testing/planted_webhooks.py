@@ -99,7 +99,7 @@ PLANTED = {
         {"keys": ""},
     ),
     "has its key forgotten": Planted(
-        plugin(BY_ID, again=True), Fault.LEFT, "the request of make comes twice", {"keys": ""}
+        plugin(BY_ID, again=True), Fault.LEFT, "the request of make arrives twice", {"keys": ""}
     ),
 }
 CLEAN = {

@@ -258,7 +258,7 @@ class _Door:
     """`/`: browsers are led to the page."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (files.lead if files.shows_pages(Request(scope)) else Nowhere())(scope, receive, send)
+        await (files.redirect_to_page if files.accepts_html(Request(scope)) else Nowhere())(scope, receive, send)
 
 
 class _Link:
@@ -266,7 +266,7 @@ class _Link:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_read = scope["method"] in ("GET", "HEAD")
-        await (files.lead_to_sandbox if is_read else Nowhere())(scope, receive, send)
+        await (files.redirect_to_sandbox if is_read else Nowhere())(scope, receive, send)
 
 
 class Nowhere:

@@ -78,4 +78,4 @@ class _RejectAllKeys:
 
 def _file_routes() -> list[Route]:
     page = files.PageFiles()
-    return [Route("/", files.lead), Route(files.AT, page), Route(files.AT + "/{path:path}", page)]
+    return [Route("/", files.redirect_to_page), Route(files.AT, page), Route(files.AT + "/{path:path}", page)]

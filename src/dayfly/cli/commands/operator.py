@@ -166,7 +166,7 @@ _SYSTEM = "dayfly-system"
     metavar="URL",
     default="",
     envvar="DAYFLY_PREVIEW_DOMAIN",
-    help="The domain of these addresses, such as https://preview.example.com. All names in it must resolve to that "
+    help="The domain of these addresses, such as https://preview.example.com: all names in it must resolve to that "
     "Gateway. Default: $DAYFLY_PREVIEW_DOMAIN.",
 )
 @options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")

@@ -199,9 +199,9 @@ def test(
         from dayfly.cli.plugin_test import local_host
 
         bench = local_host.bench(plugin, timeout, webhooks, secret_files.choose_for_plugin(plugin, secrets_file))
-        return session.play(plugin, given, bench, only=only, output=output)
+        return session.run_scenarios(plugin, given, bench, only=only, output=output)
     bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
-    return session.play(plugin, given, bench, only=only, output=output)
+    return session.run_scenarios(plugin, given, bench, only=only, output=output)
 
 
 def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:

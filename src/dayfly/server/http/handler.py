@@ -293,7 +293,7 @@ def _is_page(path: str, request: Request) -> bool:
     """Whether a browser loads it before anybody is signed in: files that are everybody's, and the way to them."""
     is_link = path.startswith(f"{files.DASHBOARD}/")
     return (
-        path == files.AT or path.startswith(f"{files.AT}/") or is_link or (path == "/" and files.shows_pages(request))
+        path == files.AT or path.startswith(f"{files.AT}/") or is_link or (path == "/" and files.accepts_html(request))
     )
 
 
