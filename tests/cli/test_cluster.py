@@ -1,4 +1,4 @@
-"""The verbs against a cluster: what a real operator said of its sandboxes, in the words of the embedded host."""
+"""The verbs against a cluster show the statuses of a real operator in the same words as the embedded host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ import re
 
 import pytest
 
-from cli.clusters import FLAGS, Stage, changed, stage, still
+from cli.clusters import (
+    FAILING,
+    FLAGS,
+    LIFE,
+    NEVER_GOES,
+    SLOW,
+    Stage,
+    changed,
+    failing,
+    running,
+    stage,
+    still,
+    stuck,
+    up,
+)
 from cli.command import refused
-from cli.moments import FAILING, LIFE, NEVER_GOES, SLOW, failing, running, stuck, up
 from dayfly.kube import errors
 from dayfly.operator.observe import Observer
 from dayfly.spec.identity import resource_id
@@ -105,7 +118,7 @@ class TestGet:
         refused(asked("sandbox", "get", "bxo"), 3, 'did you mean "box"?', "dayfly get sandboxes --context kind -n shop")
 
     def test_unreadable_sandbox_does_not_hide_others(self, stage: Stage):
-        """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
+        """Users who may write Sandboxes can nest fields of any type deeply."""
 
         async def another(world: World) -> None:
             await up(world)
@@ -128,7 +141,7 @@ class TestGet:
 
 
 class TestSameWords:
-    """The status is what a viewer may read; read back, its times become the words that the embedded host says."""
+    """A viewer may only read the status. Its times become the same text as on the embedded host."""
 
     @pytest.mark.parametrize(
         ("scene", "story", "message"),

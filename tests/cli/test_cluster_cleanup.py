@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.clusters import Asked, Stage, stage, still
+from cli.clusters import FrozenCluster, Stage, stage, still
 from dayfly.cli.backends.cluster import ClusterBackend
 from dayfly.cli.backends.cluster_report import milliseconds
 from dayfly.cli.local.child import Interrupted
@@ -32,12 +32,12 @@ BOXES = SANDBOXES.read_as(dict)
 
 
 @pytest.fixture
-def asked(stage: Stage) -> Asked:
+def asked(stage: Stage) -> FrozenCluster:
     return stage.at(still(), 1000)
 
 
 @pytest.fixture
-def host(asked: Asked) -> Iterator[ClusterBackend]:
+def host(asked: FrozenCluster) -> Iterator[ClusterBackend]:
     found = asked.host()
     yield found
     found.close()
@@ -105,7 +105,7 @@ def test_other_sandbox_of_the_same_name_is_not_touched(host: ClusterBackend):
     assert "annotations" not in found["metadata"]
 
 
-def test_only_old_test_versions_are_deleted(asked: Asked, host: ClusterBackend):
+def test_only_old_test_versions_are_deleted(asked: FrozenCluster, host: ClusterBackend):
     kind = PLUGINS.read_as(dict)
     _, specs = created_objects(host, publish=True)
     version = specs.build(SCENARIO, 14).plugin

@@ -1,4 +1,4 @@
-"""`sandbox delete` and `routegroup delete` in a cluster: whom they mean, how long they wait, and what they say."""
+"""`sandbox delete` and `routegroup delete` in a cluster: selection, waits and messages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from cli.clusters import FLAGS, Asked, Stage, stage
+from cli.clusters import FLAGS, LIFE, NEVER_GOES, FrozenCluster, Stage, stage, stuck, up
 from cli.command import refused
-from cli.moments import LIFE, NEVER_GOES, stuck, up
 from dayfly.cli.backends import cluster
 
 from rig.scenes import wish  # isort: skip
@@ -21,7 +20,7 @@ BOX = f"/apis/{API}/namespaces/shop/sandboxes/box"
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch):
-    """What happens in the cluster while the command waits; the time it waits passes for it alone."""
+    """Change the cluster while the command waits. The waits advance only the clock of the command."""
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
@@ -38,19 +37,19 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch):
     return happens
 
 
-def world_of(asked: Asked) -> World:
-    """For what somebody else does there."""
+def world_of(asked: FrozenCluster) -> World:
+    """Return a world for changes by other clients."""
     found = World.__new__(World)
     found.cluster = asked.cluster
     return found
 
 
 def goes(world: World) -> None:
-    """Its cleanup is done, as far as anybody sees."""
+    """Remove the finalizers, as after a finished cleanup."""
     world.ask("PATCH", BOX, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
 
 
-def key(asked: Asked) -> str:
+def key(asked: FrozenCluster) -> str:
     return asked.cluster.objects("sandboxes")[0]["status"]["routingKey"]
 
 

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cli.clusters import FLAGS, Stage, stage, still
+from cli.clusters import FLAGS, LIFE, LINE, NEVER_GOES, SLOW, Stage, running, stage, still, stuck, up
 from cli.command import refused
-from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
 from dayfly.cli.backends import cluster_logs
 from dayfly.cli.backends.cluster_objects import Objects
 from dayfly.cli.commands.logs import LogPrinter
@@ -24,7 +23,7 @@ __all__ = ["stage"]
 
 
 def following(world: World):
-    """Ada's view of a sandbox's logs, the cluster that she asks, and what db/make prints just now."""
+    """The logs of a sandbox for the user ada, the cluster, and the live output of db/make."""
     client = Client(world.cluster.transport("ada"), seed=1)
     host = Objects(client, "shop", FLAGS)
     [pod] = world.pods("db/make")
@@ -46,7 +45,7 @@ class TestLogs:
         assert asked("logs", "box", "db", "seed", "-f").out == LINE
 
     def test_each_line_has_its_time_kept_or_live(self, stage: Stage):
-        """The kubelet knows it while the pod lives; what the operator has kept knows it afterwards."""
+        """The kubelet has the times while the pod exists; afterwards StepLogs have them."""
 
         async def talking(world: World) -> None:
             await running(world)
@@ -182,7 +181,7 @@ class TestLogs:
 
     @pytest.mark.parametrize("long", [0, 80_000])
     def test_a_connection_that_breaks_hides_nothing(self, stage: Stage, capsys, long: int):
-        """Once the pod is gone, what the operator has kept goes on where it broke, or it is said what is missing."""
+        """After the deletion of the pod, StepLogs continue the log, or the missing bytes are reported."""
         told = []
 
         async def broken(world: World) -> None:

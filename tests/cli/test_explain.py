@@ -1,4 +1,4 @@
-"""`dayfly explain` and `dayfly schema`: what a field means, without a server and without a browser."""
+"""`dayfly explain` and `dayfly schema` need no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `plugin init` writes works at once, and nothing that is there is touched."""
+"""The files of `plugin init` work immediately, and existing files are not touched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def typed(cli: Cli) -> dict[str, str]:
-    """The environment of somebody who has `dayfly` on their path."""
+    """The environment of a user with `dayfly` on the PATH."""
     return cli.environment(PATH=f"{ROOT}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(cli.folder))
 
 

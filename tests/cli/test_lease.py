@@ -1,4 +1,4 @@
-"""What `dayfly with` does while its command runs: it keeps the sandbox, wherever the server is by then."""
+"""`dayfly with` renews the lease while its command runs, also after a restart of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from cli.command import until
 from cli.fake import serving
-from cli.wishes import waiting
+from cli.sample_specs import waiting
 from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
@@ -177,7 +177,7 @@ class TestStopping:
         assert stopped == []
 
     def test_only_one_of_two_ending_commands_is_alone(self, fake_home: Home):
-        """Each finds the other's lock at first: the last to release its lock is alone."""
+        """Only the command that releases its lock last is the last user."""
         with UserLock(fake_home, 1) as first, UserLock(fake_home, 1) as second:
             assert not first.release_as_last()
             assert second.release_as_last()

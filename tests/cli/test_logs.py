@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 from dayfly.cli.backends import hosts
 from dayfly.cli.backends.protocol import LogChunk
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ready(served: Cli, journal: Path) -> Cli:
-    served.write("p.yaml", wishes.plugin(journal, extra="printf 'no end'"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, extra="printf 'no end'"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     return served
 
@@ -42,10 +42,10 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 @pytest.mark.slow
 def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
-    """While a step runs and after it, followed or not; of a log of an older release it is said that it has none."""
+    """Times are the same while a step runs and afterwards. Logs of older releases have no times."""
     gate = served.folder / "gate"
-    served.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate), extra="printf 'no end'"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create=sample_specs.waiting(gate), extra="printf 'no end'"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
     until(lambda: "provision for me" in served("logs", "demo", "db", "provision").out)
     begun = served("logs", "demo", "db", "provision", "--timestamps").out
@@ -125,8 +125,8 @@ def test_they_are_there_after_the_end(ready: Cli):
 
 
 def test_following_goes_on_to_later_steps_and_ends_by_itself(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 1; echo later", extra="sleep 0.7; echo last"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 1; echo later", extra="sleep 0.7; echo last"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
     until(journal.exists)
     done = served("logs", "demo", "-f")
@@ -140,8 +140,8 @@ def test_following_goes_on_to_later_steps_and_ends_by_itself(served: Cli, journa
 
 
 def test_logs_follow_prints_at_once_and_ends_on_ctrl_c(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 60"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
     until(journal.exists)
     process = served.start("logs", "demo", "db", "provision", "-f")
@@ -153,8 +153,8 @@ def test_logs_follow_prints_at_once_and_ends_on_ctrl_c(served: Cli, journal: Pat
 
 
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="seq 200000"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="seq 200000"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     process = served.start("logs", "demo", "db", "provision")
     head = subprocess.run(["head", "-n", "2"], stdin=process.stdout, capture_output=True, text=True)
@@ -206,12 +206,12 @@ class Talkers:
         return LogChunk(offset, b"line\n")
 
     def pause(self, _seconds):
-        """Nothing else happens meanwhile."""
+        """Do not wait."""
 
 
 @pytest.mark.parametrize(("follow", "told"), [(False, ["a", "b"]), (True, ["a"] * 3 + ["b"] * 3 + ["a", "b"])])
 def test_logs_end_although_a_step_prints_faster(monkeypatch, capsys, follow: bool, told: list[str]):
-    """What was there is shown and no more; who follows is shown the other step's, too."""
+    """Without --follow, only existing output is printed; --follow also prints the log of the other step."""
     monkeypatch.setattr(hosts, "find", lambda *_: Talkers())
     assert run(["logs", "box", *(["-f"] if follow else [])]) == 0
     assert capsys.readouterr().out == "".join(f"{unit} | line\n" for unit in told)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ BASELINE = "kind: Deployment\nname: web\nnamespace: default\ncommand: [sleep]\n"
 
 def write(cli: Cli, journal: Path) -> tuple[str, ...]:
     """A plugin, a sandbox and a hook, and a baseline; the words that name them."""
-    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("p.yaml", sample_specs.plugin(journal))
     cli.write("s.yaml", SANDBOX)
     cli.write("h.yaml", HOOK)
     cli.write("b.yaml", BASELINE)

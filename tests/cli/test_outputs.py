@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from cli import wishes
+from cli import sample_specs
 from cli.fake import serving
 from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli import outputs
@@ -105,7 +105,7 @@ def test_a_shell_reads_every_value_back(value: str):
 @example("a\\\\b")
 @example("\\'\"")
 def test_dotenv_reader_reads_back_documented_values(value: str):
-    """As docs/cli.md has it: but for a few values, of which no form is the same for it and for a shell."""
+    """The exceptions are those of docs/cli.md: values that no syntax expresses for both this reader and a shell."""
     expanded = {"$", "`"} & {*value}
     apart = value.endswith("\\") or "\r" in value or "${" in value
     assume(not apart and not (expanded and ("'" in value or "\\\\" in value)))
@@ -200,8 +200,8 @@ def test_env_without_outputs_fails_also_within_eval(served: Cli):
 def test_env_for_ci_skips_and_reports_too_long_values(served: Cli, journal: Path):
     longest = 32 * os.sysconf("SC_PAGE_SIZE")
     big = f"head -c {longest} /dev/zero | tr '\\0' a > /tmp/bytes"
-    served.write("p.yaml", wishes.plugin(journal, extra=big))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, extra=big))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     done = served("env", "demo", "-o", "github")
     assert (done.code, done.err) == (0, f"DB_SEED_BYTES has {longest} bytes, which is more than a variable can hold\n")
@@ -210,8 +210,8 @@ def test_env_for_ci_skips_and_reports_too_long_values(served: Cli, journal: Path
 
 
 def test_env_and_a_shell(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     done = served("env", "demo")
     assert done.code == 0, done.err

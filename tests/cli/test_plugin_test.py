@@ -32,7 +32,7 @@ def run_plugin_test(cli: Cli, written: dict, params: dict[str, str], *more: str)
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": written}))
     given = [word for name, value in {"root": str(world), **params}.items() for word in ("-p", f"{name}={value}")]
     done = cli("plugin", "test", "-f", "plugin.json", *given, *more)
-    assert not cli.home.exists(), "it has a home of its own"
+    assert not cli.home.exists(), "the test uses a separate home"
     return done
 
 
@@ -65,7 +65,7 @@ def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_plugin_test_leaves_nothing(cli: Cli, number: signal.Signals):
-    """What a step has made outside is deleted by the plugin's own delete step, before its server ends."""
+    """The plugin's delete step removes external resources before the server of the test stops."""
     world = cli.folder / "world"
     world.mkdir()
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": plugin(f"{MAKE}; sleep 60")}))
@@ -85,7 +85,7 @@ def test_a_report_for_ci_is_junits(cli: Cli):
 
 
 def test_plugin_test_with_zero_timeout_reports_not_created(cli: Cli):
-    """Whatever the deletion itself takes, what holds the sandbox is asked for once."""
+    """Even with a timeout of 0, the report of the deletion is read once."""
     done = run_plugin_test(cli, plugin(), {}, "--timeout", "0s", "-o", "json")
     (scenario,) = json.loads(done.out)["lives"]
     assert (done.code, scenario["fault"]) == (1, "NotCreated"), done

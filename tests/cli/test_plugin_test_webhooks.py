@@ -65,7 +65,7 @@ def test_a_server_that_is_not_allowed_is_refused_as_ever(cli: Cli):
     assert done.code == 1
     assert done.out.startswith("NotCreated "), done
     assert "AddressRefused" in done.out
-    # The life ends cleaned, so the check for what is left runs; nothing else has reached the server.
+    # The sandbox is cleaned up, so the inventory runs; no other request has reached the server.
     assert [seen for seen in records.server.seen if seen.headers["user-agent"] == "dayfly"] == []
 
 
@@ -83,7 +83,7 @@ def test_a_command_is_harmed_like_a_script(cli: Cli):
     )
     scenarios = {scenario["name"]: scenario["fault"] for scenario in json.loads(done.out)["lives"]}
     assert scenarios["the sandbox is created and deleted"] == ""
-    assert scenarios["make is killed at its start"] == "Stuck", "rmdir of what was never made"
+    assert scenarios["make is killed at its start"] == "Stuck", "rmdir of a missing directory"
     assert scenarios["make is killed at its end"] == ""
 
 

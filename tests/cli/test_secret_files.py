@@ -1,4 +1,4 @@
-"""The file of `--secrets-file`: what is read of it, what is refused, and that no refusal has a value in it."""
+"""`--secrets-file`: parsing, errors, and that no error contains a value."""
 
 from __future__ import annotations
 

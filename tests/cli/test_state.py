@@ -1,4 +1,4 @@
-"""`dayfly state`: what is kept in a home is listed and written out, whether a server runs or not."""
+"""`dayfly state` lists and prints the states of a home, with or without a running server."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from cli.clusters import still
-from cli.moments import FAILING, LIFE, SLOW, failing, running, up
+from cli.clusters import FAILING, LIFE, SLOW, failing, running, still, up
 from page import browser as driven
 from page.clusters import SHOP, serving, stage
 from page.test_hostile import EVIL, SCRIPT, visible

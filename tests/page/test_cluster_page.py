@@ -8,8 +8,7 @@ import re
 import msgspec
 import pytest
 
-from cli.clusters import FLAGS, changed, still
-from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
+from cli.clusters import FAILING, FLAGS, LIFE, LINE, NEVER_GOES, SLOW, changed, failing, running, still, stuck, up
 from dayfly.cli.cluster_page import sessions
 from dayfly.server import attention
 from dayfly.server.http import page_forms

@@ -55,7 +55,7 @@ class Suite:
 
     def settle(self) -> None:
         until(self.is_over)
-        assert list(self.notes.iterdir()) == [], "what the steps have made is gone"
+        assert list(self.notes.iterdir()) == [], "the delete steps have run"
 
 
 def until(true: object) -> None:
@@ -227,7 +227,7 @@ def test_another(dayfly_resource):
 
 @pytest.mark.parametrize("status", [200, 401, 404])
 def test_stranger_at_the_port_of_a_killed_server_is_not_used(tmp_path, monkeypatch, status):
-    """The folder outlives a machine's restart, and its port is somebody else's then."""
+    """The folder survives a reboot, and another program may have the port then."""
     started = []
 
     def start(command, *, env, **_):

@@ -1,4 +1,4 @@
-"""Plugins with one planted mistake each, and ones without: what they make are folders and files below the param `root`."""
+"""Plugins with one planted mistake each, and plugins without: they create files below the param `root`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ PLANTED: dict[str, Planted] = {
     "removes nothing": Planted(plugin(MAKE, "true"), Fault.LEFT),
     "takes no notice of a failure": Planted(plugin(MAKE, f"rm {OWN} || true"), Fault.LEFT),
     "forgets one of two things": Planted(plugin(f"{MAKE}; {SECOND}"), Fault.LEFT),
-    "forgets what a step did not tell": Planted(
+    "misses what an output did not name": Planted(
         plugin(
             MAKE,
             f'{REMOVE}; [ -z "$SECOND" ] || rm -f "$SECOND"',
@@ -87,7 +87,7 @@ PLANTED: dict[str, Planted] = {
         Fault.STUCK,
         "deleted before two",
     ),
-    "says idempotent and is not": Planted(plugin(**AGAIN), Fault.NOT_REPEATABLE, "make is killed at its end"),
+    "idempotent: true and is not": Planted(plugin(**AGAIN), Fault.NOT_REPEATABLE, "make is killed at its end"),
     "another name with each attempt": Planted(
         plugin(
             f'mkdir {OWN}-"$DAYFLY_ATTEMPT"; printf %s {OWN}-"$DAYFLY_ATTEMPT" >/tmp/path',
@@ -121,7 +121,7 @@ PLANTED: dict[str, Planted] = {
         "the param label is very long",
         {"label": "x"},
     ),
-    "waits for a lock that nobody gives back": Planted(
+    "waits for a lock that is never released": Planted(
         plugin(
             f'mkdir "$ROOT/lock"; {MAKE}; rmdir "$ROOT/lock"',
             f'while [ -d "$ROOT/lock" ]; do sleep 0.1; done; {REMOVE}',

@@ -1,4 +1,4 @@
-"""Which lives are played from outside, where steps are pods, and what scripts do until somebody comes to them."""
+"""The scenarios for a cluster, and the scripts that pause for them."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_each_step_is_met_at_each_moment_and_stays_there():
         for step in ("make", "remove")
         for when in ("at its start", "in its middle", "at its end")
     ]
-    assert all(scenario.pod and scenario.step and "-gt 0" in str(scenario.spec) for scenario in pods.values())
+    assert all(scenario.deletes_pod and scenario.step and "-gt 0" in str(scenario.spec) for scenario in pods.values())
     assert [scenario.delay_s for scenario in pods.values()] == [0.0, 3.0, 5.0, 0.0, 2.0, 3.0]
     assert [scenario.delete_at for scenario in pods.values()] == [*[DeleteAt.FAILED] * 3, *[DeleteAt.READY] * 3]
     deleted = [
         scenario for name, scenario in scenarios.items() if name.startswith("the sandbox is deleted while make is ")
     ]
-    assert [(scenario.delete_at, scenario.pod) for scenario in deleted] == [(DeleteAt.WAITS, False)] * 3
+    assert [(scenario.delete_at, scenario.deletes_pod) for scenario in deleted] == [(DeleteAt.WAITS, False)] * 3
 
 
 def test_scripts_kill_themselves_if_pods_cannot_be_deleted():
@@ -116,14 +116,14 @@ def test_each_life_is_a_plugin_that_can_be_played():
 
 @pytest.mark.parametrize(("moment", "done"), [(Moment.START, ""), (Moment.MIDDLE, "1\n"), (Moment.END, "1\n2\n")])
 def test_a_script_stays_at_its_moment(tmp_path: Path, moment: Moment, done: str):
-    """In the middle it stands still: what it does next waits until it is over."""
+    """A script that is paused in its middle does not continue."""
     made, path = tmp_path / "made", tmp_path / "wrapped"
     made.touch()
     script = f"#!/bin/sh\necho 1 >>'{made}'\nsleep \"${{LONG:-0}}\"\necho 2 >>'{made}'\n"
     path.write_text(pause_at(script, "make", "/dev/null", moment, 0.2))
     path.chmod(0o700)
     env = {**os.environ, "DAYFLY_ATTEMPT": "1", "LONG": "5" if moment is Moment.MIDDLE else "0"}
-    env["TMPDIR"] = str(tmp_path)  # a pod's own, which goes with it
+    env["TMPDIR"] = str(tmp_path)  # as in a pod
     with subprocess.Popen([path], env=env, start_new_session=True) as staying:
         until(lambda: _stays(staying.pid, stopped=moment is Moment.MIDDLE))
         assert made.read_text() == done
@@ -156,7 +156,7 @@ def test_inventory_in_a_cluster_receives_its_variables(tmp_path: Path):
     script = '#!/bin/sh\necho "$DAYFLY_RESOURCE_ID"\nprintf "a  b"\necho warned >&2\nexit "$CODE"\n'
     told = [("DAYFLY_RESOURCE_ID", "it's id"), ("CODE", "0")]
     said = run(inventory_script(script, told), tmp_path)
-    assert said.returncode == 0, "whether it could look is told, and is no failure of a step"
+    assert said.returncode == 0, "a failed inventory is reported in the log, not by the step"
     assert parse_listing(said.stdout) == (("it's id", "a  b"), "")
     failed = run(inventory_script(script, [*told, ("CODE", "4")]), tmp_path)
     assert parse_listing(failed.stdout)[1] == "failed with exit code 4: warned"

@@ -1,4 +1,4 @@
-"""Which lives a plugin is put through, what its scripts become in them, and what is told of each."""
+"""The scenarios of a plugin, their scripts, and the output of their results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_only_an_idempotent_request_is_sent_twice(tmp_path: Path):
         assert (twice in names) is bool(retry)
 
 
-# What Kubernetes makes of such words (tests/runner/test_program.py holds the runner to it).
+# The expansion of words by Kubernetes; tests/runner/test_program.py tests the runner.
 @pytest.mark.parametrize(("word", "made"), WORDS.items())
 def test_a_command_is_a_script_that_does_the_same(tmp_path: Path, word: str, made: str):
     script = command_to_script(("printf", "%s", word, "it's"))
@@ -168,7 +168,7 @@ def test_first_attempt_is_killed_and_second_is_not(tmp_path: Path, moment: Momen
     wrapped = kill_at(script, "make", str(tmp_path / "journal"), moment, 0.4)
     assert run(wrapped, tmp_path).returncode == -signal.SIGKILL
     assert (made.read_text().split() if made.exists() else []) == done
-    assert not [*(tmp_path / "nowhere").iterdir()], "nobody would take it away there"
+    assert not [*(tmp_path / "nowhere").iterdir()], "no file is left there"
     assert run(wrapped, tmp_path, attempt=2).returncode == 0
 
 
@@ -193,24 +193,24 @@ def test_step_deleted_while_waiting_has_reported_it(tmp_path: Path, working: boo
     assert (tmp_path / "made").exists() is working
 
 
-GONE = Outcome(reached="ready", left=(), there=("x",), start_counts={"make": 1})
+GONE = Outcome(reached="ready", listed_after=(), listed_while_ready=("x",), start_counts={"make": 1})
 
 
 @pytest.mark.parametrize(
     ("outcome", "fault"),
     [
         (GONE, None),
-        (GONE._replace(gone=False, left=("x",)), Fault.STUCK),
-        (GONE._replace(gone=False, reached="failed"), Fault.NOT_CREATED),
-        (GONE._replace(left=("x",)), Fault.LEFT),
-        (GONE._replace(others=("y",)), Fault.OTHERS),
+        (GONE._replace(cleanup_ended=False, listed_after=("x",)), Fault.STUCK),
+        (GONE._replace(cleanup_ended=False, reached="failed"), Fault.NOT_CREATED),
+        (GONE._replace(listed_after=("x",)), Fault.LEFT),
+        (GONE._replace(lost_of_twin=("y",)), Fault.OTHERS),
         (GONE._replace(start_counts={"make": 2}), Fault.TWICE),
         (GONE._replace(start_counts={"two": 2}), None),
         (GONE._replace(reached="failed"), Fault.NOT_CREATED),
-        (GONE._replace(there=()), Fault.BLIND),
+        (GONE._replace(listed_while_ready=()), Fault.BLIND),
         (GONE._replace(inventory_error="it ends with 1"), Fault.BLIND),
         (GONE._replace(inventory_error="it ends with 1", reached="failed"), Fault.NOT_CREATED),
-        (GONE._replace(there=None, left=None), None),
+        (GONE._replace(listed_while_ready=None, listed_after=None), None),
     ],
 )
 def test_worst_fault_of_a_scenario_is_reported(outcome: Outcome, fault: Fault | None):
@@ -233,7 +233,7 @@ def test_two_sandboxes_start_each_step_twice():
 
 def told() -> list[ScenarioResult]:
     scenario = Scenario("make is killed", TWO, {}, DeleteAt.FAILED)
-    bad = GONE._replace(left=("a", "b", "c", "d"), log=("one\x1b[31m", "two"))
+    bad = GONE._replace(listed_after=("a", "b", "c", "d"), log=("one\x1b[31m", "two"))
     return [ScenarioResult("it is created", 0.25, None), ScenarioResult(scenario.name, 1.0, judge(scenario, bad, TWO))]
 
 
@@ -265,7 +265,7 @@ def test_programs_read_the_same():
 
 
 def test_control_characters_are_replaced_in_junit():
-    """It stands in a sentence, and that in an attribute."""
+    """The control character is in the reason, which becomes an attribute."""
     found = ScenarioFinding(Fault.LEFT, "there is still \x1b[34mbox", "Remove it.")
     results = [
         ScenarioResult("x is killed", 1, found),

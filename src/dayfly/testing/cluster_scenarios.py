@@ -1,7 +1,7 @@
 """Scenarios for a cluster, where steps are pods that share no file with the test.
 
 The test deletes the pod of a step, or the sandbox, at a moment of the step. A script pauses at that moment
-(`fault_scripts.paused`), so that a slow cluster does not matter. Other steps are not changed.
+(`fault_scripts.pause_at`), so that a slow cluster does not matter. Other steps are not changed.
 """
 
 from __future__ import annotations

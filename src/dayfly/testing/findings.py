@@ -68,12 +68,12 @@ def _worst(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> tuple[Faul
             Fault.NOT_CREATED,
             f"the sandbox does not become ready: {outcome.message}",
         )  # other findings would follow from it
-    if not outcome.gone:
+    if not outcome.cleanup_ended:
         return Fault.STUCK, f"the sandbox cannot be deleted: {outcome.message}"
-    if outcome.left:
-        return Fault.LEFT, f"after the deletion there is still {_listed(outcome.left)}"
-    if outcome.others:
-        return Fault.OTHERS, f"the deletion removed things of another sandbox: {_listed(outcome.others)}"
+    if outcome.listed_after:
+        return Fault.LEFT, f"after the deletion there is still {_listed(outcome.listed_after)}"
+    if outcome.lost_of_twin:
+        return Fault.OTHERS, f"the deletion removed things of another sandbox: {_listed(outcome.lost_of_twin)}"
     if scenario.delete_at is DeleteAt.READY and outcome.reached != "ready":
         made = scenario.step in again
         return (
@@ -84,7 +84,7 @@ def _worst(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> tuple[Faul
         return Fault.BLIND, outcome.inventory_error
     if twice:
         return Fault.TWICE, f"{', '.join(twice)} started more than once"
-    if scenario.delete_at is DeleteAt.READY and outcome.there == ():
+    if scenario.delete_at is DeleteAt.READY and outcome.listed_while_ready == ():
         return Fault.BLIND, "the inventory lists nothing while the resource exists"
     return None, ""
 

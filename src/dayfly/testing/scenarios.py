@@ -65,7 +65,7 @@ class Scenario(NamedTuple):
     tampering: Tampering | None = None
 
     @property
-    def pod(self) -> bool:
+    def deletes_pod(self) -> bool:
         """Whether the test deletes the pod of the step."""
         return self.moment is not None and self.delete_at is not DeleteAt.WAITS
 
@@ -76,10 +76,10 @@ class Outcome(NamedTuple):
     Attributes:
         reached: The state before the deletion: ready or failed; empty if it reached neither in time.
         message: The message of that state, or of a cleanup that did not end.
-        gone: Whether the cleanup ended in time.
-        there: The inventory while the sandbox was ready; None if it could not run.
-        left: The inventory after the deletion; None if it could not run.
-        others: Lines missing in the inventory of the twin after the deletion.
+        cleanup_ended: Whether the cleanup ended in time.
+        listed_while_ready: The inventory while the sandbox was ready; None if it could not run.
+        listed_after: The inventory after the deletion; None if it could not run.
+        lost_of_twin: Lines missing in the inventory of the twin after the deletion.
         inventory_error: The error of the inventory.
         start_counts: The number of starts of each step.
         log: The last lines of the log of the failed step.
@@ -88,10 +88,10 @@ class Outcome(NamedTuple):
 
     reached: str = ""
     message: str = ""
-    gone: bool = True
-    there: tuple[str, ...] | None = None
-    left: tuple[str, ...] | None = None
-    others: tuple[str, ...] = ()
+    cleanup_ended: bool = True
+    listed_while_ready: tuple[str, ...] | None = None
+    listed_after: tuple[str, ...] | None = None
+    lost_of_twin: tuple[str, ...] = ()
     inventory_error: str = ""
     start_counts: Mapping[str, int] = {}
     log: tuple[str, ...] = ()
@@ -191,12 +191,12 @@ def _delete_step_scenarios(builder: ScenarioBuilder, step: Step, half: float) ->
 def _webhook_scenarios(builder: ScenarioBuilder, step: Step, *, creates: bool) -> Iterator[Scenario]:
     """Yield the faults of a webhook's first request. The step may still succeed through its `find` or its key."""
     for webhook_fault in applicable_faults(is_repeated=is_repeated(step) or not creates, creates=creates):
-        wait_line = webhook_fault in (WebhookFault.BEFORE, WebhookFault.AFTER)
+        waits = webhook_fault in (WebhookFault.BEFORE, WebhookFault.AFTER)
         settled = DeleteAt.READY if is_repeated(step) or not creates else DeleteAt.SETTLED
         yield builder.build(
             webhook_fault.of(step.name),
-            DeleteAt.WAITS if wait_line else settled,
-            wait_line=fault_scripts.wait_line(step.name) if wait_line else "",
+            DeleteAt.WAITS if waits else settled,
+            wait_line=fault_scripts.wait_line(step.name) if waits else "",
             step=step.name,
             webhook_fault=webhook_fault,
         )

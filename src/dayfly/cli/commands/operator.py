@@ -30,7 +30,7 @@ _SYSTEM = "dayfly-system"
 
 @click.command("operator")
 @click.option(
-    "--context", metavar="NAME", help="A context of the kubeconfig; by default a pod uses its service account."
+    "--context", metavar="NAME", help="A context of the kubeconfig. In a pod, the default is its service account."
 )
 @click.option(
     "--runner",
@@ -46,7 +46,6 @@ _SYSTEM = "dayfly-system"
     "--lease-seconds",
     type=click.IntRange(3, 300),
     default=15,
-    show_default=True,
     envvar="DAYFLY_LEASE_SECONDS",
     help="The time until another replica replaces one that has died; the same for all replicas. "
     "Default: $DAYFLY_LEASE_SECONDS, or 15.",
@@ -78,7 +77,6 @@ _SYSTEM = "dayfly-system"
     "--ephemeral-storage",
     metavar="QUANTITY",
     default="2Gi",
-    show_default=True,
     envvar="DAYFLY_EPHEMERAL_STORAGE",
     help="The default limit of ephemeral storage for a step (files outside volumes, emptyDir volumes, logs), unless "
     "its podTemplateOverlay sets a limit. 0 sets no limit. Default: $DAYFLY_EPHEMERAL_STORAGE, or 2Gi.",
@@ -149,7 +147,6 @@ _SYSTEM = "dayfly-system"
     "--istio",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    show_default=True,
     envvar="DAYFLY_ISTIO",
     help="Whether to route requests to forks with Istio's VirtualServices: auto means only if the Gateway API is not "
     "installed. Default: $DAYFLY_ISTIO, or auto.",

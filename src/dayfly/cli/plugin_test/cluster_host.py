@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dayfly.cli.local.child import Signals
 from dayfly.cli.plugin_test import cluster_cleanup, cluster_faults, cluster_specs
 from dayfly.cli.plugin_test.cluster_cleanup import CreatedSandbox
-from dayfly.cli.plugin_test.session import BlindError, cleaning_up
+from dayfly.cli.plugin_test.session import InventoryError, cleaning_up
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.pod import names as pod_names
 from dayfly.plan.reasons import Reason
@@ -132,7 +132,7 @@ class _ClusterBench:
                 self._record_durations(report)
                 return Outcome(reached="ready", missed_reason=self._missed_reason(scenario, box, report))
             if report.reason in _FINAL_REASONS:
-                missed_reason = "" if scenario.pod else self._missed_reason(scenario, box, report)
+                missed_reason = "" if scenario.deletes_pod else self._missed_reason(scenario, box, report)
                 more = _PUBLISH_ADVICE if report.reason == Reason.REFUSED and not self._specs.publish else ""
                 return Outcome(
                     reached="failed",
@@ -168,7 +168,7 @@ class _ClusterBench:
             box.gone = True
             for name, since in began.items():  # the final status of a delete step is rarely observed
                 self._durations.setdefault(name, max(time.monotonic() - since - _GRACE_PERIOD_S, 0.0))
-            if scenario is not None and scenario.pod and not box.met and not self._missed:
+            if scenario is not None and scenario.deletes_pod and not box.met and not self._missed:
                 self._missed = f"{scenario.step} ended before its pod could be deleted"
             return None
         assert last is not None, "the sandbox still exists"
@@ -191,7 +191,7 @@ class _ClusterBench:
         box.began = box.began or time.monotonic()
         if time.monotonic() - box.began < scenario.delay_s:
             return
-        if scenario.pod:
+        if scenario.deletes_pod:
             where, _, pod = box.pods.get(unit.id, "").partition("/")
             if not pod or not self._cluster.call(lambda client: cluster_faults.delete_pod(client, pod, where)):
                 return
@@ -248,7 +248,7 @@ class _ClusterBench:
         box_of_inventory = self.made.create(specs, None)
         try:
             return self._read_inventory(box_of_inventory)
-        except BlindError as fault:
+        except InventoryError as fault:
             self._inventory_error = str(fault)
             return None
         finally:
@@ -260,7 +260,7 @@ class _ClusterBench:
             report = self.made.read(box)
             if report is None or report.reason in _FINAL_REASONS or time.monotonic() > deadline:
                 why = report.message if report else "another user has deleted its sandbox"
-                raise BlindError(f"the inventory failed: {why}")
+                raise InventoryError(f"the inventory failed: {why}")
             if report.ready:
                 break
             self._cluster.pause(_POLL_INTERVAL_S)
@@ -272,7 +272,7 @@ class _ClusterBench:
             log = self._cluster.read(box.name, unit, logs[unit], 0).data if unit in logs else b""
             lines, why = parse_listing(log.decode(errors="replace"))
             if why:
-                raise BlindError(f"the inventory {step.name} {why}")
+                raise InventoryError(f"the inventory {step.name} {why}")
             found += lines
         return tuple(found)
 

@@ -18,7 +18,7 @@ from dayfly.cli.local.child import Interrupted, Signals, run_group
 from dayfly.cli.local.temporary_server import UserLock
 from dayfly.cli.output import show
 from dayfly.cli.plugin_test.fault_proxy import FaultProxy
-from dayfly.cli.plugin_test.session import BlindError, cleaning_up
+from dayfly.cli.plugin_test.session import InventoryError, cleaning_up
 from dayfly.client import waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, RefusedError
@@ -241,7 +241,7 @@ class _LocalBench:
         try:
             for step in self._plugin.spec.inventory:
                 found += self._run_inventory(step, scenario, box)
-        except BlindError as fault:
+        except InventoryError as fault:
             self._inventory_error = str(fault)
             return None
         return tuple(found)
@@ -261,10 +261,10 @@ class _LocalBench:
             try:
                 ended = run_group(script, {**os.environ, **built_in, **inputs}, _INVENTORY_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired) as fault:
-                raise BlindError(f"the inventory {step.name} cannot run: {fault}") from None
+                raise InventoryError(f"the inventory {step.name} cannot run: {fault}") from None
         if ended.returncode:
             error = ended.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise BlindError(f"the inventory {step.name} failed with exit code {ended.returncode}: {error[0]}")
+            raise InventoryError(f"the inventory {step.name} failed with exit code {ended.returncode}: {error[0]}")
         return [line for line in ended.stdout.splitlines() if line.strip()]
 
     def _uid(self, box: Any) -> str:

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 
-class BlindError(Exception):
+class InventoryError(Exception):
     """An inventory failed."""
 
 
 class Bench(Protocol):
-    """A bench where scenarios run: this machine or a cluster."""
+    """The place where scenarios run: this machine or a cluster."""
 
     def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
         """Yield the scenarios. The first runs before the others are built from the durations of its steps."""
@@ -76,7 +76,7 @@ def cleaning_up(bench: Cleanable) -> Iterator[None]:
         try:
             yield
         except Interrupted:
-            show.print_message("dayfly: deleting what the test has created; press Ctrl-C again to leave it in bench")
+            show.print_message("dayfly: deleting what the test has created; press Ctrl-C again to leave it in place")
             raise
         finally:
             signals.forget()
@@ -158,18 +158,21 @@ def run_scenario(bench: Bench, scenario: Scenario) -> Outcome:
     if twin is not None and bench.wait_until_done(scenario, twin).reached != "ready":
         outcome = outcome._replace(reached="failed", message="the second sandbox does not become ready")
     before = bench.inventory(scenario, twin) if twin else None
-    there = bench.inventory(scenario, box) if outcome.reached == "ready" else None
+    listed_while_ready = bench.inventory(scenario, box) if outcome.reached == "ready" else None
     end = bench.delete(scenario, box)
-    left = bench.inventory(scenario, box) if end is None else None
-    others: tuple[str, ...] = ()
+    listed_after = bench.inventory(scenario, box) if end is None else None
+    lost_of_twin: tuple[str, ...] = ()
     if twin is not None:
         after = bench.inventory(scenario, twin)
-        others = tuple(sorted({*(before or ())} - {*(after or ())}))
+        lost_of_twin = tuple(sorted({*(before or ())} - {*(after or ())}))
         if (late := bench.delete(scenario, twin)) is not None:
             end = end or late
-        elif left is not None:
-            left = (*left, *(bench.inventory(scenario, twin) or ()))
+        elif listed_after is not None:
+            listed_after = (*listed_after, *(bench.inventory(scenario, twin) or ()))
     if end is not None:
         message, log = end
-        outcome = outcome._replace(gone=False, message=message, log=log)
-    return bench.complete(scenario, outcome._replace(there=there, left=left, others=others))
+        outcome = outcome._replace(cleanup_ended=False, message=message, log=log)
+    return bench.complete(
+        scenario,
+        outcome._replace(listed_while_ready=listed_while_ready, listed_after=listed_after, lost_of_twin=lost_of_twin),
+    )

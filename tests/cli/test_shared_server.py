@@ -39,7 +39,7 @@ def certificate(folder, called="cert"):
 
 @contextlib.contextmanager
 def running(cli, *arguments):
-    """A server of its own, and its address."""
+    """Start a shared server and yield its address."""
     server = cli.start("server", "--listen", "127.0.0.1:0", *arguments)
     said = server.stderr.readline().decode()
     assert "serves at" in said, said + server.stderr.read().decode()
@@ -60,10 +60,10 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         assert url.startswith("https://")
         trusting = {"SSL_CERT_FILE": chain}
         stranger = cli("login", url, "--name", "work", stdin=key)
-        assert stranger.code == 6, "whose certificate nobody knows"
+        assert stranger.code == 6, "its certificate is not trusted"
         wrong = cli("login", url, "--name", "work", stdin=key + "x", **trusting)
         assert wrong.code == 5
-        assert not (cli.home / "servers").exists(), "it is tried before it is kept"
+        assert not (cli.home / "servers").exists(), "the key is checked before it is stored"
         done = cli("login", url, "--name", "work", stdin=key + "\n", **trusting)
         assert done.code == 0, done.err
         assert 'organisation "acme", role admin' in done.err
@@ -96,10 +96,12 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         with contextlib.closing(sqlite3.connect(cli.home / "server.db", isolation_level=None)) as database:
             database.execute("DELETE FROM audit WHERE number > 3")
             database.execute("UPDATE audit_heads SET number = 3, digest = (SELECT digest FROM audit WHERE number = 3)")
-        assert cli("audit", "--verify", "--server", "work", **trusting).code == 0, "nobody can tell by itself"
+        assert cli("audit", "--verify", "--server", "work", **trusting).code == 0, (
+            "the change cannot be detected without a stored head"
+        )
         since = cli("audit", "--verify", "--since", head.out.strip(), "--server", "work", **trusting)
         assert since.code == 1
-        assert "is not there any more" in since.err
+        assert "no longer exists" in since.err
 
 
 def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
