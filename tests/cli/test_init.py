@@ -30,7 +30,7 @@ def test_new_plugin_folder_passes_its_test_and_its_readme(cli: Cli):
     folder = cli.folder / "scratch-space"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     said = follow(folder / "README.md", folder, typed(cli))
-    assert "made, used and removed; nothing is left" in said
+    assert "created, used and removed; nothing is left" in said
     assert "THING_MAKE_PATH=" in said
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 

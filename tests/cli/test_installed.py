@@ -100,5 +100,5 @@ def test_installed_wheel_runs_a_sandbox(program: Path, wheel: Path, tmp_path: Pa
     # Clusters need an extra; the error says how to install it.
     said = dayfly("get", "--context", "nowhere")
     assert said.code == 1
-    assert "the part that speaks to clusters is not installed" in said.err
+    assert 'the extra "operator" is not installed' in said.err
     assert f"pip install 'dayfly[operator] @ {wheel.as_uri()}'" in said.err

@@ -84,7 +84,10 @@ def test_withheld_output_is_named_and_never_empty(
     with serving(fake) as url:
         fake_home.url.write_text(url)
         assert run_with(tmp_path, "--", "sh", "-c", 'test -z "${NOTES_PROVISION_PATH+set}"') == 0
-        assert "NOTES_PROVISION_PATH is sensitive and never leaves its cluster, so it is not" in capsys.readouterr().err
+        assert (
+            "NOTES_PROVISION_PATH is sensitive and never leaves its cluster, so it is left out"
+            in capsys.readouterr().err
+        )
         assert run_with(tmp_path, "-e", "PGPASSWORD=provision.path", "--", "true") == 1
         assert "the variable PGPASSWORD cannot hold the output notes/provision.path" in capsys.readouterr().err
 

@@ -55,7 +55,7 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
     key = cli("server", "init", "acme").out.strip()
     again = cli("server", "init", "acme")
     assert (again.code, again.out) == (1, "")
-    assert "there already" in again.err
+    assert "already exists" in again.err
     with running(cli, "--tls-cert", chain, "--tls-key", secret) as url:
         assert url.startswith("https://")
         trusting = {"SSL_CERT_FILE": chain}

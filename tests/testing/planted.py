@@ -61,14 +61,16 @@ PLANTED: dict[str, Planted] = {
     "fails where it is gone": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "fails after its work"),
     "fails where it was never made": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "deleted before make"),
     "one name for all, refused the second time": Planted(
-        plugin('mkdir "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look=""), Fault.NOT_CREATED, "two live"
+        plugin('mkdir "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look=""),
+        Fault.NOT_CREATED,
+        "one of two",
     ),
     "one name for all, taken away from the other": Planted(
         plugin('mkdir -p "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look='ls "$ROOT"'),
         Fault.OTHERS,
-        "two live",
+        "one of two",
     ),
-    "removes whatever it sees": Planted(plugin(MAKE, 'rm -rf "$ROOT"/?*'), Fault.OTHERS, "two live"),
+    "removes whatever it sees": Planted(plugin(MAKE, 'rm -rf "$ROOT"/?*'), Fault.OTHERS, "one of two"),
     "removes nothing": Planted(plugin(MAKE, "true"), Fault.LEFT),
     "takes no notice of a failure": Planted(plugin(MAKE, f"rm {OWN} || true"), Fault.LEFT),
     "forgets one of two things": Planted(plugin(f"{MAKE}; {SECOND}"), Fault.LEFT),

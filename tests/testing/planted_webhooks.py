@@ -95,7 +95,7 @@ PLANTED = {
     "takes it for a failure that it is gone": Planted(
         plugin({"query": {"owner": OWNER}, "expect": {"status": [204]}}),
         Fault.STUCK,
-        "the answer to remove is lost",
+        "the response to remove is lost",
         {"keys": ""},
     ),
     "has its key forgotten": Planted(

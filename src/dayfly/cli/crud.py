@@ -116,8 +116,8 @@ def _extend(name: str, seconds: float | None, until: str | None, context: str | 
     if seconds is not None and seconds < 1:
         raise click.UsageError("--for must be at least 1s", click.get_current_context())
     host = hosts.find(context, namespace)
-    title, end = subject.title(name), host.extend(name, int(seconds or 0), until or "")
-    show.print_message(f"{title[0].upper()}{title[1:]} expires at {end}.")
+    end = host.extend(name, int(seconds or 0), until or "")
+    show.print_message(f"{show.capitalize(subject.title(name))} expires at {end}.")
 
 
 def expiry(status: Any) -> str:

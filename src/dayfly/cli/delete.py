@@ -58,9 +58,8 @@ def delete_all(
         except DayflyError as fault:
             code = _report(fault, code)
         else:
-            title = subject.title(each)
             abandoned = ", its cleanup was abandoned" if how == "abandoned" else ""
-            show.print_message(f"{title[0].upper()}{title[1:]} is gone{abandoned}.")
+            show.print_message(f"{show.capitalize(subject.title(each))} is gone{abandoned}.")
     return code
 
 

@@ -71,6 +71,12 @@ def install_advice(extra: str) -> str:
     return f"install it with: {_installer()} 'dayfly[{extra}] @ {origin}'"
 
 
+def missing_extra(extra: str, error: ImportError) -> DayflyError:
+    """Return the error for a package that an extra would have installed."""
+    message = f'the extra "{extra}" is not installed ({error.name} is missing)'
+    return DayflyError(Exit.FAILED, message, install_advice(extra))
+
+
 def _installer() -> str:
     """Return the command that installs packages into the environment of this interpreter."""
     if Path(sys.prefix, "pipx_metadata.json").is_file():

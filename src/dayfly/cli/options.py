@@ -12,6 +12,8 @@ from dayfly.spec.scalars import numbers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dayfly.spec.routing.routing_keys import Forms
+
     Decorator = Callable[[Any], Any]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -178,6 +180,21 @@ def parse_webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
         if not (colon and host and numbers.port(port)) or (not bracketed and set(host) & set(":/@[]*? ")):
             raise DayflyError(Exit.USAGE, f"{each!r} is not a server", "write --allow-webhook HOST:PORT")
     return frozenset(each.lower() for each in given)
+
+
+def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
+    """Return the additional places of routing keys in requests, from `--routing-header` and `--routing-query`.
+
+    Raises:
+        DayflyError: a name is invalid.
+    """
+    from dayfly.spec.errors import SpecError
+    from dayfly.spec.routing.routing_keys import check_forms
+
+    try:
+        return check_forms(headers, query)
+    except SpecError as fault:
+        raise DayflyError(Exit.USAGE, str(fault), "see --routing-header and --routing-query") from None
 
 
 _COMMON_NAMES = {

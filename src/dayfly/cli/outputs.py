@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.variables import check_variable, variable_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 _MAX_VARIABLE_BYTES = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
 """Limit of a variable's name and value in bytes: with a longer variable the kernel starts no program."""
@@ -64,6 +67,17 @@ def variables(found: list[Any], form: str = "") -> list[Variable]:
         check_variable(name, _place(variable), *_PREFIXES.get(form, ()))
         named[name] = variable
     return list(named.values())
+
+
+def usable(found: Iterable[Variable], report: Callable[[str], None]) -> Iterator[Variable]:
+    """Yield the variables that an environment can hold. Report the others."""
+    for each in found:
+        if each.value is None:
+            report(f"{each.missing_reason}, so it is left out")
+        elif each.is_too_long:
+            report(f"{each.name} has {each.size} bytes, which is more than a variable can hold")
+        else:
+            yield each
 
 
 def dotenv(variable: Variable) -> str:

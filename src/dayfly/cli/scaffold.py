@@ -16,7 +16,7 @@ from dayfly.spec.schema import json_schema
 
 SCHEMA = Path(".dayfly", "plugin.schema.json")
 """In a separate folder, because `-f .` reads .json files in the plugin's folder as specs."""
-_TEMPLATE = Path(__file__).resolve().parent / "bare"
+_TEMPLATE = Path(__file__).resolve().parent / "plugin_template"
 _MODELINE = f"# yaml-language-server: $schema={SCHEMA}\n"
 _MAX_SANDBOX_NAME = 30 - len("-demo")
 _TEST = """\

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from dayfly.cli.output import progress
-from dayfly.cli.output.show import print_message
+from dayfly.cli.output.show import capitalize, print_message
 from dayfly.client import subject, waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, FailedError, RefusedError
@@ -65,8 +65,7 @@ def report_until_ready(client: ServerClient, name: str, applied: Any, seconds: f
         print_message(f"dayfly: {fault}")
         code = fault.code
     else:
-        title = subject.title(name)
-        print_message(f"{title[0].upper()}{title[1:]} is ready.")
+        print_message(f"{capitalize(subject.title(name))} is ready.")
     try:
         return code, client.get(*subject.at(name))
     except RefusedError as fault:

@@ -49,8 +49,7 @@ def cluster(context: str, namespace: str | None) -> ClusterBackend:
     try:
         from dayfly.cli.backends.cluster import ClusterBackend
     except ImportError as error:
-        message = f"the extra for clusters is not installed ({error.name} is missing)"
-        raise DayflyError(Exit.FAILED, message, installed.install_advice("operator")) from None
+        raise installed.missing_extra("operator", error) from None
     found = ClusterBackend.connect(context, namespace)
     click.get_current_context().call_on_close(found.close)
     return found

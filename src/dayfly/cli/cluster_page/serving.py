@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from dayfly.cli.backends.cluster import command_flags, connect_client
 from dayfly.cli.backends.cluster_objects import to_dayfly_error
 from dayfly.cli.cluster_page import rights
 from dayfly.cli.cluster_page.app import ClusterPage
+from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -58,10 +58,7 @@ async def _serve(
         await _check_access(client, where, flags)
         user = await rights.user_name(client) or context
         page = ClusterPage(client, where, flags, user=user, context=context)
-        stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop = server_process.stop_on_signals()
         shown = f"namespace {where}" if where else "all namespaces"
         show.print_message(f"The page of {context}, {shown}, as {user}. It is served until Ctrl-C.")
         url = f"http://{_ADDRESS}:{sock.getsockname()[1]}"

@@ -51,13 +51,6 @@ def command(sandbox: str, context: str | None, namespace: str | None, form: str)
 
 def _print_for_ci(found: list[outputs.Variable], form: str) -> None:
     """Print what a variable can hold. These files have no comments, so the rest is reported on standard error."""
-    given = []
-    for each in found:
-        if each.value is None:
-            show.print_message(f"{each.missing_reason}, so it is left out")
-        elif each.is_too_long:
-            show.print_message(f"{each.name} has {each.size} bytes, which is more than a variable can hold")
-        else:
-            given.append(each)
+    given = list(outputs.usable(found, show.print_message))
     lines = outputs.for_gitlab(given) if form == outputs.GITLAB else "".join(map(outputs.for_github, given))
     show.print_bytes(lines.encode())

@@ -200,8 +200,7 @@ def command(
         from dayfly.operator.main import ProcessIdentity
         from dayfly.operator.monitoring import json_log
     except ImportError as error:
-        message = f"the extra for the operator is not installed ({error.name} is missing)"
-        raise DayflyError(Exit.FAILED, message, installed.install_advice("operator")) from None
+        raise installed.missing_extra("operator", error) from None
     program = _read_runner(runner)
     json_log.to_stderr(log_level)
     pod = os.environ.get("POD_NAME", "")
@@ -220,7 +219,9 @@ def command(
         allowed,
         state_port=state_port,
         routing=_routing(
-            _forms(routing_headers, routing_query), istio, _preview_gateway(preview_gateway, preview_domain)
+            options.parse_routing_forms(routing_headers, routing_query),
+            istio,
+            _preview_gateway(preview_gateway, preview_domain),
         ),
         ephemeral_storage=_storage_limit(ephemeral_storage),
     )
@@ -282,17 +283,6 @@ def _preview_gateway(gateway: str, domain: str) -> PreviewGateway | None:
         return read_edge(gateway, domain)
     except SpecError as error:
         wanted = "use both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.com"
-        raise DayflyError(Exit.USAGE, str(error), wanted) from None
-
-
-def _forms(headers: tuple[str, ...], query: str) -> Forms:
-    from dayfly.spec.errors import SpecError
-    from dayfly.spec.routing.routing_keys import check_forms
-
-    try:
-        return check_forms(headers, query)
-    except SpecError as error:
-        wanted = "see --routing-header and --routing-query"
         raise DayflyError(Exit.USAGE, str(error), wanted) from None
 
 

@@ -39,8 +39,7 @@ def command(context: str | None, namespace: str | None, *, everywhere: bool, por
     try:
         from dayfly.cli.cluster_page import serving
     except ImportError as error:
-        message = f"the extra for clusters is not installed ({error.name} is missing)"
-        raise DayflyError(Exit.FAILED, message, installed.install_advice("operator")) from None
+        raise installed.missing_extra("operator", error) from None
     open_link = None if no_open else open_browser
     serving.serve(context, namespace, everywhere=everywhere, port=port or 0, open_link=open_link)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import logging
-import signal
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from dayfly.cli import installed, options
 from dayfly.cli.backends.target_server import SERVER
+from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -63,7 +61,7 @@ def command(
         raise DayflyError(Exit.USAGE, "-n needs a cluster", "add --context NAME or --in-cluster")
     source = _Source(server, context, namespace, is_cluster=bool(context) or in_cluster)
     _check_installed(source)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    server_process.log_warnings()
     with listening(listen, port, "choose another with --listen HOST and --port") as sock:
         asyncio.run(_serve(sock, listen, grpc_port, source))
 
@@ -125,10 +123,7 @@ async def _serve(sock: socket.socket, host: str, grpc_port: int, source: _Source
     from dayfly.routeserver.board import Board
     from dayfly.server.access.callers import is_loopback_name
 
-    stop, board = asyncio.Event(), Board()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop, board = server_process.stop_on_signals(), Board()
     async with source.update(board) as updating, _grpc(grpc_server.serving(board, host, grpc_port), host) as got:
         updating.add_done_callback(lambda _: stop.set())
         at = f"[{host}]" if ":" in host else host
@@ -155,7 +150,4 @@ def _check_installed(source: _Source) -> None:
         if source.is_cluster:
             importlib.import_module("dayfly.kube.transport")
     except ImportError as error:
-        message = f"the extra for the route server is not installed ({error.name} is missing)"
-        raise DayflyError(
-            Exit.FAILED, message, installed.install_advice("operator" if source.is_cluster else "routing")
-        ) from None
+        raise installed.missing_extra("operator" if source.is_cluster else "routing", error) from None

@@ -6,17 +6,15 @@ import asyncio
 import contextlib
 import gc
 import ipaddress
-import logging
 import re
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from dayfly.cli import installed, options
+from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -94,7 +92,7 @@ def command(
         from dayfly.cli import event_receiver
 
         receiver = event_receiver.build_receiver(events_to, options.parse_webhook_servers(webhooks))
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    server_process.log_warnings()
     settings = _ServerOptions(certificate, rate, _is_loopback(host), receiver)
     # The objects of the start-up are permanent. Garbage collections during the start would take a seventh of its time.
     gc.disable()
@@ -152,10 +150,7 @@ async def _serve(store: Store, sock: socket.socket, settings: _ServerOptions) ->
     from dayfly import __version__
     from dayfly.server import app as control
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = server_process.stop_on_signals()
     tls = settings.certificate is not None
     app = control.create_app(
         store,

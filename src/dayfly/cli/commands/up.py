@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import shutil
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,7 +120,7 @@ def command(
         raise DayflyError(Exit.USAGE, message, "use the name in the sandbox's file")
     servers = options.parse_webhook_servers(webhooks)
     receiver = _receiver(events_to, servers, home)
-    forms, proxy = _forms(headers, query), _proxy(routing=routing)
+    forms, proxy = options.parse_routing_forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
     _check_free(home)
@@ -137,7 +134,7 @@ def command(
     )  # before anything starts a thread
     from dayfly.execute import tracing
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    server_process.log_warnings()
     settings = _UpOptions(
         home=home,
         key=home.make_key(),
@@ -197,10 +194,7 @@ async def _serve(settings: _UpOptions, sock: socket.socket, report_ready: Callab
     from dayfly.server import app as control
     from dayfly.server.db.store import Store, StoreError
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # signals that nohup ignores stay ignored
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = server_process.stop_on_signals()
     try:
         host = await EmbeddedHost.open(
             settings.home.path,
@@ -300,17 +294,6 @@ def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> EventRece
     from dayfly.cli import event_receiver
 
     return event_receiver.build_receiver(url, allowed, f"urn:dayfly:{socket.gethostname()}:{home.path}")
-
-
-def _forms(headers: tuple[str, ...], query: str) -> Forms:
-    """Return the additional places of routing keys in requests."""
-    from dayfly.spec.errors import SpecError
-    from dayfly.spec.routing.routing_keys import check_forms
-
-    try:
-        return check_forms(headers, query)
-    except SpecError as fault:
-        raise DayflyError(Exit.USAGE, str(fault), "name another one") from None
 
 
 def _proxy(*, routing: bool) -> str:

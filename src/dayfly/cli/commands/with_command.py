@@ -342,13 +342,8 @@ def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
     """Return the environment of this process with all outputs that a variable can hold."""
     environment = dict(os.environ)
     values: dict[str, str] = {}
-    for variable in outputs.variables(found):
-        if variable.value is None:
-            show.print_message(f"{variable.missing_reason}, so it is not in the environment")
-            continue
-        if variable.is_too_long:
-            show.print_message(f"{variable.name} has {variable.size} bytes, which is more than a variable can hold")
-            continue
+    for variable in outputs.usable(outputs.variables(found), show.print_message):
+        assert variable.value is not None, "usable"
         environment[variable.name] = variable.value
         step = "/".join(part for part in (variable.resource, variable.step) if part)
         values[f"{step}.{variable.output}"] = variable.value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -70,6 +72,20 @@ def start(home: Home, arguments: Sequence[str]) -> ServerClient:
     message = messages[-1] if messages else f"the server ended at once with code {code}"
     given = Exit(code) if code and code in set(Exit) else Exit.FAILED
     raise DayflyError(given, message, "" if messages else f"see {home.log}")
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGINT, SIGTERM or SIGHUP sets. Ignored signals (nohup) stay ignored."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def log_warnings() -> None:
+    """Log warnings of this process on stderr."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> None:

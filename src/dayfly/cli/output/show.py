@@ -151,6 +151,11 @@ def cells(text: str) -> int:
     return cell_len(text)
 
 
+def capitalize(text: str) -> str:
+    """Return the text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]
+
+
 def plain(text: str) -> str:
     """Return the text as one line, with control characters escaped and white space replaced by spaces."""
     if text.isprintable():
