@@ -81,7 +81,7 @@ def test_readme_next_to_plugin_is_applied_and_can_be_changed(served: Cli, journa
     served.write("notes/plugin.yaml", sample_specs.plugin(journal))
     apply = ("plugin", "apply", "-f", "notes/plugin.yaml")
     assert "Created" in served(*apply).err
-    refused(served("plugin", "get", "notes", "--readme"), 3, "has no README", "README.md beside its plugin.yaml")
+    refused(served("plugin", "get", "notes", "--readme"), 3, "has no README", "README.md next to its plugin.yaml")
     served.write("notes/README.md", "# Notes\n\n\x1b[2Jfor all\n")
     assert served("apply", "-f", "notes").err == 'Changed the README of resource plugin "notes@1.0.0".\n'
     assert served(*apply).err == 'Resource plugin "notes@1.0.0" is unchanged.\n'

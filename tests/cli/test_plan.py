@@ -106,7 +106,7 @@ def test_plan_errors_name_file_line_and_suggestion(cli: Cli, journal: Path):
     cli.write("s.yaml", sample_specs.sandbox())
     refused(cli("plan", "-f", "s.yaml"), 3, 'plugin "notes" is in none of these files', "dayfly up")
     cli.write("p.yaml", sample_specs.plugin(journal))
-    refused(cli("plan", "-f", "p.yaml"), 2, "it contains no sandbox")
+    refused(cli("plan", "-f", "p.yaml"), 2, "contains no sandbox")
     cli.write("s.yaml", SANDBOX.replace("provision.path", "provision.pth"))
     refused(cli("plan", "-f", "."), 2, "s.yaml:8:", 'no output "pth"', 'did you mean "path"?')
     text = sample_specs.plugin(journal).replace(

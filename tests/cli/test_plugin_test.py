@@ -74,7 +74,7 @@ def test_interrupted_plugin_test_leaves_nothing(cli: Cli, number: signal.Signals
     running.send_signal(number)
     _, err = running.communicate(timeout=30)
     assert running.returncode == 128 + number, err
-    assert b"removing what was made for the test" in err
+    assert b"deleting what the test has created" in err
     assert list(world.iterdir()) == []
 
 

@@ -126,21 +126,21 @@ def test_audit_verify_prints_its_head_as_json(cli):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("server", "--listen", "0.0.0.0:0"), 2, "keys would travel readable"),
+        (("server", "--listen", "0.0.0.0:0"), 2, "keys would be sent unencrypted"),
         (("server", "--listen", "127.0.0.1"), 2, "write --listen HOST:PORT"),
         (("server", "--listen", "127.0.0.1:" + "9" * 5000), 2, "write --listen HOST:PORT"),
         (("up", "--allow-webhook", "a:" + "9" * 5000), 2, "write --allow-webhook HOST:PORT"),
-        (("audit", "--since", "9" * 5000 + ":" + "0" * 64), 2, "write what --verify printed"),
-        (("server", "--tls-cert", "none.pem"), 2, "give both"),
+        (("audit", "--since", "9" * 5000 + ":" + "0" * 64), 2, "use a head that --verify has printed"),
+        (("server", "--tls-cert", "none.pem"), 2, "use both"),
         (("server", "--tls-cert", "none.pem", "--tls-key", "none.key"), 2, "none.pem: no such file"),
         (("server", "--database", "mysql://a:geheim@b/c"), 1, "write sqlite:///PATH or postgresql://"),
         (("server", "init", "Acme!"), 2, "is not a valid name for an organisation"),
         (("server", "init", "*"), 2, "is not a valid name for an organisation"),
         (("server", "migrate", "9999"), 1, "there is no schema 9999"),
-        (("login", "http://a.example"), 2, "would travel readable"),
+        (("login", "http://a.example"), 2, "would be sent unencrypted"),
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
         (("get", "--server", "none", "--context", "c"), 2, "cannot be combined"),
-        (("audit", "--since", "7"), 2, "write what --verify printed"),
+        (("audit", "--since", "7"), 2, "use a head that --verify has printed"),
         (("key", "create", "ci", "--expires", "0"), 2, "--expires must be at least 1s"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
         assert shown.err.endswith("with: dayfly cluster thaw east --yes\n")
         assert json.loads(cli("cluster", "thaw", "east", "-o", "json", "--server", "work").out)["frozen"] is True
         assert cli("cluster", "thaw", "east", "--yes", "--server", "work").err.endswith(
-            "goes on from where it stands.\n"
+            "continues from its present state.\n"
         )
         assert cli("cluster", "thaw", "east", "--server", "work").err == 'Cluster "east" is not frozen.\n'
         assert freeze(url, token, 99) == 423
