@@ -108,8 +108,8 @@ class _InCluster:
         deadline = time.monotonic() + seconds
         how = "cleaned"
         with progress.begin(name) as shown:
-            while (standing := self._cluster.find_same(name)) is not None:
-                report = standing.report
+            while (found := self._cluster.find_same(name)) is not None:
+                report = found.report
                 how = "abandoned" if report.get("abandon") else "cleaned"
                 if report["phase"] != "open":
                     shown.show(report)

@@ -160,9 +160,9 @@ def _fetch_plugin(client: ServerClient, reference: str) -> PluginSpec:
     """Return the spec of a published plugin."""
     name, version = semver.split_reference(reference)
     found = client.get("resource-plugins", name, version=None if version == semver.LATEST else version)
-    wish = documents.from_wire({"name": found["name"], "spec": found["spec"]}, "ResourcePlugin")
-    assert isinstance(wish, Plugin), "the kind is an argument"
-    return wish.spec
+    plugin = documents.from_wire({"name": found["name"], "spec": found["spec"]}, "ResourcePlugin")
+    assert isinstance(plugin, Plugin), "the kind is an argument"
+    return plugin.spec
 
 
 def _required(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
@@ -173,9 +173,9 @@ def _required(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for resource in body["spec"].get("resources", ()):
         if "spec" in resource:
-            wish = documents.from_wire({"name": "in-place", "spec": resource["spec"]}, "ResourcePlugin")
-            assert isinstance(wish, Plugin), "the kind is an argument"
-            spec = wish.spec
+            plugin = documents.from_wire({"name": "in-place", "spec": resource["spec"]}, "ResourcePlugin")
+            assert isinstance(plugin, Plugin), "the kind is an argument"
+            spec = plugin.spec
         else:
             assert client is not None, "published plugins need a client"
             spec = _fetch_plugin(client, resource["plugin"])
@@ -222,10 +222,10 @@ def _choose(required: Mapping[str, Iterable[str]], found: Mapping[str, str], pat
 
 def _reject_ambiguous(takers: Mapping[str, list[str]], path: str) -> None:
     """Reject a line that could mean two secrets: a-b and A-B are equal in upper case."""
-    for key, of in takers.items():
-        if len(of) > 1:
-            advice = f"write a separate line for each: {'=..., '.join(of)}=..."
-            raise DayflyError(Exit.USAGE, f"{path}: {key} may be {' or '.join(of)}", advice)
+    for key, secrets in takers.items():
+        if len(secrets) > 1:
+            advice = f"write a separate line for each: {'=..., '.join(secrets)}=..."
+            raise DayflyError(Exit.USAGE, f"{path}: {key} may be {' or '.join(secrets)}", advice)
 
 
 def _reject_missing_file(required: Mapping[str, Iterable[str]]) -> None:

@@ -58,9 +58,9 @@ class TemporarySpec(NamedTuple):
 
         The name is an HMAC under `key`, so that it reveals neither params nor secrets.
         """
-        wish = {**self.body, "secrets": secrets} if secrets else self.body
-        said = json.dumps(wish, sort_keys=True).encode()
-        number = int.from_bytes(hmac.new(key.encode(), said, hashlib.sha256).digest()[:8])
+        content = {**self.body, "secrets": secrets} if secrets else self.body
+        encoded = json.dumps(content, sort_keys=True).encode()
+        number = int.from_bytes(hmac.new(key.encode(), encoded, hashlib.sha256).digest()[:8])
         letters = "".join(_LETTERS[number >> 5 * place & 31] for place in range(_SUFFIX_LENGTH))
         plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in self.base_name)
         return f"with-{plain[: names.LIMITS['sandbox'] - len('with--') - _SUFFIX_LENGTH].strip('-')}-{letters}"

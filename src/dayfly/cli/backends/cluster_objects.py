@@ -105,13 +105,13 @@ class Objects:
 
     async def external_log_command(self, name: str, unit: str, times: LogTimes = NO_TIMES) -> str:
         """Return the command that shows the log of a fork; empty for a step."""
-        of = workload_of(unit)
-        if of is None:
+        workload = workload_of(unit)
+        if workload is None:
             return ""
-        fork = fork_name(name, (await self.fetch(name))["metadata"]["uid"], of.namespace, of.name)
+        fork = fork_name(name, (await self.fetch(name))["metadata"]["uid"], workload.namespace, workload.name)
         options = " --timestamps" if times.shown else ""
         options += f" --since-time={timestamp(times.since)}" if times.since else ""
-        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {of.namespace} -l {FORK_LABEL}={fork}{options}"
+        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {workload.namespace} -l {FORK_LABEL}={fork}{options}"
 
     async def outputs(self, sandbox: Any) -> list[Any]:
         """Return the outputs in the Secrets of the resources, in the Sandbox's namespace.
@@ -126,8 +126,8 @@ class Objects:
             except (*errors.ABSENT, errors.Forbidden):
                 records = {}
         found = []
-        for wish in sandbox["spec"].get("resources") or ():
-            resource = wish["name"]
+        for each in sandbox["spec"].get("resources") or ():
+            resource = each["name"]
             secret = names.derived("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
             try:
                 data = (await self.client.get(SECRETS, secret, self.namespace)).data or {}

@@ -119,8 +119,8 @@ def _overdue(meta: Any, status: Any, now: int) -> tuple[int, str] | None:
 def _unit(status: Any, now: int) -> UnitReport:
     since, until = milliseconds(status.get("since")), milliseconds(status.get("until"))
     template = status.get("template", "")
-    of = workload_of(status["id"])
-    resource, _, name = ("", "", of.name) if of else _parts(status)
+    workload = workload_of(status["id"])
+    resource, _, name = ("", "", workload.name) if workload else _parts(status)
     return UnitReport(
         id=status["id"],
         resource=resource,

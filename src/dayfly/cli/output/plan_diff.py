@@ -33,9 +33,9 @@ class Difference(NamedTuple):
 
 def parse_existing(spec: Any, name: str) -> Sandbox:
     """Parse the spec of an existing sandbox."""
-    wish = documents.from_wire({"name": name, "spec": spec}, "Sandbox")
-    assert isinstance(wish, Sandbox), "the kind is an argument"
-    return wish
+    sandbox = documents.from_wire({"name": name, "spec": spec}, "Sandbox")
+    assert isinstance(sandbox, Sandbox), "the kind is an argument"
+    return sandbox
 
 
 def find_difference(now: Sandbox, wished: Sandbox) -> Difference:

@@ -82,7 +82,7 @@ async def delete_pod(client: Client, pod: str, namespace: str) -> bool:
 
 
 async def tamper(
-    client: Client, tampering: Tampering, manifest: dict[str, Any], namespace: str, run: str, of: PluginAttempt
+    client: Client, tampering: Tampering, manifest: dict[str, Any], namespace: str, run: str, attempt: PluginAttempt
 ) -> bool:
     """Edit or delete the object that an attempt has created. Return whether it existed.
 
@@ -90,12 +90,12 @@ async def tamper(
     removes all labels and adds a new one.
     """
     kind = await _kind(client, manifest)
-    expected_name = name(ObjectIdentity(of.sandbox, of.unit, of.number, namespace, {}), manifest)
+    expected_name = name(ObjectIdentity(attempt.sandbox, attempt.unit, attempt.number, namespace, {}), manifest)
     for each in (await client.list_all(kind, namespace)).items:
         meta = each["metadata"]
         owners = [owner["name"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Run"]
         marks = owners, (meta.get("annotations") or {}).get(UNIT_ANNOTATION)
-        if meta["name"] != expected_name or marks != ([run], of.unit):
+        if meta["name"] != expected_name or marks != ([run], attempt.unit):
             continue
         try:
             if tampering is Tampering.DELETES:

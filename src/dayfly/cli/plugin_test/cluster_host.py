@@ -203,9 +203,9 @@ class _ClusterBench:
             step.object.manifest for step in self._plugin.spec.create if step.name == scenario.step and step.object
         )
         unit, here = f"{self._specs.resource}/{scenario.step}", self._cluster.namespace
-        of = cluster_faults.PluginAttempt(box.uid, unit, box.attempts.get(unit, 0))
+        attempt = cluster_faults.PluginAttempt(box.uid, unit, box.attempts.get(unit, 0))
         done = self._cluster.call(
-            lambda client: cluster_faults.tamper(client, tampering, manifest or {}, here, box.run, of)
+            lambda client: cluster_faults.tamper(client, tampering, manifest or {}, here, box.run, attempt)
         )
         box.met = True
         self._missed = "" if done else f"{scenario.step} has created no object"
