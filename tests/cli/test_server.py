@@ -52,7 +52,7 @@ def test_detached_server_survives_until_down_ends_it(cli: Cli):
     process = json.loads(cli("status", "-o", "json").out)["process"]
     key = (cli.home / "key").read_text()
     refused(cli("up", "--detach"), 1, f"process {process}", "dayfly down")
-    assert cli("down").err == f"The server (process {process}) has stopped.\n"
+    assert cli("down").err == f"The server (process {process}) has ended.\n"
     assert not _alive(process)
     refused(cli("down"), 6, "no server runs", "dayfly up")
     assert (cli.home / "key").read_text() == key

@@ -23,4 +23,4 @@ def command(timeout: float) -> None:
     if pid is None:
         raise DayflyError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
     server_process.stop(home, pid, timeout)
-    show.print_message(f"The server (process {pid}) has stopped.")
+    show.print_message(f"The server (process {pid}) has ended.")
