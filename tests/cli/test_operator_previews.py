@@ -1,4 +1,4 @@
-"""Where endpoints have their addresses: how an administrator says it, and how people are shown them."""
+"""Addresses of endpoints: the options of the operator, and the output for users."""
 
 from types import SimpleNamespace
 

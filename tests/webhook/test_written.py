@@ -350,8 +350,8 @@ def test_unchecked_document_cannot_redirect_a_webhook():
 @pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])
 def test_allowed_server_is_a_host_and_a_port(wrong):
     with pytest.raises(DayflyError, match="write --allow-webhook HOST:PORT"):
-        options.webhook_servers(("dns:443", wrong))
+        options.parse_webhook_servers(("dns:443", wrong))
 
 
 def test_allowed_servers_ignore_case():
-    assert options.webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}
+    assert options.parse_webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}

@@ -1,12 +1,11 @@
-"""`dayfly why KIND/NAME`: every kind of ours that has a status, and a refusal that names the kinds."""
+"""`dayfly why KIND/NAME` for all kinds with a status, and the error for other kinds."""
 
 from __future__ import annotations
 
 import pytest
 
-from cli.clusters import Stage, stage
+from cli.clusters import LIFE, Stage, stage
 from cli.command import Cli, refused
-from cli.moments import LIFE
 
 from rig.hooking import hook, taken_up  # isort: skip
 from rig.hooking import said as said_of_hook  # isort: skip

@@ -23,9 +23,9 @@ FILES = {
 }
 FILES["plan"] = "name: thing\nspec: {cluster: local, resources: [{name: db, plugin: of-the-place}]}\n"
 MORE = {"abandon": ["--reason", "why"], "with": ["true"], "operator": ["--runner", "/bin/true"]}
-"""What a verb needs beside its required arguments and files."""
+"""Further arguments that a verb needs."""
 ASKED = {unsupported_options.SERVER: 'no server "none" is known here', unsupported_options.CONTEXT: "context"}
-"""What is said where nobody has logged in to a server, or no kubeconfig has the context, of that name."""
+"""The errors for an unknown server and an unknown context."""
 
 
 def _walk(found: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -75,8 +75,8 @@ def test_verb_reaches_the_chosen_host_or_names_an_alternative(verb, option, tmp_
     assert (out, err.count("\n")) == ("", 1), err
     if _has(verb, option):
         assert ASKED[option] in err
-        assert verb not in unsupported_options.WORDS or option not in unsupported_options.WORDS[verb], (
-            "words that nobody is told"
+        assert verb not in unsupported_options.MESSAGES or option not in unsupported_options.MESSAGES[verb], (
+            "a message for an existing option"
         )
     else:
         assert code == 2
@@ -85,7 +85,7 @@ def test_verb_reaches_the_chosen_host_or_names_an_alternative(verb, option, tmp_
 
 
 def test_no_words_are_of_a_verb_that_is_not_there():
-    assert set(unsupported_options.WORDS) <= set(VERBS)
+    assert set(unsupported_options.MESSAGES) <= set(VERBS)
 
 
 def test_misspelled_host_option_is_an_unknown_option(capfd):

@@ -1,4 +1,4 @@
-"""What is said of something that is not there: what may be meant, and that it was there once."""
+"""Errors for unknown names: suggestions, and hints to ended sandboxes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox().replace("cluster: local", "cluster: local\n  labels: {team: pay}"))
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox().replace("cluster: local", "cluster: local\n  labels: {team: pay}"))
     assert served("apply", "-f", ".").code == 0
     for verb in ("why", "logs", "env", "retry", "sandbox get", "sandbox delete", "get sandbox"):
         refused(served(*verb.split(), "dmeo"), 3, 'no sandbox "dmeo"; did you mean "demo"? see: dayfly sandbox list')
@@ -25,9 +25,9 @@ def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
     refused(served("plugin", "get", "ntes"), 3, '"ntes"', 'did you mean "notes"? see: dayfly plugin list')
     refused(served("plugin", "get", "notes@2.0.0"), 3, "2.0.0", "published: 1.0.0")
     refused(served("plugin", "delete", "ntes"), 3, 'did you mean "notes"?')
-    served.write("t/s.yaml", wishes.sandbox("other", plugin="ntes"))
+    served.write("t/s.yaml", sample_specs.sandbox("other", plugin="ntes"))
     refused(served("apply", "-f", "t"), 2, "s.yaml:5:16", "spec.resources[0].plugin", 'did you mean "notes"?')
-    served.write("t/s.yaml", wishes.sandbox("other", plugin="notes@1.0.1"))
+    served.write("t/s.yaml", sample_specs.sandbox("other", plugin="notes@1.0.1"))
     refused(served("apply", "-f", "t"), 2, 'did you mean "notes@1.0.0"?')
     assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
     assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
@@ -62,8 +62,8 @@ def test_a_command_like_none(cli: Cli):
 
 
 def test_sandbox_with_expired_ttl_is_reported_as_ended(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox(more="  ttl: {duration: 1d}\n"))
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox(more="  ttl: {duration: 1d}\n"))
     assert served("apply", "-f", ".").code == 0
     shown = served("sandbox", "get", "demo").out
     assert "Expires: " in shown

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Looks for mistakes, makes the resource, uses it, has it removed, and looks whether anything is left.
+# Check the plugin, create the resource, use it, delete it, and check that nothing is left.
 set -eu
 cd "$(dirname -- "$0")"
 root=$(mktemp -d)
@@ -11,4 +11,4 @@ dayfly with -f plugin.yaml -p "root=$root" -e THING=make.path -- sh -c 'test -d 
 
 left=$(ls -A -- "$root")
 [ -z "$left" ] || { echo "left over: $left" >&2; exit 1; }
-echo 'made, used and removed; nothing is left'
+echo 'created, used and removed; nothing is left'

@@ -1,4 +1,4 @@
-"""The start of a command is part of the product: what it imports, and what it takes."""
+"""The imports and the duration of the start of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events reach their receiver, of `up` and of a server for many: who may be one, and how it may answer."""
+"""CloudEvents of `up` and of a shared server reach their receiver. Checks of its URL and responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import refused, until
 from client.test_retry import World
 from dayfly.cli import event_receiver
@@ -25,7 +25,7 @@ from dayfly.link.envelope import Letters, Opening, Said, Session
 from server import databases
 from server.fake_host import FakeHost
 
-TO = event_receiver.receiver("http://127.0.0.1:1/in?x=1", frozenset())
+TO = event_receiver.parse_receiver("http://127.0.0.1:1/in?x=1", frozenset())
 EVENT = b'{"id": "1"}'
 
 
@@ -40,14 +40,14 @@ def test_poster_reports_which_answers_are_worth_a_retry():
     answers = asyncio.run(main())
     assert [each.again for each in answers] == [False, True, True, True, True, False, False]
     assert [bool(each.problem) for each in answers] == [False, *[True] * 6]
-    assert len(world.sent) == 7, "nobody is followed elsewhere, and nothing is sent again here"
+    assert len(world.sent) == 7, "no redirect is followed, and the poster does not retry"
     assert world.sent[0].startswith(b"POST /in?x=1 HTTP/1.1\r\n")
     assert b"application/cloudevents+json" in world.sent[0]
     assert world.sent[0].endswith(EVENT)
 
 
 class Drip(World):
-    """It answers a byte at a time, for ever."""
+    """Responds endlessly, byte by byte."""
 
     async def receive(self, timeout):  # noqa: ASYNC109 # as an Io has it
         await asyncio.sleep(0)
@@ -56,12 +56,12 @@ class Drip(World):
 
 def test_an_answer_without_an_end_ends_at_a_time_or_a_size(monkeypatch):
     monkeypatch.setattr(event_receiver, "_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(event_receiver, "_MOST_ANSWERED", float("inf"))
+    monkeypatch.setattr(event_receiver, "_MAX_RESPONSE_BYTES", float("inf"))
     drip = Drip(None)
     found = asyncio.run(event_receiver.Poster(TO, drip)(EVENT))
-    assert (found.again, "has not answered within" in found.problem) == (True, True)
+    assert (found.again, "did not respond within" in found.problem) == (True, True)
     monkeypatch.setattr(event_receiver, "_TIMEOUT_S", 30.0)
-    monkeypatch.setattr(event_receiver, "_MOST_ANSWERED", 100)
+    monkeypatch.setattr(event_receiver, "_MAX_RESPONSE_BYTES", 100)
     drip = Drip(None)
     assert asyncio.run(event_receiver.Poster(TO, drip)(EVENT)) == DeliveryResult()
     assert len(drip.pauses) < 110
@@ -108,9 +108,9 @@ def receiver():
 @pytest.mark.slow
 @pytest.mark.long_story
 def test_up_sends_events_and_resends_pending_after_restart(cli, journal, receiver):
-    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("p.yaml", sample_specs.plugin(journal))
     cli.write("good.yaml", "name: good\nspec: {cluster: local, resources: [{name: db, plugin: notes}]}\n")
-    cli.write("q.yaml", wishes.plugin(journal, extra="exit 9").replace("name: notes", "name: broken"))
+    cli.write("q.yaml", sample_specs.plugin(journal, extra="exit 9").replace("name: notes", "name: broken"))
     cli.write("bad.yaml", "name: bad\nspec: {cluster: local, resources: [{name: db, plugin: broken}]}\n")
     up = ("up", "--detach", "--port", "0", "--events-to", receiver.url)
     assert cli(*up).code == 0
@@ -129,7 +129,7 @@ def test_up_sends_events_and_resends_pending_after_restart(cli, journal, receive
     until(lambda: receiver.heard)
     assert cli("down").code == 0
     (again,) = {event["id"] for _, event in receiver.heard}
-    assert again not in {each[0] for each in first}, "what was taken is not told again, also after a restart"
+    assert again not in {each[0] for each in first}, "accepted events are not sent again, even after a restart"
     receiver.busy = 0
     assert cli(*up).code == 0
     until(lambda: [each[0] for each in receiver.taken()] == [again])
@@ -139,7 +139,7 @@ def test_up_sends_events_and_resends_pending_after_restart(cli, journal, receive
 
 
 class Agent:
-    """A cluster's end that dials a server, with a host that does what the test says."""
+    """An agent that connects to a server, with a scripted host."""
 
     def __init__(self, url, token):
         self.url, self.token, self.said = url, token, 0
@@ -171,7 +171,7 @@ class Agent:
             thread.join()
 
     async def _carry(self):
-        """Take what there is, and say what the host says of it."""
+        """Fetch pending messages and send the answers of the host."""
         at = f"session={self.session.session}&after={self.number}&digest={self.digest}"
         for each in self._ask(f"messages?{at}", None, Letters).messages:
             self.number, self.digest = each.number, each.digest
@@ -207,7 +207,7 @@ class Many:
             return json.loads(answer.read())
 
     def ready(self, name, cluster="far"):
-        """A sandbox of a cluster that carries it out at once, until somebody was told of it."""
+        """Apply a sandbox in a cluster that makes it ready at once, and wait for its event."""
         self.call("PUT", f"clusters/{cluster}", {})
         with Agent(self.url, self.call("POST", f"clusters/{cluster}/tokens", {})["token"]).at_work():
             self.call("PUT", f"sandboxes/{name}", {"spec": {"cluster": cluster}})
@@ -246,7 +246,7 @@ def test_another_replica_sends_events_when_the_sender_is_killed(cli, receiver):
         (id_,) = {event["id"] for _, event in receiver.heard}
         many.ready("more", "near")
         until(lambda: len(receiver.taken()) == 2)
-        assert [each[2] for each in receiver.taken()] == ["demo", "more"], "each once, whoever sends"
+        assert [each[2] for each in receiver.taken()] == ["demo", "more"], "each once, by one of the servers"
         assert receiver.taken()[0][0] == id_
         for process, _ in many.servers:
             process.terminate()
@@ -257,14 +257,14 @@ def test_another_replica_sends_events_when_the_sender_is_killed(cli, receiver):
     ("url", "words"),
     [
         ("https://[x", "is not the address of a server"),
-        ("https://hooks.example.com/a b", "no request can ask for '/a b'; write it with %-escapes"),
-        ("https://hooks.example.com/?x=\u00e4", "write it with %-escapes"),
+        ("https://hooks.example.com/a b", "'/a b' is not a valid path; percent-encode it"),
+        ("https://hooks.example.com/?x=\u00e4", "percent-encode it"),
     ],
 )
 def test_unusable_event_address_is_refused_at_start(url, words):
-    """Else each event would fail for ever, with a traceback in the log."""
+    """Otherwise each event would fail forever, with a traceback in the log."""
     with pytest.raises(DayflyError, match=words) as refusal:
-        event_receiver.receiver(url, frozenset())
+        event_receiver.parse_receiver(url, frozenset())
     assert refusal.value.code is Exit.USAGE
 
 
@@ -272,12 +272,14 @@ def test_event_address_needs_tls_or_an_allowed_host(cli):
     for url, words in (
         (
             "http://hooks.example.com/x",
-            "not without TLS; write https://, or allow it with --allow-webhook hooks.example.com:80",
+            "TLS is required; write https://, or allow it with --allow-webhook hooks.example.com:80",
         ),
         ("https://me:pw@hooks.example.com/x", "has a name or password in it"),
         ("ftp://hooks.example.com", "is not the address of a server"),
     ):
         refused(cli("up", "--events-to", url), 2, words)
         refused(cli("server", "--events-to", url), 2, words)
-    assert event_receiver.receiver("http://hooks.example.com/x", frozenset({"hooks.example.com:80"})).target == "/x"
-    assert event_receiver.receiver("https://hooks.example.com", frozenset()).target == "/"
+    assert (
+        event_receiver.parse_receiver("http://hooks.example.com/x", frozenset({"hooks.example.com:80"})).target == "/x"
+    )
+    assert event_receiver.parse_receiver("https://hooks.example.com", frozenset()).target == "/"

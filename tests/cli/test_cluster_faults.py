@@ -1,4 +1,4 @@
-"""What `plugin test` does from outside in a cluster: to what the run made, and to nothing that only looks like it."""
+"""`plugin test` changes the objects of its run in a cluster, and no similar objects."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from dayfly.cli.plugin_test import cluster_faults as hands
+from dayfly.cli.plugin_test import cluster_faults
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.execute.object.render import ObjectIdentity, object_name
 from dayfly.execute.pod.names import UNIT_ANNOTATION
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, anything
-from dayfly.testing import Hand
+from dayfly.testing import Tampering
 from kube.fake import FakeCluster, Refusal, run
 
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
 NAMELESS = {"apiVersion": "v1", "kind": "ConfigMap"}
-OF = hands.PluginAttempt("uid-of-the-sandbox", "db/make", 2)
+OF = cluster_faults.PluginAttempt("uid-of-the-sandbox", "db/make", 2)
 STRANGE = {"apiVersion": "machines.example/v1", "kind": "Machine", "metadata": {"name": "m"}}
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 
@@ -31,78 +31,81 @@ def made(name: str = "c", *, kind: str = "Run", owner: str = "u", unit: str = "d
     return {"metadata": meta}
 
 
-def meddled(*objects: dict, hand: Hand = Hand.EDITS, manifest: dict = MANIFEST, change=lambda _: None):
-    """Whether there was an object of the run, and all objects afterwards; `change` has the cluster before that."""
+def tamper(*objects: dict, tampering: Tampering = Tampering.EDITS, manifest: dict = MANIFEST, change=lambda _: None):
+    """Return whether the object existed, and all objects afterwards. `change` is called before with the cluster."""
 
     async def story() -> tuple[bool, dict[str, dict]]:
-        cluster = FakeCluster(settles=False)  # their owner is not there: it would collect them
+        cluster = FakeCluster(settles=False)  # no garbage collection: the owner does not exist
         client = Client(cluster.transport(), seed=1)
         for each in objects:
             await client.create(CONFIG_MAPS, each, "default")
         change(cluster)
-        found = await hands.meddle(client, hand, manifest, "default", "u", OF)
+        found = await cluster_faults.tamper(client, tampering, manifest, "default", "u", OF)
         return found, {each["metadata"]["name"]: each["metadata"] for each in cluster.objects("configmaps")}
 
     return run(story())
 
 
-class TestMeddling:
+class TestTampering:
     def test_object_of_the_run_loses_labels_and_gets_a_marker(self):
-        found, left = meddled(made())
+        found, left = tamper(made())
         assert found
         assert left["c"]["labels"] == {"dayfly-plugin-test-was-here": "edited"}
         annotations = {UNIT_ANNOTATION: "db/make", "kept": "as it was", "dayfly-plugin-test-was-here": "edited"}
         assert left["c"]["annotations"] == annotations
 
-    def test_or_it_is_deleted(self):
-        assert meddled(made(), hand=Hand.DELETES) == (True, {})
+    def test_object_of_the_run_is_deleted(self):
+        assert tamper(made(), tampering=Tampering.DELETES) == (True, {})
 
-    @pytest.mark.parametrize("hand", Hand)
+    @pytest.mark.parametrize("tampering", Tampering)
     @pytest.mark.parametrize(
         "other",
         [
             pytest.param(made(owner="another"), id="of another run"),
-            pytest.param(made(kind="Deployment"), id="of an owner that is no run"),
+            pytest.param(made(kind="Deployment"), id="of an owner that is not a run"),
             pytest.param(made(unit="db/seed"), id="of another unit"),
-            pytest.param({"metadata": {"name": "c"}}, id="of nobody"),
+            pytest.param({"metadata": {"name": "c"}}, id="without owner"),
         ],
     )
-    def test_object_of_another_run_or_unit_is_not_edited(self, hand, other):
-        found, left = meddled(other, hand=hand)
+    def test_object_of_another_run_or_unit_is_not_edited(self, tampering, other):
+        found, left = tamper(other, tampering=tampering)
         assert not found
         assert "dayfly-plugin-test-was-here" not in left["c"].get("labels", {})
 
-    @pytest.mark.parametrize("hand", Hand)
+    @pytest.mark.parametrize("tampering", Tampering)
     @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
-    def test_object_of_the_run_is_found_among_others(self, hand, manifest):
+    def test_object_of_the_run_is_found_among_others(self, tampering, manifest):
         real = object_name(ObjectIdentity(*OF, "default", {}), manifest)
         others = [made("a", owner="another"), made("b", unit="db/seed"), made("z", owner="another")]
-        found, left = meddled(*others, made(real), hand=hand, manifest=manifest)
+        found, left = tamper(*others, made(real), tampering=tampering, manifest=manifest)
         touched = {each for each in ("a", "b", "z", real) if left.get(each, {"labels": {}})["labels"] != {"app": "db"}}
         assert (found, touched) == (True, {real})
 
-    @pytest.mark.parametrize("hand", Hand)
+    @pytest.mark.parametrize("tampering", Tampering)
     @pytest.mark.parametrize("manifest", [MANIFEST, NAMELESS], ids=["of a fixed name", "of a derived name"])
-    def test_planted_object_with_another_name_is_not_edited(self, hand, manifest):
+    def test_planted_object_with_another_name_is_not_edited(self, tampering, manifest):
         earlier = object_name(ObjectIdentity(*OF._replace(number=1), "default", {}), NAMELESS)
-        found, left = meddled(made("a"), made(earlier), hand=hand, manifest=manifest)
+        found, left = tamper(made("a"), made(earlier), tampering=tampering, manifest=manifest)
         assert (found, left["a"]["labels"], left[earlier]["labels"]) == (False, {"app": "db"}, {"app": "db"})
 
-    @pytest.mark.parametrize(("hand", "verb"), [(Hand.EDITS, "PATCH"), (Hand.DELETES, "DELETE")])
+    @pytest.mark.parametrize(("tampering", "verb"), [(Tampering.EDITS, "PATCH"), (Tampering.DELETES, "DELETE")])
     @pytest.mark.parametrize("status", [404, 409])
-    def test_object_gone_or_replaced_in_between_counts_as_absent(self, hand, verb, status):
+    def test_object_gone_or_replaced_in_between_counts_as_absent(self, tampering, verb, status):
         refusal = Refusal(status, "m", about={"name": "c", "kind": "configmaps"})
 
         def change(cluster: FakeCluster) -> None:
             cluster.refuses = lambda request: refusal if request.method == verb else None
 
-        found, left = meddled(made(), hand=hand, change=change)
+        found, left = tamper(made(), tampering=tampering, change=change)
         assert (found, left["c"]["labels"]) == (False, {"app": "db"})
 
-    def test_a_kind_that_the_cluster_does_not_have_is_named(self):
+    def test_unknown_kind_is_named(self):
         with pytest.raises(DayflyError) as refused:
-            meddled(manifest=STRANGE)
-        assert str(refused.value) == "this cluster has no kind Machine of machines.example/v1; install it"
+            tamper(manifest=STRANGE)
+        assert (
+            str(refused.value)
+            == "this cluster has no kind Machine of machines.example/v1; install its CustomResourceDefinition"
+        )
         assert refused.value.code == Exit.FAILED
 
 
@@ -113,26 +116,26 @@ def test_pod_is_deleted_at_once_and_missing_pod_is_reported():
         await client.create(PODS, POD, "default")
         asked = []
         cluster.judge = asked.append
-        assert await hands.delete_pod(client, "p", "default")
+        assert await cluster_faults.delete_pod(client, "p", "default")
         [call] = asked
         assert b'"gracePeriodSeconds":1' in call.request.body
-        assert not await hands.delete_pod(client, "q", "default")
+        assert not await cluster_faults.delete_pod(client, "q", "default")
 
     run(story())
 
 
 class Reviewing:
-    """A cluster that allows what is in `allowed`: verb, group, resource and namespace; `asked` is what it was asked."""
+    """A cluster that allows the tuples (verb, group, resource, namespace) in `allowed` and records reviews in `asked`."""
 
     namespace = "shop"
 
     def __init__(self, *allowed: tuple[str, str, str, str]) -> None:
         self.allowed, self.asked = allowed, []
 
-    def ask(self, what):
-        return asyncio.run(self._answered(what))
+    def call(self, what):
+        return asyncio.run(self._run(what))
 
-    async def _answered(self, what):
+    async def _run(self, what):
         client = Client(FakeCluster().transport(), seed=1)
         client.create = self._review
         return await what(client)
@@ -145,16 +148,16 @@ class Reviewing:
 
 
 class TestRights:
-    def test_without_one_that_the_test_needs_it_does_not_begin(self):
+    def test_missing_right_is_an_error(self):
         right = ("create", "dayfly.dev", "sandboxes", "shop")
-        hands.need(Reviewing(right), *right)
+        cluster_faults.require(Reviewing(right), *right)
         with pytest.raises(DayflyError) as refused:
-            hands.need(Reviewing(), *right)
+            cluster_faults.require(Reviewing(), *right)
         place = "in the namespace shop, which the test needs; ask the cluster's administrator for that right"
         assert str(refused.value) == f"you may not create sandboxes {place}"
         assert refused.value.code == Exit.DENIED
         with pytest.raises(DayflyError, match="you may not create plugins, which the test needs"):
-            hands.need(Reviewing(), "create", "dayfly.dev", "plugins", "")
+            cluster_faults.require(Reviewing(), "create", "dayfly.dev", "plugins", "")
 
     def plugin(self, *steps):
         return SimpleNamespace(spec=SimpleNamespace(create=steps))
@@ -167,12 +170,12 @@ class TestRights:
         plugin = self.plugin(makes, self.step("script", None), self.step("waits", SimpleNamespace(manifest=None)))
         every = [(verb, "", "configmaps", "shop") for verb in ("list", "patch", "delete")]
         pods = ("delete", "", "pods", "runners")
-        assert hands.lacking(Reviewing(pods, *every), plugin, "runners") == ("", {"make": ""})
-        assert hands.lacking(Reviewing(*every), plugin, "runners") == (
+        assert cluster_faults.find_missing_rights(Reviewing(pods, *every), plugin, "runners") == ("", {"make": ""})
+        assert cluster_faults.find_missing_rights(Reviewing(*every), plugin, "runners") == (
             "you may not delete pods in runners",
             {"make": ""},
         )
-        assert hands.lacking(Reviewing(pods, every[0]), plugin, "runners") == (
+        assert cluster_faults.find_missing_rights(Reviewing(pods, every[0]), plugin, "runners") == (
             "",
             {"make": "you may not patch configmaps in shop"},
         )

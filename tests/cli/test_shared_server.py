@@ -39,7 +39,7 @@ def certificate(folder, called="cert"):
 
 @contextlib.contextmanager
 def running(cli, *arguments):
-    """A server of its own, and its address."""
+    """Start a shared server and yield its address."""
     server = cli.start("server", "--listen", "127.0.0.1:0", *arguments)
     said = server.stderr.readline().decode()
     assert "serves at" in said, said + server.stderr.read().decode()
@@ -55,15 +55,15 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
     key = cli("server", "init", "acme").out.strip()
     again = cli("server", "init", "acme")
     assert (again.code, again.out) == (1, "")
-    assert "there already" in again.err
+    assert "already exists" in again.err
     with running(cli, "--tls-cert", chain, "--tls-key", secret) as url:
         assert url.startswith("https://")
         trusting = {"SSL_CERT_FILE": chain}
         stranger = cli("login", url, "--name", "work", stdin=key)
-        assert stranger.code == 6, "whose certificate nobody knows"
+        assert stranger.code == 6, "its certificate is not trusted"
         wrong = cli("login", url, "--name", "work", stdin=key + "x", **trusting)
         assert wrong.code == 5
-        assert not (cli.home / "servers").exists(), "it is tried before it is kept"
+        assert not (cli.home / "servers").exists(), "the key is checked before it is stored"
         done = cli("login", url, "--name", "work", stdin=key + "\n", **trusting)
         assert done.code == 0, done.err
         assert 'organisation "acme", role admin' in done.err
@@ -96,10 +96,12 @@ def test_keys_travel_by_tls_and_are_kept_for_their_owner_alone(cli, tmp_path):
         with contextlib.closing(sqlite3.connect(cli.home / "server.db", isolation_level=None)) as database:
             database.execute("DELETE FROM audit WHERE number > 3")
             database.execute("UPDATE audit_heads SET number = 3, digest = (SELECT digest FROM audit WHERE number = 3)")
-        assert cli("audit", "--verify", "--server", "work", **trusting).code == 0, "nobody can tell by itself"
+        assert cli("audit", "--verify", "--server", "work", **trusting).code == 0, (
+            "the change cannot be detected without a stored head"
+        )
         since = cli("audit", "--verify", "--since", head.out.strip(), "--server", "work", **trusting)
         assert since.code == 1
-        assert "is not there any more" in since.err
+        assert "no longer exists" in since.err
 
 
 def test_a_server_answers_at_the_loopback_address_that_it_names(cli):
@@ -124,22 +126,22 @@ def test_audit_verify_prints_its_head_as_json(cli):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("server", "--listen", "0.0.0.0:0"), 2, "keys would travel readable"),
+        (("server", "--listen", "0.0.0.0:0"), 2, "keys would be sent unencrypted"),
         (("server", "--listen", "127.0.0.1"), 2, "write --listen HOST:PORT"),
         (("server", "--listen", "127.0.0.1:" + "9" * 5000), 2, "write --listen HOST:PORT"),
         (("up", "--allow-webhook", "a:" + "9" * 5000), 2, "write --allow-webhook HOST:PORT"),
-        (("audit", "--since", "9" * 5000 + ":" + "0" * 64), 2, "write what --verify printed"),
-        (("server", "--tls-cert", "none.pem"), 2, "give both"),
+        (("audit", "--since", "9" * 5000 + ":" + "0" * 64), 2, "use a head that --verify has printed"),
+        (("server", "--tls-cert", "none.pem"), 2, "use both"),
         (("server", "--tls-cert", "none.pem", "--tls-key", "none.key"), 2, "none.pem: no such file"),
         (("server", "--database", "mysql://a:geheim@b/c"), 1, "write sqlite:///PATH or postgresql://"),
         (("server", "init", "Acme!"), 2, "is not a valid name for an organisation"),
         (("server", "init", "*"), 2, "is not a valid name for an organisation"),
         (("server", "migrate", "9999"), 1, "there is no schema 9999"),
-        (("login", "http://a.example"), 2, "would travel readable"),
+        (("login", "http://a.example"), 2, "would be sent unencrypted"),
         (("sandbox", "list", "--server", "none"), 3, 'no server "none" is known here'),
-        (("get", "--server", "none", "--context", "c"), 2, "name two different places"),
-        (("audit", "--since", "7"), 2, "write what --verify printed"),
-        (("key", "create", "ci", "--expires", "0"), 2, "--expires is at least 1s"),
+        (("get", "--server", "none", "--context", "c"), 2, "cannot be combined"),
+        (("audit", "--since", "7"), 2, "use a head that --verify has printed"),
+        (("key", "create", "ci", "--expires", "0"), 2, "--expires must be at least 1s"),
     ],
 )
 def test_bad_server_arguments_are_explained_without_secrets(cli, capfd, monkeypatch, arguments, code, says):
@@ -180,7 +182,7 @@ def test_a_cluster_that_is_frozen_is_looked_at_and_thawed(cli):
         assert shown.err.endswith("with: dayfly cluster thaw east --yes\n")
         assert json.loads(cli("cluster", "thaw", "east", "-o", "json", "--server", "work").out)["frozen"] is True
         assert cli("cluster", "thaw", "east", "--yes", "--server", "work").err.endswith(
-            "goes on from where it stands.\n"
+            "continues from its present state.\n"
         )
         assert cli("cluster", "thaw", "east", "--server", "work").err == 'Cluster "east" is not frozen.\n'
         assert freeze(url, token, 99) == 423

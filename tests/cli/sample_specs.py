@@ -1,4 +1,4 @@
-"""Wishes as people write them; each script appends to the file `journal`, so that a test can tell what ran."""
+"""Plugins and sandboxes as YAML. Each script appends its name to the file `journal`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def plugin(journal: Path, *, name: str = "notes@1.0", create: str = "", delete: str = "", extra: str = "") -> str:
-    """A plugin of two create steps, where the second reads the first, and a delete step."""
+    """Return a plugin with two create steps, of which the second reads an output of the first, and a delete step."""
     return f"""\
 name: {name}
 spec:
@@ -49,12 +49,12 @@ spec:
 
 
 def waiting(gate: Path) -> str:
-    """Waits until that file is there, but not for ever."""
+    """Return a script that waits until a file exists, at most 45 seconds."""
     return f"for i in $(seq 900); do [ -e {gate} ] && break; sleep 0.05; done"
 
 
 def sandbox(name: str = "demo", *, plugin: str = "notes", more: str = "") -> str:
-    """A sandbox with one resource, `db`."""
+    """Return a sandbox with one resource, `db`."""
     return f"""\
 name: {name}
 spec:
