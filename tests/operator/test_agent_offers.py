@@ -11,7 +11,7 @@ from rig.served import begin, box, gone, ready, true, until
 from rig.world import World
 
 from dayfly.link import wire
-from dayfly.operator.agent.objects import name_of
+from dayfly.operator.agent.served_sandboxes import object_name
 from dayfly.server.sync.agents.mailbox_transport import MailboxTransport
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, StepOrigin, Target, Unit, UnitInput
@@ -47,7 +47,7 @@ REFUSED = {
         lambda offer: msgspec.structs.replace(
             offer, documents=of(offer.documents, origin=StepOrigin(publisher="cluster", plugin="postgres"))
         ),
-        "the plugin cluster:postgres is not one of acme",
+        "the plugin cluster:postgres was not published by acme",
     ),
     "a uid that leads elsewhere": (
         lambda offer: msgspec.structs.replace(offer, uid="../../secrets/x"),
@@ -61,13 +61,13 @@ REFUSED = {
                 for each in offer.documents
             ),
         ),
-        "carries out sandboxes and route groups, and nothing else",
+        "only sandboxes and route groups for a server",
     ),
     "a secret": (
         lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),
         "key is a secret, and --secrets-file gives it on a developer's own machine alone",
     ),
-    "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run has documents"),
+    "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run must have documents"),
 }
 
 
@@ -117,7 +117,7 @@ def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
         def squat(offer):
             if not taken:
                 taken.append(offer)
-                world.sandbox({}, name=name_of(offer.uid), namespace="acme-sandboxes")
+                world.sandbox({}, name=object_name(offer.uid), namespace="acme-sandboxes")
             return offer
 
         evil(squat)
@@ -157,7 +157,7 @@ LED = {
     "a key that is a pattern": (lambda _: kept(route("ok", ".*")), 'route:shop/web: ".*" is not a routing key'),
     "the key of a sandbox that was applied here": (
         lambda theirs: kept(route(theirs)),
-        "is the routing key of a sandbox applied here",
+        "is the routing key of a sandbox applied in this cluster",
     ),
     "an address that gives that key": (lambda theirs: kept(preview(theirs)), "is the routing key of a sandbox"),
     "an address that gives a line of its own": (
@@ -166,7 +166,7 @@ LED = {
     ),
     "an address by a scheme that is none": (
         lambda _: kept(preview("ok", "javascript")),
-        'no key can stand in what is sent by "javascript"',
+        'requests over "javascript" cannot carry a routing key',
     ),
 }
 

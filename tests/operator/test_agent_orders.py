@@ -142,7 +142,7 @@ class TestOffer:
     async def test_conflict_on_the_ledger_is_ordered_again(self, bench: Bench):
         await bench.begun()
         bench.harms[f"PUT {bench.run_name}"] = Harm.CONFLICT
-        with pytest.raises(HostUnavailableError, match="its ledger has changed meanwhile"):
+        with pytest.raises(HostUnavailableError, match="its ledger has changed since it was read"):
             await bench.served.offer(offer(generation=8))
 
     @with_bench
@@ -181,7 +181,7 @@ class TestOffer:
         bench.served.admit(DOCUMENTS, (LED,))
         assert bench.admitted == [(DOCUMENTS, (LED,))]
         other = msgspec.structs.replace(DOCUMENTS[0].origin, publisher="umbrella")
-        with pytest.raises(DocumentsRefusedError, match="is not one of acme"):
+        with pytest.raises(DocumentsRefusedError, match="was not published by acme"):
             bench.served.admit((msgspec.structs.replace(DOCUMENTS[0], origin=other),), ())
         group = Lifecycle(target=Target(kind="RouteGroup", name="g", uid=UID))
         with pytest.raises(DocumentsRefusedError, match="a route group has no forks"):
@@ -264,7 +264,9 @@ class TestAhead:
         end.attach(heard.append)
         if how != "never there":
             await bench.begun()
-            bench.served.heard(msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report())
+            bench.served.record_report(
+                msgspec.convert(bench.server.objects("runs")[0]["ledger"]["target"], Target), report()
+            )
             await asyncio.sleep(0)
         if how == "without a run":
             bench.finalizers(SERVED_FINALIZER)

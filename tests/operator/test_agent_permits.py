@@ -11,7 +11,7 @@ from rig.dialling import session
 from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
 
 from dayfly.link.http import HttpResponse
-from dayfly.operator.agent.agent import UNASKED, Agent
+from dayfly.operator.agent.agent import WAITING_FOR_SERVER, Agent
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 
 
@@ -65,13 +65,13 @@ class TestConnecting:
         agent, meta = dialled(bench), {"name": "own", "namespace": "acme-boxes", "uid": "own"}
         [served] = bench.caches.sandboxes
         assert agent.why_waiting(msgspec.convert({"metadata": meta}, SandboxObject)) is None
-        assert str(agent.why_waiting(served)) == UNASKED.format(why="not connected yet")
+        assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="not connected yet")
         agent.dial.trouble = "no route"
-        assert str(agent.why_waiting(served)) == UNASKED.format(why="no route")
+        assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="no route")
         connected = agent.figures()["server_connected"]
         assert connected() == 0
         agent.dial.session = session(1)
-        assert str(agent.why_waiting(served)) == UNASKED.format(why="no route"), "nothing of it gets through"
+        assert str(agent.why_waiting(served)) == WAITING_FOR_SERVER.format(why="no route"), "nothing of it gets through"
         assert connected() == 0
         agent.dial.trouble = ""
         assert agent.why_waiting(served) is None

@@ -26,7 +26,7 @@ from rig.serving import (
 
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Verdict
-from dayfly.operator.agent.release import AT_ONCE, ReleaseQueue
+from dayfly.operator.agent.release import MAX_CONCURRENT_RELEASES, ReleaseQueue
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
@@ -141,13 +141,13 @@ class TestOthers:
                 if uid.startswith("theirs"):
                     raise DocumentsRefusedError(f"Sandbox {uid} is not the server's")
 
-            theirs = [f"theirs-{number}" for number in range(AT_ONCE)]
-            await ReleaseQueue(bench.caches).noted([*theirs, "ours"], ended)
+            theirs = [f"theirs-{number}" for number in range(MAX_CONCURRENT_RELEASES)]
+            await ReleaseQueue(bench.caches).release_acknowledged([*theirs, "ours"], ended)
             assert asked == [*theirs, "ours"]
 
         with caplog.at_level(logging.WARNING):
             played(story)
-        assert caplog.text.count("is not let go: Sandbox theirs-") == AT_ONCE
+        assert caplog.text.count("is not released: Sandbox theirs-") == MAX_CONCURRENT_RELEASES
 
 
 class TestStanding:
@@ -161,7 +161,7 @@ class TestStanding:
         [made] = bench.server.objects("runs")
         target = msgspec.convert(made["ledger"]["target"], Target)
         bench.caches.urls[bench.run_name] = {"api": "http://b.example.com", "web": "https://a.example.com:8443"}
-        bench.served.heard(target, report(unsupported=("spec.x",)))
+        bench.served.record_report(target, report(unsupported=("spec.x",)))
         stands = bench.served.standing(UID)
         assert (stands.report.ready, stands.report.reason, stands.seq) == (True, "r", FIRST + 1)
         assert [(each.host, each.port) for each in stands.endpoints] == [
@@ -170,19 +170,19 @@ class TestStanding:
         ]
         assert stands.report.unsupported == ("spec.x",)
         assert bench.end.news == [UID]
-        bench.served.heard(target, report(unsupported=("spec.x",)))
+        bench.served.record_report(target, report(unsupported=("spec.x",)))
         assert bench.end.news == [UID], "the same report is not sent again"
 
     @with_bench
     async def test_reports_of_other_objects_are_ignored(self, bench: Bench):
         await bench.begun()
         target = Target(kind="Sandbox", namespace="acme-boxes", name=NAME, uid="another")
-        bench.served.heard(target, report())
-        bench.served.heard(msgspec.structs.replace(target, name="other"), report())
+        bench.served.record_report(target, report())
+        bench.served.record_report(msgspec.structs.replace(target, name="other"), report())
         plain = bench.ask("POST", BOXES, {"metadata": {"name": "plain"}, "spec": {"cluster": "c"}})
         bench.hears()
         own = msgspec.structs.replace(target, name="plain", uid=plain["metadata"]["uid"])
-        bench.served.heard(own, report())
+        bench.served.record_report(own, report())
         assert (bench.end.news, list(bench.served.living())) == ([], [UID])
 
     @with_bench
@@ -213,7 +213,7 @@ class TestStanding:
         assert not bench.served.has_ended(UID)
         [made] = bench.server.objects("runs")
         bench.caches.urls[bench.run_name] = {"web": "http://a"}
-        bench.served.heard(msgspec.convert(made["ledger"]["target"], Target), report())
+        bench.served.record_report(msgspec.convert(made["ledger"]["target"], Target), report())
         over(bench)
         bench.hears()
         assert (list(bench.served.living()), list(bench.served.unacknowledged())) == ([], [UID])
@@ -222,8 +222,8 @@ class TestStanding:
         stands = bench.served.standing(UID)
         assert (stands.report.phase, stands.report.uid, stands.endpoints) == ("cleaned", UID, ())
         assert bench.end.over == [UID]
-        assert bench.served.seen_run(UID) is not None
-        assert bench.served.seen_run("another") is None
+        assert bench.served.cached_run(UID) is not None
+        assert bench.served.cached_run("another") is None
 
 
 class TestHearing:

@@ -355,7 +355,7 @@ def test_object_restored_to_before_its_end_is_not_released(story, shown):
         cluster = process.operator.cluster
         [seen] = list(cluster.sandboxes)
         meta = msgspec.structs.replace(seen.metadata, deletion_timestamp="2026-01-01T00:00:00Z", **shown)
-        await ReleaseQueue(cluster).one(msgspec.structs.replace(seen, metadata=meta))
+        await ReleaseQueue(cluster).release(msgspec.structs.replace(seen, metadata=meta))
         assert SERVED_FINALIZER in box(world)["metadata"]["finalizers"]
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)

@@ -15,7 +15,7 @@ from dayfly.kube.objects import Key
 from dayfly.kube.transport import Request as Call
 from dayfly.link.envelope import Session
 from dayfly.link.wire import Offer
-from dayfly.operator.agent import objects
+from dayfly.operator.agent import served_sandboxes
 from dayfly.operator.agent.cluster_host import ClusterHost
 from dayfly.operator.agent.report_log import VERSIONS_IN_A_SESSION
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -30,7 +30,7 @@ from rig.rules import Rules
 from rig.world import KINDS
 
 UID = "00000000-0000-4000-8000-000000000001"
-NAME = objects.name_of(UID)
+NAME = served_sandboxes.object_name(UID)
 API = "/apis/dayfly.dev/v1alpha1"
 BOXES = f"{API}/namespaces/acme-boxes/sandboxes"
 MERGE = "application/merge-patch+json"
@@ -104,8 +104,8 @@ class Bench:
         """The operator begins, and has heard of no object yet."""
         namespaces = {"acme": "acme-boxes"} if bound else {}
         self.served = ClusterHost(self.caches, namespaces, lambda *what: self.admitted.append(what))
-        self.served.lost = self._lose
-        self.served.meet(Session(org="acme", cluster="east", session=3, number=0, digest=""))
+        self.served.on_data_loss = self._lose
+        self.served.start_session(Session(org="acme", cluster="east", session=3, number=0, digest=""))
         self.end = self.served.end = End()
 
     def _lose(self) -> None:

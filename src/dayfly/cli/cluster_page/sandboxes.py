@@ -131,7 +131,7 @@ class Boxes:
     async def history(self, request: Request) -> Any:
         """What the ledger still holds."""
         run = (await self._side.living(_name(request)))["status"].get("run")
-        return list(run_reads.history(await self._side.client.get(RUNS, run))) if run else []
+        return list(run_reads.build_history(await self._side.client.get(RUNS, run))) if run else []
 
     async def outputs(self, request: Request) -> Any:
         """All; with `masked` in the query without what is in the sensitive ones."""

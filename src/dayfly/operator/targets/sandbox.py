@@ -38,7 +38,7 @@ class ControlPlane(Protocol):
     async def permits(self, run: RunObject, /) -> bool | None:
         """Whether it says that the run's Sandbox is to live; None: it cannot be asked now."""
 
-    def heard(self, target: Target, report: RunReport, /) -> None:
+    def record_report(self, target: Target, report: RunReport, /) -> None:
         """A Sandbox stands so."""
 
 
@@ -114,7 +114,7 @@ class SandboxTarget(Plain):
     async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         target = scene.world.run.target
         if self._server is not None:
-            self._server.heard(target, report)
+            self._server.record_report(target, report)
         after = await self._speaker.tell(scene, report, hindrance=hindrance)
         run = self._cluster.ledger.get(names.run_name(target.name, target.uid))
         return AT_ONCE_S if run is not None and _is_group(run) and group_begins(scene) else after
