@@ -161,12 +161,12 @@ class TestTrouble:
     @with_bench
     async def test_frozen_groups_are_counted_until_they_continue(self, bench: Bench):
         found = bench.runs()
-        await bench.target.freeze(found, lost())
+        await bench.target.report_frozen(found, lost())
         assert bench.stands == (False, Reason.PLAN_LOST, "restore it")
         assert set(bench.status.frozen) == {bench.uid}
         await bench.tell()
         assert set(bench.status.frozen) == set()
-        await bench.status.freeze(found, lost())
+        await bench.status.report_frozen(found, lost())
         bench.status.forget(bench.uid)
         assert set(bench.status.frozen) == set()
 
@@ -175,10 +175,10 @@ class TestTrouble:
         found = bench.runs()
         bench.ask("DELETE", f"{GROUPS}/pay")
         bench.applied()
-        await bench.status.freeze(found, lost())
+        await bench.status.report_frozen(found, lost())
         assert bench.writes == 0
         bench.caches.groups.drop(Key("shop", "pay"))
-        await bench.status.freeze(found, lost())
+        await bench.status.report_frozen(found, lost())
         assert bench.writes == 0
 
     @pytest.mark.parametrize("what", ["status", "annotation"])

@@ -18,7 +18,7 @@ from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, DocumentObject, RunObject
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.targets.adapter import CachedTarget, Times
-from dayfly.operator.targets.group_state import AT_ONCE_S
+from dayfly.operator.targets.route_group import IMMEDIATELY_S
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.spec.identity import routing_key
@@ -39,7 +39,7 @@ class TestTarget:
         run = SimpleNamespace(spec=SimpleNamespace(generation=0, updated_at=0, unmatched_since=0))
         for key, value in spec.items():
             setattr(run.spec, key, value)
-        return bench.target.times(run, CachedTarget(bench.group.metadata, bench.group.spec))
+        return bench.target.get_times(run, CachedTarget(bench.group.metadata, bench.group.spec))
 
     BORN = 1_767_225_600_000  # when the fake server's clock begins
     HOUR = 3_600_000
@@ -91,13 +91,13 @@ class TestTarget:
                 path = f"/apis/dayfly.dev/v1alpha1/objectlifecyclemethods/{document['metadata']['name']}"
                 bench.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
                 bench.ask("DELETE", path)
-            state = await bench.target.state(found)
+            state = await bench.target.read_state(found)
             assert state.stopped
             assert not state.started
             assert ("is gone" in state.message) is (known == "gone")
             done = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded")
             ledger = msgspec.structs.replace(found.ledger, units={"s": done})
-            after = await bench.target.state(msgspec.structs.replace(found, ledger=ledger))
+            after = await bench.target.read_state(msgspec.structs.replace(found, ledger=ledger))
             assert after.started is (known != "gone")
 
         hooks = {"preStart": [{"name": "s", "script": "#!/bin/sh\n"}]}
@@ -106,7 +106,7 @@ class TestTarget:
     @pytest.mark.parametrize(
         ("scene", "outcome", "after"),
         [
-            ({}, "succeeded", AT_ONCE_S),
+            ({}, "succeeded", IMMEDIATELY_S),
             ({}, "failed", 0.0),
             ({"started_at": 5}, "succeeded", 0.0),
             ({"closed": EndRequest(at=1, reason="Deleted")}, "succeeded", 0.0),
@@ -118,9 +118,9 @@ class TestTarget:
         seen = bench.scene()
         units = {f"s{n}": UnitRecord(attempt=1, state=State.DONE, outcome=outcome) for n in range(2)}
         seen.world.run = msgspec.structs.replace(seen.world.run, units=units, **scene)
-        assert await bench.target.tell(seen, report("succeeded")) == after
+        assert await bench.target.report_status(seen, report("succeeded")) == after
         seen.plan = seal(())
-        assert await bench.target.tell(seen, report("succeeded")) == 0.0, "its documents are lost"
+        assert await bench.target.report_status(seen, report("succeeded")) == 0.0, "its documents are lost"
 
 
 class TestGroups:

@@ -12,7 +12,7 @@ from rig.world import World
 
 from dayfly.kube import errors
 from dayfly.kube.discovery import served
-from dayfly.operator.targets.targets import kind_of
+from dayfly.operator.targets.targets import target_kind
 from kube.fake import Call, custom, run
 from kube.fake.kinds import Kind
 
@@ -91,7 +91,7 @@ def test_rules_judge_changes_of_unserved_kinds_too():
         bench.server.judge = Rules(bench.server, broken.append)
         bench.server.forget("machines")
         with pytest.raises(errors.NotServed):
-            await bench.caches.client.patch(kind_of(of_the_two(bench)), {"spec": {}}, "m", "shop")
+            await bench.caches.client.patch(target_kind(of_the_two(bench)), {"spec": {}}, "m", "shop")
 
     run(story())
     assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]

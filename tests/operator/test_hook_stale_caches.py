@@ -90,7 +90,7 @@ class TestBirth:
             bench.forget_hook()
             if not cached:
                 bench.caches.hooks.drop(Key("", HOOK))
-            wish = await bench.targets.wish(found)
+            wish = await bench.targets.read_intent(found)
             return wish.stop and wish.stop.reason
 
         assert run(story()) == "HookRemoved"
@@ -182,9 +182,9 @@ class TestGone:
             with pytest.raises(
                 KindLostError, match=r"the cluster serves no Machine of cluster\.example\.org/v1 any more"
             ):
-                await bench.targets.wish(found)
+                await bench.targets.read_intent(found)
             with pytest.raises(KindLostError):
-                await bench.targets.of(found).state(found)
+                await bench.targets.adapter_for(found).read_state(found)
 
         run(story())
 
@@ -211,7 +211,7 @@ class TestGone:
             found = bench.born()
             bench.server.forget("lifecyclehooks")
             with pytest.raises(KindLostError):
-                await bench.targets.wish(found)
+                await bench.targets.read_intent(found)
 
         run(story())
 
@@ -221,7 +221,7 @@ class TestGone:
             found = bench.born()
             bench.ask("DELETE", f"{MACHINES}/m")
             bench.ask("POST", MACHINES, {"metadata": {"name": "m"}})
-            state = await bench.targets.of(found).state(found)
+            state = await bench.targets.adapter_for(found).read_state(found)
             return state.stopped
 
         assert run(story()) is True

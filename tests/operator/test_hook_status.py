@@ -26,7 +26,7 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
     fields = {"uid": made.ledger.uid, "reason": "Ready", "message": "m", "units": (), **how}
     hindrance = fields.pop("hindrance", "")
     report = SimpleNamespace(**fields, about="", closed=None, unsupported=())
-    assert await bench.status.tell(scene, report, hindrance=hindrance) == 0.0
+    assert await bench.status.report_status(scene, report, hindrance=hindrance) == 0.0
     return bench.status.standing(made.spec.hook.uid, "well")
 
 
@@ -106,7 +106,7 @@ def test_frozen_object_is_reported_and_counted():
         made = bench.born()
         why = UndecidableError("restore it")
         why.reason = Reason.PLAN_LOST
-        await bench.watched.adapter.freeze(made, why)
+        await bench.watched.adapter.report_frozen(made, why)
         assert bench.status.standing(made.spec.hook.uid, "well") == "Machine shop/m: restore it"
         assert bench.status.frozen == 1
 

@@ -46,10 +46,10 @@ def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
         run = of(made, hook={"definition": uid if definition else ""})
         bench.server.forget("machines")
         if gone:
-            assert await bench.watched.adapter.fields(run) is None
+            assert await bench.watched.adapter.read_fields(run) is None
         else:
             with pytest.raises(KindLostError, match="once that definition is deleted this ends by itself"):
-                await bench.watched.adapter.fields(run)
+                await bench.watched.adapter.read_fields(run)
 
     played(story)
 
@@ -72,11 +72,11 @@ class TestHold:
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
             made, seen = of(bench.born(), hook={"hold": hold}), bench.machine_is(labels={"a": "b"})
-            assert await bench.watched.adapter.grip(made, seen.metadata) == wanted
+            assert await bench.watched.adapter.build_hold_patch(made, seen.metadata) == wanted
             other = msgspec.structs.replace(seen.metadata, resource_version="1")
-            assert await bench.watched.adapter.grip(made, other) == {}, "it has changed since"
+            assert await bench.watched.adapter.build_hold_patch(made, other) == {}, "it has changed since"
             bench.ask("DELETE", f"{MACHINES}/m")
-            assert await bench.watched.adapter.grip(made, seen.metadata) == {}
+            assert await bench.watched.adapter.build_hold_patch(made, seen.metadata) == {}
 
         played(story)
 
@@ -94,11 +94,11 @@ class TestHold:
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
             made = of(bench.born(), hook={"hold": hold})
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert found.get("example.org/hold") == left
             bench.ask("DELETE", f"{MACHINES}/m")
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
 
         played(story)
 
@@ -112,10 +112,10 @@ class TestHold:
             async def held(_run):
                 return {"metadata": {"uid": target.uid}, "spec": {"rollout": {"paused": True}}}
 
-            bench.watched.adapter.fields = held
+            bench.watched.adapter.read_fields = held
             bench.server.faults = lambda call: asked.append(f"{call.request.method} {call.request.path}")
             with pytest.raises(KindLostError):
-                await bench.watched.adapter.loosen(made)
+                await bench.watched.adapter.remove_hold(made)
             assert f"PATCH {MACHINES.replace('v1', 'v1beta1')}/m" in asked
 
         played(story)
@@ -127,7 +127,7 @@ class TestHold:
             bench.ask("PATCH", f"{API}/runs/{bench.name}", {"spec": hook}, MERGE)
             made = msgspec.convert(bench.ask("GET", f"{API}/runs/{bench.name}"), RunObject)
             assert made.spec.hook.hold == HOLD
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
 
         played(story)
 
@@ -144,7 +144,7 @@ class TestHold:
 
             bench.server.faults = forget
             with pytest.raises(KindLostError):
-                await bench.watched.adapter.loosen(made)
+                await bench.watched.adapter.remove_hold(made)
 
         played(story)
 
@@ -161,7 +161,7 @@ class TestHold:
             made = of(bench.born(), hook={"hold": HOLD})
             bench.server.admission.append(no)
             with pytest.raises(error, match="Required value"):
-                await bench.watched.adapter.loosen(made)
+                await bench.watched.adapter.remove_hold(made)
 
         played(story)
 
@@ -176,7 +176,7 @@ class TestHold:
                     bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": None}}, MERGE)
 
             bench.server.faults = peer
-            assert await bench.watched.adapter.loosen(made) is True
+            assert await bench.watched.adapter.remove_hold(made) is True
 
         played(story)
 
@@ -220,7 +220,7 @@ class TestHold:
                 bench.ask("DELETE", f"{API}/runs/other")
             if "documents" in change:
                 bench.ask("DELETE", f"{API}/objectlifecyclemethods/d")
-            assert await bench.watched.adapter.loosen(made) is loosened
+            assert await bench.watched.adapter.remove_hold(made) is loosened
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert ("example.org/hold" in found) is not loosened
 
@@ -232,7 +232,7 @@ def test_object_that_is_gone_has_stopped(started):
     async def story(bench: Alone):
         made = of(bench.born(), hook={"started": ReadyRule(condition="Ready") if started else None})
         bench.ask("DELETE", f"{MACHINES}/m")
-        found = await bench.watched.adapter.state(made)
+        found = await bench.watched.adapter.read_state(made)
         assert (found.started, found.stopped, found.message) == (not started, True, "")
 
     played(story)

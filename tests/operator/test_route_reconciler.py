@@ -20,7 +20,7 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.routes.differences import SETTLE_MS
-from dayfly.operator.routes.route_reconciler import CONFLICT_S, EMPTY_S, namespaces_of
+from dayfly.operator.routes.route_reconciler import CONFLICT_RETRY_AFTER_S, EMPTY_S, namespaces_of
 from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -198,7 +198,7 @@ class TestWriting:
         async def story(bench: Bench):
             bench.server.faults = lambda call: Fault(Harm.CONFLICT) if call.write is not None else None
             assert await bench.kept() == []
-            assert (bench.later, bench.noted.stuck) == ([CONFLICT_S], {})
+            assert (bench.later, bench.noted.stuck) == ([CONFLICT_RETRY_AFTER_S], {})
 
         played(story)
 
@@ -433,6 +433,6 @@ class TestLeaving:
             bench.later.clear()
             bench.server.faults = lambda call: Fault(harm) if harm and call.write is not None else None
             await bench.routes.remove(bench.run, NAME, bench.noted)
-            assert bench.later == ([CONFLICT_S] if harm else [])
+            assert bench.later == ([CONFLICT_RETRY_AFTER_S] if harm else [])
 
         played(story)

@@ -132,7 +132,7 @@ class TestWish:
         bench.caches.sandboxes.put(msgspec.convert(seen, SandboxObject))
         found = bench.born()
         ledger = msgspec.structs.replace(found.ledger, born_at=7)
-        return await bench.targets.wish(msgspec.structs.replace(found, ledger=ledger))
+        return await bench.targets.read_intent(msgspec.structs.replace(found, ledger=ledger))
 
     async def test_target_without_requests_continues(self):
         found = await self.wish(Bench())
@@ -152,13 +152,13 @@ class TestWish:
     async def test_invalid_ttl_never_expires(self, ttl):
         bench = Bench()
         [adapter] = bench.targets
-        assert adapter.times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": ttl})) == Times()
+        assert adapter.get_times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": ttl})) == Times()
 
     async def test_ttl_counts_from_the_birth(self):
         bench = Bench()
         [adapter] = bench.targets
         assert (
-            adapter.times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": {"duration": "2m"}})).expires_at
+            adapter.get_times(bench.born(), CachedTarget(bench_meta(bench), {"ttl": {"duration": "2m"}})).expires_at
             == 120_000
         )
 

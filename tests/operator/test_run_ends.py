@@ -160,7 +160,7 @@ class TestWish:
             bench = Bench(deleted=True)
             found = bench.born()
             ledger = msgspec.structs.replace(found.ledger, born_at=7)
-            return await bench.targets.wish(msgspec.structs.replace(found, ledger=ledger))
+            return await bench.targets.read_intent(msgspec.structs.replace(found, ledger=ledger))
 
         found = run(story())
         assert (found.stop.at, found.stop.reason, found.stop.message) == (7, "Deleted", "its target object is gone")
@@ -171,14 +171,14 @@ class TestWish:
             bench = Bench(deleted=True)
             found = bench.born()
             bench.ask("POST", BOXES, {"metadata": {"name": "box"}, "spec": {"cluster": "c"}})
-            return (await bench.targets.wish(found)).stop.message
+            return (await bench.targets.read_intent(found)).stop.message
 
         assert run(story()) == "its target object is gone"
 
     def test_target_missing_in_the_cache_is_read_from_the_server(self):
         async def story():
             bench = Bench(finalizers=("x/y",), deleted=True)
-            return (await bench.targets.wish(bench.born())).stop.message
+            return (await bench.targets.read_intent(bench.born())).stop.message
 
         assert run(story()) == "deleted"
 

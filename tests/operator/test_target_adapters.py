@@ -16,9 +16,9 @@ from rig.rules import Rules
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION, TARGET_FINALIZER, SandboxObject
-from dayfly.operator.targets.adapter import Unknown
+from dayfly.operator.targets.adapter import UnknownKind
 from dayfly.operator.targets.sandbox import SandboxTarget
-from dayfly.operator.targets.targets import ASK_AGAIN_S, MOST_REASON
+from dayfly.operator.targets.targets import MAX_REASON_CHARS, PERMIT_RETRY_AFTER_S
 from dayfly.spec.kinds import Offered, Pin
 from dayfly.spec.run import EndRequest
 from kube.fake import run
@@ -122,7 +122,7 @@ class TestSweeping:
     def test_sweep_reports_held_targets_without_a_run(self):
         async def story(bench: Alone):
             told: list[Any] = []
-            bench.watched.adapter.lost = told.append
+            bench.watched.adapter.on_run_missing = told.append
             item = bench.machine_is(finalizers=[OURS])
             bench.targets.sweep()
             assert told == [item]
@@ -167,10 +167,10 @@ class TestKinds:
         async def story(bench: Alone):
             adapter, made = bench.watched.adapter, bench.born()
             assert bench.targets.find(*KIND) is adapter
-            assert bench.targets.of(made) is adapter
-            bench.targets.drop(adapter)
+            assert bench.targets.adapter_for(made) is adapter
+            bench.targets.remove(adapter)
             assert bench.targets.find(*KIND) is None
-            assert isinstance(bench.targets.of(made), Unknown)
+            assert isinstance(bench.targets.adapter_for(made), UnknownKind)
 
         played(story, Alone)
 
@@ -191,11 +191,11 @@ class TestFencing:
                 return says
 
             made = bench.caches.ledger.get(RUN)
-            bench.targets.of(made).permits = permits
+            bench.targets.adapter_for(made).permits = permits
             bench.caches.queue = SimpleNamespace(add=lambda _key, after=0.0, **_: later.append(after))
             assert await bench.targets.fence(made) is fenced
             assert asked == [made]
-            assert later == ([ASK_AGAIN_S] if says is None else [])
+            assert later == ([PERMIT_RETRY_AFTER_S] if says is None else [])
             assert len(bench.server.objects("runs")) == runs
             assert (TARGET_FINALIZER in bench.finalizers()) is held
 
@@ -223,7 +223,9 @@ class TestFencing:
             wish = Offered(uid="s", **offered) if offered is not None else None
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, offered=wish))
             bench.caches.now = lambda: NOW
-            assert await bench.targets.of(made).permits(made) is (None if asked else True), "no server is connected"
+            assert await bench.targets.adapter_for(made).permits(made) is (None if asked else True), (
+                "no server is connected"
+            )
             adapter = SandboxTarget(bench.caches, None, SimpleNamespace(permits=permits))
             assert await adapter.permits(made) is (says if asked else True)
 
@@ -232,7 +234,7 @@ class TestFencing:
     def test_server_is_not_queried_for_a_deleted_target(self):
         async def story(bench: Heard):
             made = bench.caches.ledger.get(RUN)
-            bench.targets.of(made).permits = lambda _run: pytest.fail("asked")
+            bench.targets.adapter_for(made).permits = lambda _run: pytest.fail("asked")
             bench.ask("DELETE", f"{BOXES}/box")
             assert await bench.targets.fence(made) is True, "it ends as any other"
 
@@ -243,7 +245,7 @@ class TestFencing:
             made = bench.caches.ledger.get(RUN)
             other = {**bench.box, "metadata": {**bench.box["metadata"], "uid": "another", "resourceVersion": "900"}}
             bench.caches.sandboxes.put(msgspec.convert(other, SandboxObject))
-            assert (await bench.targets.wish(made)).stop is None
+            assert (await bench.targets.read_intent(made)).stop is None
 
         played(story)
 
@@ -260,7 +262,7 @@ class TestEnding:
         async def story(bench: Heard):
             made = bench.caches.ledger.get(RUN)
             bench.hears(annotations={RETRY_ANNOTATION: "db/make=3", ABANDON_ANNOTATION: "force: by hand"})
-            wish = await bench.targets.wish(made)
+            wish = await bench.targets.read_intent(made)
             assert wish.retry == {"db/make": 3}
             assert wish.abandon is not None
             assert wish.abandon.message == "by hand"
@@ -271,13 +273,13 @@ class TestEnding:
     def test_abandon_annotation_is_ignored_until_deletion_begins(self, value):
         async def story(bench: Heard):
             bench.hears(annotations={ABANDON_ANNOTATION: value})
-            wish = await bench.targets.wish(bench.caches.ledger.get(RUN))
+            wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert wish.abandon is None
             [said] = wish.ignored
             assert "not being deleted" in said
             assert "dayfly.dev/abandon=force: REASON" in said
             bench.is_deleted()
-            wish = await bench.targets.wish(bench.caches.ledger.get(RUN))
+            wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert (wish.abandon.message, wish.ignored) == (value.strip(), ())
 
         played(story)
@@ -288,7 +290,7 @@ class TestEnding:
     def test_forced_abandonment_needs_no_deletion(self, value, reason):
         async def story(bench: Heard):
             bench.hears(annotations={ABANDON_ANNOTATION: value})
-            wish = await bench.targets.wish(bench.caches.ledger.get(RUN))
+            wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert (wish.stop, wish.abandon.message, wish.ignored) == (None, reason, ())
 
         played(story)
@@ -298,7 +300,7 @@ class TestEnding:
         async def story(bench: Heard):
             bench.hears(annotations={ABANDON_ANNOTATION: value})
             bench.is_deleted()
-            wish = await bench.targets.wish(bench.caches.ledger.get(RUN))
+            wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert (wish.abandon, wish.ignored) == (None, ())
 
         played(story)
@@ -308,10 +310,10 @@ class TestEnding:
 
         async def story(bench: Heard):
             bench.hears(annotations={ABANDON_ANNOTATION: "force: because " + "x" * 200_000})
-            wish = await bench.targets.wish(bench.caches.ledger.get(RUN))
+            wish = await bench.targets.read_intent(bench.caches.ledger.get(RUN))
             assert wish.abandon is not None
-            assert wish.abandon.message == "because " + "x" * (MOST_REASON - 8)
-            assert MOST_REASON < 65_536 / 2
+            assert wish.abandon.message == "because " + "x" * (MAX_REASON_CHARS - 8)
+            assert MAX_REASON_CHARS < 65_536 / 2
 
         played(story)
 
@@ -377,8 +379,8 @@ class TestEnding:
                 loosened.append(found.metadata.name)
                 return False
 
-            bench.watched.adapter.loosen = loosen
-            assert await bench.targets.loosen(made) is False
+            bench.watched.adapter.remove_hold = loosen
+            assert await bench.targets.remove_hold(made) is False
             await bench.targets.release(made)
             assert loosened == [bench.name, bench.name]
 
@@ -388,7 +390,7 @@ class TestEnding:
         """Else whoever carries its run out would try to let it go in each turn."""
 
         async def story(bench: Heard):
-            assert await bench.targets.loosen(bench.caches.ledger.get(RUN)) is True
+            assert await bench.targets.remove_hold(bench.caches.ledger.get(RUN)) is True
             assert bench.finalizers() == [TARGET_FINALIZER]
 
         played(story, finalizers=(TARGET_FINALIZER,))

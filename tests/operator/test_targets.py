@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import (
     DocumentObject,
     RunObject,
 )
-from dayfly.operator.targets.adapter import CachedTarget, Plain, Times, UndecidableError, rights
+from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, Times, UndecidableError, rights
 from dayfly.plan.world import TargetState
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, digest
@@ -43,7 +43,7 @@ class Map(Slim, frozen=True):
     data: dict[str, str] = {}
 
 
-class Maps(Plain):
+class Maps(BaseAdapter):
     """All that is written for the kind. `journal` is the test's, and outlives a process."""
 
     def __init__(self, cluster: ClusterWatches, journal: list[str], *, removes: bool = False) -> None:
@@ -53,28 +53,28 @@ class Maps(Plain):
         self._client = cluster.client
         self._journal = journal
 
-    def seen(self, item: Map) -> CachedTarget:
+    def as_cached(self, item: Map) -> CachedTarget:
         return CachedTarget(item.metadata, dict(item.data))
 
-    def times(self, _run: RunObject, seen: CachedTarget) -> Times:
+    def get_times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(int(seen.spec.get("expires", "0")), int(seen.spec.get("lease", "0")))
 
-    async def state(self, run: RunObject) -> TargetState:
+    async def read_state(self, run: RunObject) -> TargetState:
         target = run.ledger.target
         found = await self._client.find(self.resource, target.name, target.namespace)
         gone = found is None or found.metadata.uid != target.uid
         data = {"stopped": ""} if found is None or gone else found.data
         return TargetState(started="started" in data, stopped="stopped" in data)
 
-    async def tell(self, _scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+    async def report_status(self, _scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         if (word := hindrance or report.reason) not in self._journal[-1:]:
             self._journal.append(word)
         return 0.0
 
-    async def freeze(self, _run: RunObject, why: UndecidableError) -> None:
+    async def report_frozen(self, _run: RunObject, why: UndecidableError) -> None:
         self._journal.append(str(why))
 
-    def lost(self, item: Map) -> None:
+    def on_run_missing(self, item: Map) -> None:
         self._journal.append(f"no run of {item.metadata.name}")
 
 

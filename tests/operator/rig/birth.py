@@ -20,11 +20,11 @@ from dayfly.operator.cluster.objects import (
     RunObject,
     SandboxObject,
 )
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import OrphanSweeper
-from dayfly.operator.targets.adapter import Plain
+from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
 from dayfly.spec.routing.routing_keys import Forms
@@ -44,7 +44,7 @@ class Bench:
         self.server.controllers.settle = lambda: None
         client = Client(self.server.transport("operator"), seed=1)
         self.caches = ClusterWatches(client)
-        self.targets = Targets(self.caches, SandboxTarget(self.caches, Plain(SANDBOXES)))
+        self.targets = Targets(self.caches, SandboxTarget(self.caches, BaseAdapter(SANDBOXES)))
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.beside = ForkReconciler(self.caches), routes
         self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, *self.beside)

@@ -189,7 +189,7 @@ class Bench:
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
     async def tell(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:
-        return await self.status.tell(self.scene(**scene), told or report(), hindrance=hindrance)
+        return await self.status.report_status(self.scene(**scene), told or report(), hindrance=hindrance)
 
     @property
     def said(self) -> dict[str, Any]:

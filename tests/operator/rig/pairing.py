@@ -22,8 +22,8 @@ from dayfly.operator.cluster.objects import (
     HookObject,
     RunObject,
 )
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.hooks.hook_controller import HookController
 from dayfly.operator.hooks.hook_runs import Pairs
 from dayfly.operator.hooks.hook_status import HookStatus
@@ -31,7 +31,7 @@ from dayfly.operator.hooks.watched_kinds import Kinds
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
-from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.operator.targets.targets import Targets, target_kind
 from dayfly.spec.identity import pair_id
 from dayfly.spec.routing.routing_keys import Forms
 from kube.fake import FakeCluster, run
@@ -70,10 +70,12 @@ class Bench:
         self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
         self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
         self.name = names.run_name("m", self.uid)
-        self.watched = self.kinds.want(kind_of(of_the_two(self)))
+        self.watched = self.kinds.want(target_kind(of_the_two(self)))
 
     def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
-        return HookedTarget(self.caches, resource, self.status, heard=lambda *_: None, lost=lambda *_: None)
+        return HookedTarget(
+            self.caches, resource, self.status, on_change=lambda *_: None, on_run_missing=lambda *_: None
+        )
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))

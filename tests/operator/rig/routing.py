@@ -15,7 +15,7 @@ from dayfly.execute.istio.read import VirtualService
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.plan.sealed import seal

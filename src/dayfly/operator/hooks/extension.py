@@ -17,7 +17,7 @@ from dayfly.operator.hooks.watched_kinds import Kind, Kinds
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError, hindered, reporting
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
-from dayfly.operator.targets.targets import Targets, kind_of
+from dayfly.operator.targets.targets import Targets, target_kind
 from dayfly.spec.errors import SpecError
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class HooksExtension:
             tasks.create_task(both.run())
 
     def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
-        return HookedTarget(self._cluster, resource, self._status, heard=self._heard, lost=self._lost)
+        return HookedTarget(self._cluster, resource, self._status, on_change=self._heard, on_run_missing=self._lost)
 
     def _hook_changed(self, change: Change[HookObject]) -> None:
         seen = change.seen
@@ -81,7 +81,7 @@ class HooksExtension:
     def _run_changed(self, change: Change[RunObject]) -> None:
         """Also where its hook is gone, whoever has seen to that: what depends on its target must not wait for ever."""
         if change.old is None and change.seen.spec.hook is not None:
-            self._kinds.want(kind_of(change.seen))
+            self._kinds.want(target_kind(change.seen))
 
     def _rights_changed(self, _change: Change[PartialObjectMetadata]) -> None:
         """Retry the watches at once and soon again, and all else once the authorizer has seen the change."""

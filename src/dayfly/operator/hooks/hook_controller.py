@@ -26,7 +26,7 @@ from dayfly.operator.hooks.hook_runs import Pairs, selected
 from dayfly.operator.hooks.hook_status import HookStatus
 from dayfly.operator.hooks.target_grants import TargetGrants
 from dayfly.operator.hooks.watched_kinds import Kind, Kinds, WatchedKind
-from dayfly.operator.targets.targets import kind_of
+from dayfly.operator.targets.targets import target_kind
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError, with_article
@@ -237,12 +237,12 @@ class HookController:
         if run.ledger.phase not in _OVER:
             return True
         target = run.ledger.target
-        found = self._kinds.want(kind_of(run)).adapter.cache.get(target.name, target.namespace)
+        found = self._kinds.want(target_kind(run)).adapter.cache.get(target.name, target.namespace)
         return found is not None and found.metadata.uid == target.uid and finalized(found.metadata, finalizer_of(run))
 
     def _settle(self) -> None:
         """Watch the kinds that hooks select or runs go with, and no others."""
-        kinds = {(kind.group, kind.plural) for kind in map(kind_of, self._status.every_run())}
+        kinds = {(kind.group, kind.plural) for kind in map(target_kind, self._status.every_run())}
         self._kinds.settle(kinds | set(self._selects.values()))
 
 

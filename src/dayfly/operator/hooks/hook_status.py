@@ -111,7 +111,7 @@ class HookStatus:
 
     # --- of one object ------------------------------------------------------------------------------------------------
 
-    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+    async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         """Note how one run stands."""
         target = scene.world.run.target
         run = self._cluster.ledger.get(names.run_name(target.name, report.uid))
@@ -129,7 +129,7 @@ class HookStatus:
             self.settle(run.spec.hook.uid, run.metadata.name)
         return 0.0
 
-    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
         """Nothing is done for one object any more."""
         self.trouble(run, why.reason, str(why))
 

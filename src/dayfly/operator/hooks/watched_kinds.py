@@ -65,7 +65,7 @@ class Kinds:
         kind = resource.group, resource.plural
         if kind not in self._watched:
             adapter = self._make(resource.metadata_only())
-            self._targets.know(adapter)
+            self._targets.register(adapter)
             reflector = self._cluster.follow_also(adapter.resource, adapter.cache)
             reflector.recovered = lambda: self.recovered(kind)
             self._watched[kind] = WatchedKind(adapter, reflector)
@@ -90,5 +90,5 @@ class Kinds:
 
     def _drop(self, kind: Kind) -> None:
         adapter, _ = self._watched.pop(kind)
-        self._targets.drop(adapter)
+        self._targets.remove(adapter)
         self._cluster.unfollow(adapter.cache)

@@ -17,7 +17,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.route_groups.membership import ClusterMembership
 from dayfly.operator.status.sandbox_status import SandboxNotReadyError
-from dayfly.operator.targets.sandbox import counts_updates
+from dayfly.operator.targets.adapter import restarts_ttl_on_update
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
@@ -66,7 +66,7 @@ class GroupController:
         if bool(spec.unmatched_since) == self._membership.has_any(seen.metadata.uid):
             since = 0 if spec.unmatched_since else self._cluster.now()
             spec = msgspec.structs.replace(spec, unmatched_since=since)
-        if counts_updates(seen.spec) and generation != (spec.generation or 1):
+        if restarts_ttl_on_update(seen.spec) and generation != (spec.generation or 1):
             spec = msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
         with contextlib.suppress(SpecError):  # what cannot be read changes nothing
             if (wished := self._previews(seen)) != spec.forks:

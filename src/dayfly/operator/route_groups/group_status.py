@@ -94,7 +94,7 @@ class GroupStatus:
         self._writer = StatusWriter[RouteGroupObject](cluster, GROUPS, events)
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
 
-    async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
+    async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
         """Say how its run stands and whom it has; seconds after which to ask again, 0 if all is said."""
         target = scene.world.run.target
         seen = self._cluster.groups.get(target.name, target.namespace)
@@ -113,7 +113,7 @@ class GroupStatus:
             stands = stands._replace(ready=False, reason=Reason.REFUSED, message=message)
         return await self._say(seen, stands, (scene, report))
 
-    async def freeze(self, run: RunObject, why: UndecidableError) -> None:
+    async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
         """Say why nothing is done any more."""
         target = run.ledger.target
         seen = self._cluster.groups.get(target.name, target.namespace)

@@ -12,8 +12,7 @@ from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned, owner
-from dayfly.operator.forks.namespaces import leave
-from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import KEPT_AGAIN_S, all_done, kept_again
 from dayfly.operator.routes.differences import REFUSALS, objection
@@ -89,7 +88,7 @@ class Previews:
         namespace = _namespace(wished)
         try:
             if namespace != run.ledger.target.namespace:
-                await leave(self._cluster.client, run, namespace)
+                await read_fork_rights(self._cluster.client, run, namespace)
         except (NotGrantedError, errors.Refused) as error:
             self._again(run, round(KEPT_AGAIN_S * 1000))  # nobody tells us when that changes
             return objection(error, 0).message
@@ -153,7 +152,7 @@ class Previews:
         if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
             return
         try:
-            await leave(self._cluster.client, run, namespace)
+            await read_fork_rights(self._cluster.client, run, namespace)
             if found is None:
                 await self._routes.make(HTTP_ROUTES, made)
             else:
@@ -179,7 +178,7 @@ class Previews:
         for whose, of in forked:
             if of.namespace != service.metadata.namespace:
                 continue
-            labels = await self._labels.of(of)
+            labels = await self._labels.read(of)
             if labels is None or not leading([service], labels):
                 continue
             own = self._cluster.services.get(fork_of(whose, of).name, of.namespace)

@@ -14,7 +14,7 @@ from dayfly.execute.istio.rules import LONGEST, Mark, Thread
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, owner
-from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.routes.vs_edits import Concerned, Strand, concerned, leads_of, strands
 from dayfly.plan import messages
 from dayfly.plan.sealed import Plan
@@ -69,7 +69,7 @@ class RouteBuilder:
             errors.ApiError: the server cannot be asked.
         """
         of = route.baseline
-        labels = await self._labels.of(of)
+        labels = await self._labels.read(of)
         if labels is None:
             return None
         local = [each for each in self._cluster.services if each.metadata.namespace == of.namespace]
@@ -121,7 +121,7 @@ class RouteBuilder:
             if other is None or other.baseline.namespace != route.baseline.namespace:
                 continue
             if other.baseline != route.baseline:
-                labels = await self._labels.of(other.baseline)
+                labels = await self._labels.read(other.baseline)
                 found |= {each.metadata.name for each in render.leading(local, labels or {})}
         return frozenset(found)
 

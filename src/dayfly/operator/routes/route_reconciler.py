@@ -15,8 +15,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta, Resource
 from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
-from dayfly.operator.forks.namespaces import leave
-from dayfly.operator.forks.pod_labels import PodLabels
+from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.refusals import all_done, kept_again
 from dayfly.operator.routes.addresses import Addresses
 from dayfly.operator.routes.differences import (
@@ -43,7 +42,7 @@ from dayfly.spec.lifecycle import DRAIN_MS, Baseline, Kind, Route, route_id
 from dayfly.spec.routing.routing_keys import Forms
 from dayfly.spec.run import ALIVE, Result
 
-CONFLICT_S = 1.0
+CONFLICT_RETRY_AFTER_S = 1.0
 # A Service that has no pod yet is looked at again so soon.
 EMPTY_S = 0.5
 
@@ -193,14 +192,14 @@ class RouteReconciler:
         try:
             await self._weaver.take_out(run.metadata.name, seen, fork)
         except (errors.Conflict, errors.NotFound):
-            self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
+            self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)
 
     async def _take_away(
         self, run: RunObject, key: AttemptKey, ours: tuple[Resource[RouteObject], RouteObject], memory: RouteMemory
     ) -> None:
         """First no request fits it any more, and when all proxies know that it goes."""
         kind, seen = ours
-        now, uid, after = self._cluster.now(), seen.metadata.uid, CONFLICT_S
+        now, uid, after = self._cluster.now(), seen.metadata.uid, CONFLICT_RETRY_AFTER_S
         if seen.metadata.deletion_timestamp:
             return
         noted = memory.withdrawn_at.setdefault(key, {})
@@ -258,7 +257,7 @@ class RouteReconciler:
             if await self._mend(run, of, faults, memory):
                 self._unstuck(run, step.id, memory)
         except errors.Conflict:
-            self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)
+            self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)
         except REFUSALS as error:
             said = objection(error, self._cluster.now())
             before = memory.stuck.get(step.id)
@@ -280,7 +279,7 @@ class RouteReconciler:
     async def _mend(self, run: RunObject, of: Baseline, faults: RouteDifferences, memory: RouteMemory) -> bool:
         """Write what is other than it is to be; false while the fork's Services have no pods."""
         if faults.missing or faults.changed or faults.off:
-            await leave(self._cluster.client, run, of.namespace)
+            await read_fork_rights(self._cluster.client, run, of.namespace)
         for manifest in faults.missing:
             await self._services.service(manifest)
         if not await self._all_answer(run, new_services(of.namespace, faults)):

@@ -27,7 +27,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.sandboxes.in_use_labels import InUse
 from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
-from dayfly.operator.targets.sandbox import counts_updates
+from dayfly.operator.targets.adapter import restarts_ttl_on_update
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.spec import documents
@@ -145,7 +145,7 @@ class SandboxController:
     def _updated(self, spec: RunSpec, seen: SandboxObject) -> RunSpec:
         """With the moment of its change, if anything counts from there; the first wish's is that of its birth."""
         generation = seen.metadata.generation
-        if generation == (spec.generation or 1) or not counts_updates(seen.spec):
+        if generation == (spec.generation or 1) or not restarts_ttl_on_update(seen.spec):
             return spec
         return msgspec.structs.replace(spec, generation=generation, updated_at=self._cluster.now())
 
