@@ -17,9 +17,9 @@ from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject, RunSpec
 from dayfly.operator.refusals import KEPT_AGAIN_S
-from dayfly.operator.routes.addresses import TOLD_S, Addresses
+from dayfly.operator.routes.addresses import ADDRESS_POLL_INTERVAL_S, EndpointAddresses
 from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
-from dayfly.operator.routes.group_keys import LedKeys
+from dayfly.operator.routes.group_keys import GroupKeyIndex
 from dayfly.operator.routes.route_memory import RouteMemory
 from dayfly.spec.lifecycle import Baseline, Kind, PreviewUnit, Route, Target, Unit
 from dayfly.spec.run import EndRequest, Run, State, UnitRecord
@@ -44,7 +44,7 @@ class Bench(Alone):
         self.clock, self.later = 1_800_000_000_000, list[tuple[str, float]]()
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=lambda name, after=0.0, **_: self.later.append((name, after)))
-        self.addresses, self.memory = Addresses(self.caches), RouteMemory()
+        self.addresses, self.memory = EndpointAddresses(self.caches), RouteMemory()
         self.claimed("fork")
         self.caches.runs.put(self.run)
         self.later.clear()
@@ -68,7 +68,7 @@ class Bench(Alone):
 
     async def holds(self) -> str:
         self.later.clear()
-        return await self.addresses.hold(self.run, KEY, WEB, self.memory)
+        return await self.addresses.find_blocker(self.run, KEY, WEB, self.memory)
 
 
 def played(story: Any) -> Any:
@@ -114,7 +114,7 @@ class TestLeading:
     async def test_address_that_leads_elsewhere_holds_nothing(self, bench: Bench):
         bench.shows("web")
         assert await bench.holds() == ""
-        assert (bench.later, bench.memory.led) == ([], {})
+        assert (bench.later, bench.memory.address_left_at) == ([], {})
 
     @with_bench
     async def test_ended_fork_is_not_held(self, bench: Bench):
@@ -142,7 +142,7 @@ class TestLeft:
         bench.clock += PATIENCE_MS
         bench.leads("web")
         assert await bench.holds() == LEFT
-        assert bench.later == [("box", TOLD_S)]
+        assert bench.later == [("box", ADDRESS_POLL_INTERVAL_S)]
         bench.clock += 1_000
         bench.tells(2)
         assert await bench.holds() == LEFT
@@ -206,7 +206,7 @@ class TestHearing:
     async def test_run_is_queued_when_an_address_leaves_its_fork(self, bench: Bench, was, now, labels, woken):
         bench.service()
         bench.look()
-        LedKeys(bench.caches)
+        GroupKeyIndex(bench.caches)
         old, new = (address(to, labels, version) if to else None for version, to in enumerate((was, now), 1))
         cache = bench.caches.gateway.routes["httproutes"]
         if old is not None:
@@ -220,7 +220,7 @@ class TestHearing:
 
     @with_bench
     async def test_run_with_address_is_queued_when_its_key_moves(self, bench: Bench):
-        keys = LedKeys(bench.caches)
+        keys = GroupKeyIndex(bench.caches)
         shown = Unit(
             name="page", kind=Kind.PREVIEW, preview=PreviewUnit(scheme="http", host="web.shop.svc", port=80, key="k")
         )
@@ -228,12 +228,12 @@ class TestHearing:
         bench.later.clear()
         heard(bench, "box", 1, LED)
         assert "group" in dict(bench.later)
-        assert [made.metadata.name for made, _ in keys.of("k", "shop")] == ["box"]
+        assert [made.metadata.name for made, _ in keys.find_forks("k", "shop")] == ["box"]
         bench.later.clear()
         heard(bench, "box", 2, LED)
         assert "group" not in dict(bench.later), "it leads where it led"
         heard(bench, "box", 3, LED, state=State.DONE)
-        assert keys.of("k", "shop") == [], "its route is no more"
+        assert keys.find_forks("k", "shop") == [], "its route is no more"
         heard(bench, "group", 2)
         heard(bench, "box", 4, LED)
         bench.later.clear()
@@ -242,18 +242,18 @@ class TestHearing:
 
     @with_bench
     async def test_key_leads_to_oldest_living_run_of_its_namespace(self, bench: Bench):
-        keys = LedKeys(bench.caches)
+        keys = GroupKeyIndex(bench.caches)
         heard(bench, "young", 1, LED, born_at=2)
         heard(bench, "b", 1, LED, born_at=1)
         heard(bench, "a", 1, LED, born_at=1)
         heard(bench, "away", 1, LED, home="bank")
         heard(bench, "over", 1, LED, closed=EndRequest(at=1, reason="Deleted"))
-        assert [(made.metadata.name, of) for made, of in keys.of("k", "shop")] == [
+        assert [(made.metadata.name, of) for made, of in keys.find_forks("k", "shop")] == [
             ("a", WEB),
             ("b", WEB),
             ("young", WEB),
         ]
-        assert keys.of("other", "shop") == []
+        assert keys.find_forks("other", "shop") == []
 
 
 def heard(

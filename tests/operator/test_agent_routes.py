@@ -64,7 +64,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
     ("how", "said"),
     [
         ({"installed": False}, "neither the Gateway API nor Istio leads requests here"),
-        ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+        ({"edge": None}, "endpoints get addresses only if the operator has the option --preview-gateway"),
         ({"edge": PreviewGateway("edges", "nowhere", "x.example.com")}, "Gateway edges/nowhere has not taken it yet"),
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],

@@ -16,8 +16,8 @@ from test_routes import routed as led
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
 from dayfly.execute.istio.rules import mark_of
 from dayfly.operator.cluster.objects import DOCUMENTS
-from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
-from dayfly.operator.routes.vs_edits import MOST_WOVEN, concerned
+from dayfly.operator.routes.route_builder import MAX_ROUTES, MAX_SERVICES
+from dayfly.operator.routes.vs_edits import MAX_VIRTUAL_SERVICES, find_relevant
 from dayfly.spec.lifecycle import Baseline
 from kube.fake import Refusal
 
@@ -108,10 +108,12 @@ class TestMeshes:
                 metadata=WrittenMeta(name=f"w{number:03}", namespace="shop", creation_timestamp=f"{number:04}"),
                 spec={"hosts": [f"{number}.example.org"], "http": [WEB]},
             )
-            for number in reversed(range(MOST_WOVEN + 1))
+            for number in reversed(range(MAX_VIRTUAL_SERVICES + 1))
         ]
-        found = concerned(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
-        assert [each.metadata.name for each in found.found] == [f"w{number:03}" for number in range(MOST_WOVEN)]
+        found = find_relevant(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
+        assert [each.metadata.name for each in found.found] == [
+            f"w{number:03}" for number in range(MAX_VIRTUAL_SERVICES)
+        ]
         assert found.remarks[0].startswith("1 more route leads to the baseline")
 
 
@@ -141,11 +143,11 @@ class TestGateways:
 
         async def story(world: World) -> None:
             await led(world)
-            for number in range(MOST_ROUTES + 5):
+            for number in range(MAX_ROUTES + 5):
                 world.gateways.route(f"w{number:03}")
             await world.until(lambda: "6 more routes lead to the baseline" in message(world), "it to be said", 300)
             await world.until(lambda: ready(world), "ready", 300)
-            assert len(world.gateways.ours()) == MOST_ROUTES
+            assert len(world.gateways.ours()) == MAX_ROUTES
             world.delete()
             await gone(world)
 
@@ -156,7 +158,7 @@ class TestGateways:
 
         async def story(world: World) -> None:
             await led(world)
-            names = [f"s{number:03}" for number in range(MOST_SERVICES + 4)]
+            names = [f"s{number:03}" for number in range(MAX_SERVICES + 4)]
             spec = {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}
             for name in names:
                 world.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": name}, "spec": spec})
@@ -165,7 +167,7 @@ class TestGateways:
             await world.until(lambda: "5 more Services lead to the baseline" in message(world), "it to be said", 300)
             await world.until(lambda: ready(world), "ready", 300)
             # The fork's own is the one like the baseline's first.
-            assert len(world.gateways.services()) == MOST_SERVICES - 1
+            assert len(world.gateways.services()) == MAX_SERVICES - 1
             world.delete()
             await gone(world)
 

@@ -196,9 +196,19 @@ class TestOfSomebody:
     @pytest.mark.parametrize(
         ("name", "namespace", "spec", "word"),
         [
-            ("all", "other", {"hosts": ["*"]}, "VirtualService other/all leads none to it, and decides"),
-            ("web", "shop", {"hosts": ["web"], "ignored": True}, "shop/web is left alone, as its annotation says, and"),
-            ("web", "shop", {"hosts": ["web"], "http": [API]}, "VirtualService shop/web leads none to it, and decides"),
+            ("all", "other", {"hosts": ["*"]}, "VirtualService other/all does not lead to it and decides"),
+            (
+                "web",
+                "shop",
+                {"hosts": ["web"], "ignored": True},
+                "shop/web is left alone because of its annotation and",
+            ),
+            (
+                "web",
+                "shop",
+                {"hosts": ["web"], "http": [API]},
+                "VirtualService shop/web does not lead to it and decides",
+            ),
         ],
     )
     def test_impossible_rules_are_reported_and_nothing_is_changed(self, name, namespace, spec, word):
@@ -274,7 +284,7 @@ class TestWhen:
             world.gateways.install()
             await routed(world)
             assert world.meshes.all() == []
-            assert "where the operator has --istio always" in message(world)
+            assert "only if the operator has the option --istio always" in message(world)
             await ended(world)
 
         play(story)

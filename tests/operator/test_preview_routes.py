@@ -62,7 +62,7 @@ class Bench(Alone):
         self.caches.follow_also = lambda _kind, _cache: None
         self.served = served
         self.labels: dict[str, str] | None = {"app": "web"}
-        self.previews = Previews(self.caches, edge, SimpleNamespace(of=self._labels))
+        self.previews = Previews(self.caches, edge, SimpleNamespace(read=self._labels))
         self.routes = RouteMemory()
 
     async def _labels(self, _of: Any) -> dict[str, str] | None:
@@ -98,7 +98,7 @@ class Bench(Alone):
 
     async def stands(self) -> tuple[str, str, str]:
         """Its reason, why it leads nowhere, and its address."""
-        fact, lack, url = await self.previews.standing(self.run, self.step, 5, self.routes)
+        fact, lack, url = await self.previews.observe(self.run, self.step, 5, self.routes)
         assert fact.since == 5
         assert isinstance(fact, Running | Waiting)
         return (fact.message if isinstance(fact, Waiting) else ""), lack, url
@@ -134,7 +134,7 @@ class TestStanding:
             assert (await bench.stands())[0] == "Gateway edges/edge has not taken it yet"
             bench.hears(accepted="True", refs="True")
             bench.later.clear()
-            assert (await bench.stands())[0] == "its Gateway has taken it, and its proxies are being told"
+            assert (await bench.stands())[0] == "its Gateway has accepted it and is configuring its proxies"
             assert bench.later == [SETTLE_MS / 1000 + 0.001]
             bench.clock += SETTLE_MS - 1
             assert (await bench.stands())[2] == ""
@@ -220,9 +220,9 @@ class TestStanding:
     @pytest.mark.parametrize(
         ("how", "said"),
         [
-            ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
-            ({"served": False}, "endpoints get an address by the Gateway API, which is not installed"),
-            ({"scheme": "https"}, "a Gateway speaks to it without TLS, and it would not answer"),
+            ({"edge": None}, "endpoints get addresses only if the operator has the option --preview-gateway"),
+            ({"served": False}, "endpoints get addresses from the Gateway API, which is not installed"),
+            ({"scheme": "https"}, "a Gateway connects to it without TLS, so it would not answer"),
             ({"port": 81}, "there is no Service web.shop.svc with port 81"),
             ({"host": "other.shop.svc"}, "there is no Service other.shop.svc with port 80"),
             ({"host": "web"}, f"workloads of namespace default may not be {WITHOUT_GRANT}"),
@@ -233,7 +233,7 @@ class TestStanding:
         async def story(bench: Bench):
             bench.hears()
             assert (await bench.stands())[1] == said
-            assert bench.previews.unable(bench.step) is bool(said)
+            assert bench.previews.is_impossible(bench.step) is bool(said)
             await bench.kept()
             assert (bench.shown() is None) is bool(said)
 
@@ -293,7 +293,7 @@ class TestKeeping:
                 meta = {"name": name, "labels": labels, "ownerReferences": made["metadata"]["ownerReferences"]}
                 bench.ask("POST", ROUTES, {"metadata": meta, "spec": made["spec"] | {"hostnames": ["other"]}})
             bench.hears(accepted="True", refs="True")
-            assert (await bench.stands())[0] == "its Gateway has taken it, and its proxies are being told"
+            assert (await bench.stands())[0] == "its Gateway has accepted it and is configuring its proxies"
             bench.plan = seal(())
             await bench.kept()
             left = [each["metadata"]["name"] for each in bench.server.objects("httproutes")]

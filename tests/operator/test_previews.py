@@ -98,8 +98,8 @@ def test_preview_address_is_reported_only_while_it_works():
 @pytest.mark.parametrize(
     ("edge", "target", "refuses", "word"),
     [
-        (None, "http://web.shop.svc:80", "", "in a cluster whose operator has a --preview-gateway"),
-        (EDGE, "https://web.shop.svc:80", "", "a Gateway speaks to it without TLS"),
+        (None, "http://web.shop.svc:80", "", "only if the operator has the option --preview-gateway"),
+        (EDGE, "https://web.shop.svc:80", "", "a Gateway connects to it without TLS"),
         (EDGE, "http://nothing.shop.svc:80", "", "there is no Service nothing.shop.svc with port 80"),
         (EDGE, "http://web.shop.svc:9", "", "there is no Service web.shop.svc with port 9"),
         (EDGE._replace(gateway="nowhere"), "http://web.shop.svc:80", "", "Gateway edges/nowhere has not taken it yet"),

@@ -20,8 +20,8 @@ from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.routes.differences import SETTLE_MS
-from dayfly.operator.routes.route_reconciler import CONFLICT_RETRY_AFTER_S, EMPTY_S, namespaces_of
-from dayfly.operator.routes.vs_writer import SETTLE_MS as WOVEN_MS
+from dayfly.operator.routes.route_reconciler import CONFLICT_RETRY_AFTER_S, EMPTY_SERVICE_RETRY_AFTER_S, namespaces_of
+from dayfly.operator.routes.vs_writer import ISTIO_SETTLE_MS
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -78,8 +78,8 @@ class TestStanding:
             assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
             await bench.kept()
             assert (await bench.stands()).message == messages.route_settling_silently()
-            assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
-            bench.clock += WOVEN_MS - 1
+            assert bench.later == [pytest.approx(ISTIO_SETTLE_MS / 1000 + 0.001)]
+            bench.clock += ISTIO_SETTLE_MS - 1
             assert (await bench.stands()).message == messages.route_settling_silently()
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
@@ -97,7 +97,7 @@ class TestStanding:
             await bench.meshed()
             await bench.kept()
             [seen] = bench.caches.virtual_services
-            wrote = [Write(manager="dayfly", time=stamp(bench.clock - WOVEN_MS))]
+            wrote = [Write(manager="dayfly", time=stamp(bench.clock - ISTIO_SETTLE_MS))]
             meta = msgspec.structs.replace(seen.metadata, managed_fields=wrote, resource_version="999")
             bench.caches.virtual_services.put(msgspec.structs.replace(seen, metadata=meta))
             assert await bench.stands() == Running(since=1)
@@ -157,7 +157,7 @@ class TestWriting:
                 await bench.meshed()
             bench.server.serve(SLICES)
             await bench.kept()
-            assert (bench.changes, bench.later) == ([], [EMPTY_S])
+            assert (bench.changes, bench.later) == ([], [EMPTY_SERVICE_RETRY_AFTER_S])
             bench.answers(OWN)
             await bench.kept()
             assert (len(bench.changes), bench.later) == (2, []), "tried and made"

@@ -14,7 +14,7 @@ from dayfly.execute.istio.rules import Mark
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
-from dayfly.operator.routes.route_reconciler import CONFLICT_S
+from dayfly.operator.routes.route_reconciler import CONFLICT_RETRY_AFTER_S
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running
@@ -65,7 +65,7 @@ def removing(story) -> None:
 
 def test_route_is_deleted_once_its_gateways_know_it_is_withdrawn():
     async def story(bench: Removing):
-        assert (await bench.removes(), bench.later) == ("withdrawn", [CONFLICT_S])
+        assert (await bench.removes(), bench.later) == ("withdrawn", [CONFLICT_RETRY_AFTER_S])
         assert (await bench.removes(), bench.changes) == ("withdrawn", [])
         assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
         bench.clock += 1_000
@@ -100,7 +100,7 @@ def test_route_that_may_not_be_withdrawn_is_deleted_at_once(status, then):
 
     async def story(bench: Removing):
         bench.server.refuses = lambda request: Refusal(status, "no") if request.method == "PUT" else None
-        assert (await bench.removes(), bench.later) == (then, [CONFLICT_S])
+        assert (await bench.removes(), bench.later) == (then, [CONFLICT_RETRY_AFTER_S])
 
     removing(story)
 

@@ -179,7 +179,7 @@ class TestWithout:
             world.gateways.knows = ()
             world.gateways.route()
             await routed(world)
-            assert "no Gateway has taken HTTPRoute shop/web" in message(world)
+            assert "no Gateway has accepted HTTPRoute shop/web" in message(world)
             await ended(world)
 
         play(story, route=False)

@@ -1,4 +1,4 @@
-"""What is to stand beside the routes of a baseline as they are now, or in them, and what leads to its fork."""
+"""The desired routes of a fork: derived from the current routes, VirtualServices and Services of its baseline."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,25 +15,25 @@ from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.baselines import PodLabels
-from dayfly.operator.routes.vs_edits import Concerned, Strand, concerned, leads_of, strands
+from dayfly.operator.routes.vs_edits import RelevantServices, VirtualServiceEdit, build_edits, find_relevant, leads_of
 from dayfly.plan import messages
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Route
 from dayfly.spec.routing.routing_keys import Forms
 
 KIND = "Deployment"
-MOST_ROUTES = 64
-"""Of a baseline, beside which ours stand for one fork, the oldest first: whoever may write one writes as many as they
-like, and each sandbox would have as many again.
+MAX_ROUTES = 64
+"""Routes of a baseline that get a copy for each fork, oldest first. A user who may write routes could otherwise
+multiply them by the number of sandboxes.
 """
-MOST_SERVICES = 32
-"""That lead to a baseline, and have one of ours for one fork: as above."""
-NAMED, MOST_REMARKS = 3, 8
-"""So many routes of other namespaces are named, and so much is said of one fork at all."""
+MAX_SERVICES = 32
+"""Services of a baseline that get a copy for each fork. The limit has the same reason."""
+MAX_NAMED_ROUTES, MAX_REMARKS = 3, 8
+"""Routes of other namespaces that a remark names, and remarks about one fork."""
 
 
 class WantedRoute(NamedTuple):
-    """One route of ours that is to be there, and the one beside which it stands."""
+    """A route to write, and the existing route that it is derived from."""
 
     kind: Resource[RouteObject]
     manifest: dict[str, Any]
@@ -46,27 +46,27 @@ class WantedRoute(NamedTuple):
 
 
 class DesiredRoutes(NamedTuple):
-    """All that leads to a fork, as it is to be; `remark` is what cannot be, in words."""
+    """The desired state of all that leads to a fork; `remark` explains what is impossible."""
 
     routes: tuple[WantedRoute, ...]
     services: tuple[dict[str, Any], ...]
     remark: str = ""
-    strands: tuple[Strand, ...] = ()
+    edits: tuple[VirtualServiceEdit, ...] = ()
 
 
 class RouteBuilder:
-    """Renders routes. `forms` are the ways in which requests may carry keys here, beside the usual ones."""
+    """Derives desired routes. `forms` are additional places where requests carry routing keys in this cluster."""
 
     def __init__(self, cluster: ClusterWatches, labels: PodLabels, forms: Forms) -> None:
         self._cluster = cluster
         self._labels = labels
         self._forms = forms
 
-    async def picture(self, run: RunObject, plan: Plan, route: Route) -> DesiredRoutes | None:
-        """What leads to a fork, as it is to be now; None if its baseline is gone, and all stays as it is.
+    async def build(self, run: RunObject, plan: Plan, route: Route) -> DesiredRoutes | None:
+        """Derive the desired routes. Return None if the baseline is gone; existing routes then stay as they are.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: the API server does not answer.
         """
         of = route.baseline
         labels = await self._labels.read(of)
@@ -79,8 +79,8 @@ class RouteBuilder:
             return DesiredRoutes((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
         others = await self._others(plan, route, local)
         fork, every = fork_of(run, of), list(self._concerned(names, of.namespace))
-        found = every[:MOST_ROUTES]
-        meshed = concerned(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
+        found = every[:MAX_ROUTES]
+        meshed = find_relevant(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
         if not self._cluster.by_istio:
             meshed = meshed._replace(shared=(), services=frozenset())
         foreign = list(self._foreign(names, of.namespace))
@@ -91,30 +91,33 @@ class RouteBuilder:
         ways = signs(route.keys, self._forms)
         wanted: list[WantedRoute] = []
         remarks = [messages.services_left_out(unfollowed)] if unfollowed else []
-        remarks += [messages.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
+        remarks += [messages.routes_left_out(len(every) - MAX_ROUTES)] if len(every) > MAX_ROUTES else []
         for kind, each in found:
             made = render.beside(kind, each, fork, RuleTargets(leads, others), ways)
             wanted += (WantedRoute(kind, manifest, each) for manifest in made.manifests)
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
-        woven = tuple(self._strands(run, route, meshed, leads))
-        remarks += [*meshed.remarks, *foreign, *(remark for each in woven for remark in each.remarks)]
-        return DesiredRoutes(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), woven)
+        edits = tuple(self._build_edits(run, route, meshed, leads))
+        remarks += [*meshed.remarks, *foreign, *(remark for each in edits for remark in each.remarks)]
+        return DesiredRoutes(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), edits)
 
-    def _strands(self, run: RunObject, route: Route, meshed: Concerned, leads: dict[str, str]) -> Iterator[Strand]:
-        """What is to be woven into VirtualServices."""
+    def _build_edits(
+        self, run: RunObject, route: Route, meshed: RelevantServices, leads: dict[str, str]
+    ) -> Iterator[VirtualServiceEdit]:
         mark = Mark(run.ledger.born_at, run.metadata.name, fork_of(run, route.baseline).name)
         ways = signs(route.keys, self._forms, longest=LONGEST)
         thread = Thread(mark, route.baseline.namespace, leads_of(leads, meshed.services), ways)
-        return strands(meshed, thread, lambda key: self._cluster.virtual_services.get(key.name, key.namespace))
+        return build_edits(meshed, thread, lambda key: self._cluster.virtual_services.get(key.name, key.namespace))
 
     def _nothing(self, of: Baseline) -> str:
         what = f"no HTTPRoute or GRPCRoute leads to {KIND} {of.namespace}/{of.name}"
         unused = bool(self._cluster.istio.kinds) and not self._cluster.by_istio
-        return f"{what}, and by Istio requests are led where the operator has --istio always" if unused else what
+        return (
+            f"{what}, and Istio routes requests only if the operator has the option --istio always" if unused else what
+        )
 
     async def _others(self, plan: Plan, route: Route, local: list[ForkService]) -> frozenset[str]:
-        """The Services whose rules the routes to other forks of the sandbox see to."""
+        """Return the Services that the sandbox's routes to its other forks handle."""
         found: set[str] = set()
         for step in plan.kept.values():
             other = step.unit.route
@@ -132,19 +135,19 @@ class RouteBuilder:
                 yield kind, each
 
     def _foreign(self, services: list[str], namespace: str) -> Iterator[str]:
-        """Whoever may write routes anywhere may have thousands lead here: what is said of them stays short."""
+        """Yield remarks on routes of other namespaces. There can be thousands, so only the first are named."""
         every = [
             f"{kind.kind} {Key.of(each)}"
             for kind in self._cluster.gateway.kinds
             for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace)
         ]
-        for called in every[:NAMED]:
-            yield f"{called} leads to the baseline from another namespace: requests by it reach that one alone"
-        if more := len(every[NAMED:]):
+        for called in every[:MAX_NAMED_ROUTES]:
+            yield f"{called} leads to the baseline from another namespace: its requests reach only the baseline"
+        if more := len(every[MAX_NAMED_ROUTES:]):
             yield f"so {'does' if more == 1 else 'do'} {more} more"
 
     def _service(self, run: RunObject, of: Baseline, fork: RouteTarget, like: str) -> str:
-        """The fork's Service for one of its baseline's: the one that it has anyway, if that has the same ports."""
+        """Return the fork's Service for one of the baseline's: the fork's own one if it has the same ports."""
         own = self._cluster.services.get(fork.name, of.namespace)
         if own is not None and owned(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
             return fork.name
@@ -152,30 +155,30 @@ class RouteBuilder:
 
 
 def fork_of(run: RunObject, of: Baseline) -> RouteTarget:
-    """The fork that a route leads to."""
+    """Return the fork that a route leads to."""
     name = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
     return RouteTarget(name, run.metadata.name, owner(run))
 
 
 def _oldest(services: tuple[ForkService, ...]) -> tuple[tuple[ForkService, ...], int]:
-    """As many as have one of ours, by name; and how many there are beside them."""
+    """Return the oldest Services, sorted by name, and the number of the others."""
     by_age = sorted(services, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
-    found = tuple(sorted(by_age[:MOST_SERVICES], key=lambda each: each.metadata.name))
+    found = tuple(sorted(by_age[:MAX_SERVICES], key=lambda each: each.metadata.name))
     return found, len(services) - len(found)
 
 
 def _brief(remarks: list[str]) -> str:
-    more = len(remarks) - MOST_REMARKS
-    return "; ".join((*remarks[:MOST_REMARKS], *([f"and {more} more like these"] if more > 0 else ())))
+    more = len(remarks) - MAX_REMARKS
+    return "; ".join((*remarks[:MAX_REMARKS], *([f"and {more} more like these"] if more > 0 else ())))
 
 
 def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.Beside) -> Iterator[str]:
     called = f"{kind.kind} {Key.of(route)}"
     if not accepting(route):
-        yield f"no Gateway has taken {called}"
+        yield f"no Gateway has accepted {called}"
     if made.crowded:
         rules, one = ", ".join(str(number + 1) for number in made.crowded), len(made.crowded) == 1
-        what = f"rule {rules} of {called} asks" if one else f"rules {rules} of {called} ask"
-        yield f"{what} for so many headers that there is no room for a key"
+        what = f"rule {rules} of {called} matches" if one else f"rules {rules} of {called} match"
+        yield f"{what} on too many headers to add a routing key"
     if made.cut:
-        yield f"{called} has so many rules, or the sandbox so many groups, that some keys reach the baseline"
+        yield f"{called} has too many rules, or the sandbox too many groups: some keys reach the baseline"
