@@ -137,7 +137,7 @@ def test_target_grant_is_aggregated_into_the_operator_role():
     assert selector == {"matchLabels": {target_grants.LABEL: "true"}}
     kind = HookedTarget(ClusterWatches(None), MACHINES, BaseAdapter(MACHINES), on_change=print, on_run_missing=print)  # type: ignore[arg-type] - nobody is asked
     assert target_grants.VERBS.split(",") == rights(kind)["verbs"]
-    assert target_grants.line("machines.cluster.example.org") == (
+    assert target_grants.grant_command("machines.cluster.example.org") == (
         "kubectl create clusterrole dayfly-targets-machines.cluster.example.org --verb=get,list,watch,patch "
         "--resource=machines.cluster.example.org && "
         "kubectl label clusterrole dayfly-targets-machines.cluster.example.org dayfly.dev/targets=true"

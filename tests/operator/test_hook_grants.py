@@ -118,7 +118,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         world.cluster.admission.clear()
         await world.until(lambda: held(world), "our finalizer", 600)
         await world.until(lambda: said(world)["troubled"] == 0, "it to be said no longer", 60)
-        assert said(world)["message"] == "goes with 1 object"
+        assert said(world)["message"] == "active for 1 object"
 
     hooking(story)
 
@@ -169,7 +169,7 @@ def test_a_kind_in_no_namespace_is_refused():
         world.start()
         hook(world, selector={"apiVersion": "wide.example.org/v1", "kind": "Widget"})
         await world.until(lambda: said(world).get("reason") == "Refused", "it to be said", 60)
-        assert "lies in no namespace" in said(world)["message"]
+        assert "is cluster-scoped" in said(world)["message"]
 
     hooking(story)
 

@@ -112,7 +112,7 @@ def test_an_older_object_has_no_pre_start_and_that_is_said():
             postStop=[step("report", undoes="before")],
         )
         await world.until(lambda: counts(world)[1], "postStart", 60)
-        await world.until(lambda: "preStart was passed over" in said(world)["message"], "it to be said", 60)
+        await world.until(lambda: "preStart was skipped" in said(world)["message"], "it to be said", 60)
         assert said(world)["older"] == 1
         delete(world)
         await world.until(lambda: over(world), "everything to go", 120)

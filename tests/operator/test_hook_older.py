@@ -1,7 +1,7 @@
 """A hook's document for an object that was there before it: nothing in it leads to preStart any more."""
 
 from dayfly import compile as compiler
-from dayfly.operator.hooks.existing_objects import without_pre_start
+from dayfly.operator.hooks.hook_runs import without_pre_start
 from dayfly.plan.sealed import seal
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import Target, digest

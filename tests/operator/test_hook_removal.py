@@ -151,7 +151,7 @@ def test_removed_hook_reports_how_many_objects_are_left():
         await world.until(lambda: world.cloud.starts("before") == 2, "both", 60)
         remove_hook(world)
         await world.until(
-            lambda: said(world).get("message", "").startswith("is being removed: 2 objects"), "it to be said", 60
+            lambda: said(world).get("message", "").startswith("is being removed; 2 objects"), "it to be said", 60
         )
         await world.until(lambda: hook_of(world) is None, "it to go", 600)
 

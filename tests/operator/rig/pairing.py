@@ -25,9 +25,9 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.hooks.hook_controller import HookController
-from dayfly.operator.hooks.hook_runs import Pairs
+from dayfly.operator.hooks.hook_runs import PairReconciler
 from dayfly.operator.hooks.hook_status import HookStatus
-from dayfly.operator.hooks.watched_kinds import Kinds
+from dayfly.operator.hooks.watched_kinds import WatchedKinds
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.sweeper import OrphanSweeper
 from dayfly.operator.targets.lifecycle_hook import HookedTarget
@@ -56,8 +56,8 @@ class Bench:
         self.events: list[tuple[str, str]] = []
         say = lambda _of, _action, reason, _message, kind: self.events.append((kind, reason))  # noqa: E731 - a stub
         self.status = HookStatus(self.caches, SimpleNamespace(say=say))
-        self.kinds = Kinds(self.caches, self.targets, self._adapter)
-        self.pairs = Pairs(self.caches, self.kinds, self.status)
+        self.kinds = WatchedKinds(self.caches, self.targets, self._adapter)
+        self.pairs = PairReconciler(self.caches, self.kinds, self.status)
         self.controller = HookController(self.caches, self.kinds, self.pairs, self.status)
         routes = RouteReconciler(self.caches, Forms(), PodLabels(self.caches, Forks(self.caches.client)))
         self.sweeper = OrphanSweeper(self.caches, Pods(client), self.targets, ForkReconciler(self.caches), routes)
@@ -70,7 +70,7 @@ class Bench:
         self.caches.hooks.put(msgspec.convert(self.hook, HookObject))
         self.uid = pair_id(self.hook["metadata"]["uid"], self.machine["metadata"]["uid"])
         self.name = names.run_name("m", self.uid)
-        self.watched = self.kinds.want(target_kind(of_the_two(self)))
+        self.watched = self.kinds.watch(target_kind(of_the_two(self)))
 
     def _adapter(self, resource: Resource[PartialObjectMetadata]) -> HookedTarget:
         return HookedTarget(

@@ -65,7 +65,7 @@ async def find_hook(client: Client, name: str, uid: str) -> HookObject | None:
 class HookReporter(StatusReporter, Protocol):
     """Reports the runs of a hook in the hook's status."""
 
-    def settle(self, uid: str, key: str, /) -> None:
+    def clear_problem(self, uid: str, key: str, /) -> None:
         """Record that the run of that name needs no more attention; `uid` is its hook's."""
 
 
@@ -137,7 +137,7 @@ class HookedTarget(BaseAdapter):
     async def keeps_ledger(self, run: RunObject) -> bool:
         """Keep the ledger as long as the hook exists: otherwise the target, which stays, would count as new."""
         hook = _hook(run)
-        self._reporter.settle(hook.uid, run.metadata.name)
+        self._reporter.clear_problem(hook.uid, run.metadata.name)
         return await find_living_hook(self._client, hook.name, hook.uid) is not None
 
     async def read_fields(self, run: RunObject) -> dict[str, Any] | None:
