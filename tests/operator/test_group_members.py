@@ -70,17 +70,17 @@ class TestMembers:
     async def test_recreated_sandbox_is_another_member(self, bench: Bench):
         bench.box("one", uid="a")
         bench.box("one", uid="b")
-        assert list(bench.crowd.of(bench.uid)) == ["b"]
+        assert list(bench.crowd.members_of(bench.uid)) == ["b"]
 
     @with_bench
     async def test_invalid_labels_and_forks_are_ignored(self, bench: Bench):
         bench.box("one", labels={"team": "pay", "n": 1}, forks=["web", {}, FORK])
-        [member] = bench.crowd.of(bench.uid).values()
+        [member] = bench.crowd.members_of(bench.uid).values()
         assert member.labels == {"team": "pay"}
         assert member.baselines == ("/", "shop/web")
         assert member.scope == "shop"
         bench.box("two", labels=None, forks=None)
-        assert len(bench.crowd.of(bench.uid)) == 1
+        assert len(bench.crowd.members_of(bench.uid)) == 1
 
     @with_bench
     async def test_key_routes_to_the_fork_of_the_oldest_member(self, bench: Bench):
@@ -107,7 +107,7 @@ class TestMatch:
         bench.emptied.clear()
         bench.changed({"spec": {"match": {"label": {"key": "team", "value": "x"}}}})
         assert (bench.taken(), bench.emptied) == ([box("one"), box("other")], [])
-        assert list(bench.crowd.of(bench.uid)) == ["uid-other"]
+        assert list(bench.crowd.members_of(bench.uid)) == ["uid-other"]
         bench.changed({"spec": NOBODY})
         assert (bench.taken(), bench.emptied) == ([box("other")], [PAY])
 
@@ -118,7 +118,7 @@ class TestMatch:
         wrong = {"spec": {"match": {"label": {"key": "team", "value": "[pay"}}}}
         bench.changed(wrong)
         assert bench.taken() == []
-        assert list(bench.crowd.of(bench.uid)) == ["uid-one"]
+        assert list(bench.crowd.members_of(bench.uid)) == ["uid-one"]
         assert "is not a pattern" in bench.crowd.refused[bench.uid]
         bench.changed({"spec": {"match": MATCH}})
         assert bench.crowd.refused == {}

@@ -42,7 +42,7 @@ class TestSaying:
     @with_bench
     async def test_status_without_run_has_no_run_fields(self, bench: Bench):
         bench.caches.urls[bench.run_name] = {"web": "http://a"}
-        await bench.status.waiting(bench.group, SandboxNotReadyError(Reason.REFUSED, "no pattern"))
+        await bench.status.report_waiting(bench.group, SandboxNotReadyError(Reason.REFUSED, "no pattern"))
         said = bench.said
         assert bench.stands == (False, Reason.REFUSED, "no pattern")
         assert (said["progress"], said["phase"], said["matched"]) == ("0/0", "Failed", 0)
@@ -91,7 +91,7 @@ class TestSaying:
         assert bench.said["matched"] == 1
 
     def test_many_members_are_counted_and_partly_listed(self, monkeypatch):
-        monkeypatch.setattr(group_status, "LISTED", 2)
+        monkeypatch.setattr(group_status, "MAX_LISTED", 2)
         fork = {"forkOf": {"kind": "Deployment", "namespace": "shop", "name": "web"}}
 
         async def story(bench: Bench):
