@@ -40,7 +40,7 @@ class Front(Bench):
 
     def restart(self) -> None:
         """Another process takes over: only the cluster is known."""
-        in_use = SimpleNamespace(mark=self._mark)
+        in_use = SimpleNamespace(label_used=self._mark)
         self.front = SandboxController(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
 
     def heeded(self) -> Heeded:
