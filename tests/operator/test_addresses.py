@@ -35,7 +35,7 @@ SHOWN = {PREVIEW_LABEL: "site", RUN_LABEL: "box"}
 
 
 class Bench(Alone):
-    """A run with a fork that lives and is to end; and addresses."""
+    """A run with a live fork that must end, and addresses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Bench(Alone):
         self.later.clear()
 
     def shows(self, *to: str, labels: dict[str, str] | None = None, owner: str = "") -> None:
-        """An address that leads to these Services."""
+        """Create an address that leads to these Services."""
         of = {"apiVersion": "v1", "kind": "Run", "name": "box", "uid": owner or self.run.metadata.uid}
         meta = {"name": "site", "labels": labels or SHOWN, "ownerReferences": [of]}
         rules = [{"backendRefs": [{"name": name, "port": 80}]} for name in to]
@@ -61,7 +61,7 @@ class Bench(Alone):
         self.ask("PATCH", f"{ROUTES}/site", {"spec": spec}, "application/merge-patch+json")
 
     def tells(self, generation: int) -> None:
-        """Its Gateway says which form of it it has taken."""
+        """Set the generation that its Gateway has accepted."""
         said = [{"type": "Accepted", "status": "True", "observedGeneration": generation}]
         status = {"status": {"parents": [{"conditions": said}]}}
         self.ask("PATCH", f"{ROUTES}/site/status", status, "application/merge-patch+json")
@@ -118,7 +118,7 @@ class TestLeading:
 
     @with_bench
     async def test_ended_fork_is_not_held(self, bench: Bench):
-        """Nobody would answer any more, as with a sandbox that is abandoned."""
+        """The fork answers no requests any more, for example in an abandoned sandbox."""
         bench.shows(OWN)
         bench.claimed("fork", State.DONE)
         assert await bench.holds() == ""
@@ -199,7 +199,7 @@ class TestHearing:
             ("web", OWN, SHOWN, []),
             ("nothing", "web", SHOWN, []),
             (OWN, "web", {RUN_LABEL: "box"}, []),
-            (OWN, "web", None, ["box"]),  # somebody's own route concerns all that fork there
+            (OWN, "web", None, ["box"]),  # a baseline's own route wakes all runs that fork there
         ],
     )
     @with_bench
@@ -259,7 +259,7 @@ class TestHearing:
 def heard(
     bench: Bench, name: str, version: int, *units: Unit, state: State = State.CLAIMED, home: str = "shop", **ledger: Any
 ) -> None:
-    """A run keeps these units now, and its route stands so."""
+    """Update the cached run to these kept units and this state of its route."""
     meta = AnnotatedMeta(name=name, uid=name, resource_version=str(version))
     routes = {KEY[0]: UnitRecord(attempt=1, state=state, kind=Kind.ROUTE)}
     target = Target(kind="Sandbox", namespace=home, name=name, uid=name)
@@ -268,7 +268,7 @@ def heard(
 
 
 def address(to: str, labels: dict[str, str] | None, version: int) -> RouteObject:
-    """As the cache has it, of another run; without labels it is somebody else's."""
+    """Update the cached address of another run; without labels it belongs to another owner."""
     meta: dict[str, Any] = {"name": "site", "namespace": "shop", "uid": "site"}
     if labels is not None:
         meta["labels"] = {**labels, RUN_LABEL: "group"}

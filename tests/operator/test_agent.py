@@ -47,7 +47,7 @@ async def kept_log(plane: Plane) -> bool:
     return any(each["unit"] == "db/make" for each in await plane.must("GET", "sandboxes/shop/attempts"))
 
 
-# A life has about so many requests; beyond it nothing is met.
+# The number of requests in one run of the story. Faults after that have no effect.
 REQUESTS = 40
 CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
@@ -77,7 +77,8 @@ def test_received_orders_are_carried_out_while_server_is_away(story, monkeypatch
         await begin(world, plane, "cart")
         plane.off = True
         await world.rest((24 if SELECTION.is_complete else 2.2) * HOUR)
-        # Its time was over long ago. It is kept, ended, until that was noted; the other one lives on.
+        # Its time to live has passed, but its end is kept until the server has acknowledged it. The other sandbox lives
+        # on.
         assert world.cloud.starts("db/drop") == 1
         assert len(world.cluster.objects("runs")) == 1
         plane.off = False
@@ -196,13 +197,12 @@ def test_restored_database_freezes_until_an_admin_decides(story, tmp_path, monke
         sides = await plane.must("GET", "clusters/east/thaw")
         assert (len(sides["onlyInCluster"]), sides["onlyHere"]) == (1, ["new", "shop"])
         assert "frozen" in (await plane.must("GET", "sandboxes/new"))["status"]["message"]
-        # What was received before goes on.
         await world.rest(1.2 * HOUR)
         assert world.cloud.starts("db/drop") == 2
         await plane.must("POST", "clusters/east/thaw", {})
         await until(world, lambda: lost_there(plane, "brief"), "its end was heard")
 
-        # Nobody infers anything of what ended in the meantime: nothing of it begins anew, and a human gives it up.
+        # The operator starts nothing for a sandbox that has lost its ledger; a person must abandon it.
         async def lost() -> bool:
             told = await plane.must("GET", "sandboxes/shop")
             return "no longer knows this sandbox" in told["status"]["message"]
@@ -278,7 +278,7 @@ def test_served_and_local_sandboxes_live_side_by_side(story):
 
 
 def test_marked_object_without_run_begins_nothing(story):
-    """Somebody applies the copy of one, from a backup say."""
+    """A user applies a copy of the Sandbox, for example from a backup."""
 
     async def tell(world: World, plane: Plane) -> None:
         world.plugin("pg", CHAIN)

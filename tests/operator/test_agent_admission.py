@@ -1,4 +1,4 @@
-"""What a cluster refuses of an offer: documents, namespaces and keys that a compiler would not produce."""
+"""Refused offers: documents, namespaces and keys that a compiler would not produce."""
 
 from __future__ import annotations
 

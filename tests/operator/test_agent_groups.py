@@ -1,4 +1,4 @@
-"""Route groups of a server in a cluster whose operator dials it: their keys, their hooks, and their end."""
+"""Route groups of a server in a cluster that connects to it: keys, hooks and end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def group(cluster: str = "east", **more) -> dict:
 
 
 async def begin(world: World, plane: Plane, **more) -> str:
-    """A group that is ready; its key."""
+    """Create a group and wait until it is ready; return its key."""
     await plane.must("PUT", AT, group(**more))
 
     async def so() -> bool:
@@ -43,7 +43,7 @@ async def begin(world: World, plane: Plane, **more) -> str:
 
 
 async def member(world: World, plane: Plane, name: str, *baselines: str) -> str:
-    """A sandbox that the group matches, with its forks; the name of the first of them."""
+    """Create a sandbox with forks that the group matches; return the name of its first fork."""
     await plane.must("PUT", f"sandboxes/{name}", forking(*baselines, labels={"team": "payments"}))
     await ready(world, plane, name)
     own = await key(plane, f"sandboxes/{name}")
@@ -56,7 +56,7 @@ async def led_to(world: World, key: str, fork: str) -> None:
 
 
 async def ended(world: World, plane: Plane) -> None:
-    """All is deleted, and nothing is left of it."""
+    """Delete everything and check that nothing is left."""
     for each in await plane.must("GET", "sandboxes"):
         await plane.must("DELETE", f"sandboxes/{each['name']}")
     await plane.ask("DELETE", AT)
@@ -250,7 +250,7 @@ def test_group_key_routes_on_through_restarts(story):
 
 
 def test_starting_server_keeps_the_keys_of_groups(story, monkeypatch):
-    """Else all keys of groups would lead to baselines until it has looked at the groups."""
+    """Otherwise the keys of all groups would lead to baselines until the server has listed the groups."""
 
     async def never(_self) -> None:
         await asyncio.Event().wait()

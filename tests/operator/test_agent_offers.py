@@ -1,4 +1,4 @@
-"""A server that somebody else has taken over is a tenant of the bound namespace, and no more."""
+"""A compromised server can do no more than a tenant of its bound namespace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def of(documents, **changes):
 
 
 def secretive(document):
-    """Each of its steps takes what comes with no document."""
+    """Add a secret param to each step: a cluster does not accept them."""
     key = UnitInput(name="key", secret=True)
     steps = (msgspec.structs.replace(unit, inputs=(*unit.inputs, key)) for unit in document.pre_start)
     return msgspec.structs.replace(document, pre_start=tuple(steps))
@@ -136,7 +136,7 @@ def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
 
 
 def kept(*units: Unit):
-    """An offer that has these kept units, too."""
+    """Return a change that adds kept units to an offer."""
     return lambda offer: msgspec.structs.replace(offer, forks=(*offer.forks, *units))
 
 
@@ -174,7 +174,7 @@ LED = {
 @pytest.mark.parametrize("what", LED)
 @pytest.mark.parametrize("when", ["at its birth", "once it lives"])
 def test_offer_cannot_route_requests_of_others(story, evil, what, when):
-    """Neither by a pattern that takes everybody's, nor by a key that somebody else has here."""
+    """Neither with a pattern that matches all keys, nor with a key of another user in this cluster."""
     change, said = LED[what]
 
     async def tell(world: World, plane: Plane) -> None:
@@ -208,7 +208,7 @@ def test_route_without_fork_needs_a_grant_of_its_namespace(story, evil):
 
 
 def test_unsafe_endpoint_address_is_not_shown(story):
-    """Whoever has a cluster may say what he likes of where an endpoint answers."""
+    """A cluster can report any address for an endpoint."""
 
     async def tell(world: World, plane: Plane) -> None:
         await plane.must(

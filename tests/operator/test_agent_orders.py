@@ -1,4 +1,4 @@
-"""The orders of a server: what each creates in the cluster, and what is refused."""
+"""Orders of a server: the objects that each creates, and refused orders."""
 
 from __future__ import annotations
 
@@ -253,12 +253,12 @@ class TestStop:
 
 
 class TestAhead:
-    """The caches hear of what we read and write a moment later."""
+    """The caches receive each object a moment after it was read or written."""
 
     @pytest.mark.parametrize("how", ["never there", "without a run", "has said its end"])
     @with_bench
     async def test_end_is_reported_before_caches_show_it(self, bench: Bench, how):
-        """Else the order would wait for an answer in vain, and the end for half a minute."""
+        """Otherwise the order would get no answer, and the end would be reported half a minute later."""
         heard: list[wire.AnyToControl] = []
         end = bench.served.end = HostEnd(bench.served)
         end.attach(heard.append)

@@ -1,4 +1,4 @@
-"""The agent: whether an offered sandbox may begin, and errors while it answers questions."""
+"""Whether an offered sandbox may start, and errors while the agent answers questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dialled(bench: Bench, way: Any = None) -> Agent:
 
 
 async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
-    """Return whether the offered run may begin if the server answers so."""
+    """Return whether the offered run may start, if the server gives that answer."""
 
     async def ask(method: str, path: str, *_: Any, **__: Any) -> HttpResponse:
         assert (method, path) == ("POST", "births")
@@ -33,7 +33,7 @@ async def permitted(bench: Bench, answer: HttpResponse) -> bool | None:
 
 
 def living(*uids: str) -> HttpResponse:
-    """Return the server's answer: these are to live."""
+    """Answer with the sandboxes that are still wanted."""
     return HttpResponse(200, {}, msgspec.json.encode({"session": 1, "uids": uids}))
 
 

@@ -1,4 +1,4 @@
-"""Requests with the key of a server's sandbox reach its forks in the cluster, where something leads them."""
+"""Requests with the key of a server's sandbox reach its forks, if the cluster has a data plane."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def play(story, tell, **how):
 
 
 async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
-    """A sandbox with a fork, to which its key leads."""
+    """Create a sandbox with a fork and wait until its key leads to the fork."""
     await plane.must("PUT", f"sandboxes/{name}", forking(**more))
     await ready(world, plane, name)
     found = await key(plane, f"sandboxes/{name}")
@@ -104,7 +104,7 @@ def test_namespace_without_grant_is_neither_forked_nor_routed(story):
 
 
 async def test_orders_of_one_run_are_carried_out_in_order():
-    """Each takes several requests to the cluster, and the newer one could be done with them first."""
+    """Each offer takes several requests to the cluster, so the newer one can finish first."""
     told: list[str] = []
 
     class Host:

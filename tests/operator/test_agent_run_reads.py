@@ -1,4 +1,4 @@
-"""What a cluster tells a server of a run: its outputs, its history and its logs; and nothing that is sensitive."""
+"""The outputs, history and logs of a run that a server may read; sensitive values stay in the cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_run(**outputs: OutputRecord) -> RunObject:
 
 
 class Cluster:
-    """One document, which the cache has or the server alone, and the Secrets of attempts."""
+    """A cluster with one document, in the cache or only on the server, and the Secrets of attempts."""
 
     def __init__(self, *, cached: bool = True, **secrets: dict[str, bytes]) -> None:
         outputs = (UnitOutput(name="url"), UnitOutput(name="key", sensitive=True), UnitOutput(name="region"))
@@ -75,7 +75,7 @@ class TestValues:
         assert [value.output for value in await run_reads.read_values(cluster, found)] == ["url"]
 
     async def test_outputs_are_read_from_the_attempt_that_wrote_them(self):
-        """One that fails tells of a part, and what was told before stays."""
+        """A failed attempt has some of its outputs, and earlier attempts keep theirs."""
         found = a_run(url=record("url"), region=record("region", 2))
         cluster = Cluster(a1={"url": b"db://1", "region": b"us"}, a2={"region": b"eu"})
         told = {value.output: value.value for value in await run_reads.read_values(cluster, found)}

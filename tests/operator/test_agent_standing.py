@@ -1,4 +1,4 @@
-"""Leases, retries and releases that a server orders, and the reports that it is sent."""
+"""Leases, retries and releases that a server orders, and the reports that it receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whoever may write routes, Services or Sandboxes in a namespace of theirs can do to others by it."""
+"""What users who may write routes, Services or Sandboxes in their own namespace can do to others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestMeshes:
         meshed(story)
 
     def test_a_strangers_rule_under_no_run_at_all_ends_no_sweep(self):
-        """Of a run that has no name the server would be asked for all runs, and its answer cannot be read as one."""
+        """An empty name would list all runs, and the answer could not be parsed."""
 
         async def story(world: World) -> None:
             world.namespace("evil")
@@ -68,7 +68,7 @@ class TestMeshes:
         meshed(story)
 
     def test_foreign_rule_in_the_name_of_a_run_does_not_block_it(self):
-        """In the stranger's namespace the operator has no rights, so it cannot take the rule out."""
+        """In the other user's namespace the operator has no rights, so it cannot remove the rule."""
 
         async def story(world: World) -> None:
             world.namespace("evil")
@@ -119,7 +119,7 @@ class TestMeshes:
 
 class TestPreviews:
     def test_endpoint_reveals_nothing_of_another_namespace(self):
-        """Whether there is a Service of that name, and which ports it has, is for those who may ask."""
+        """Names and ports of Services are visible only to users with rights there."""
 
         async def story(world: World) -> None:
             world.namespace("bank")
@@ -139,7 +139,7 @@ class TestPreviews:
 class TestGateways:
     @pytest.mark.slow
     def test_each_fork_has_so_many_routes_and_no_more(self):
-        """Whoever may write routes to a baseline may write thousands; each sandbox would add as many again."""
+        """A user may write thousands of routes to a baseline. Each sandbox would copy all of them."""
 
         async def story(world: World) -> None:
             await led(world)
@@ -154,7 +154,7 @@ class TestGateways:
         play_routes(story)
 
     def test_each_fork_has_so_many_services_and_no_more(self):
-        """One route may name hundreds of them; the oldest are followed, and what is said of the others is short."""
+        """One route may refer to hundreds of Services. The oldest are followed, and the remark on the others is short."""
 
         async def story(world: World) -> None:
             await led(world)
@@ -166,7 +166,7 @@ class TestGateways:
             world.gateways.route("many", backendRefs=refs)
             await world.until(lambda: "5 more Services lead to the baseline" in message(world), "it to be said", 300)
             await world.until(lambda: ready(world), "ready", 300)
-            # The fork's own is the one like the baseline's first.
+            # The fork's own Service is the copy of the baseline's first one.
             assert len(world.gateways.services()) == MAX_SERVICES - 1
             world.delete()
             await gone(world)

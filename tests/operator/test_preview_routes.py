@@ -46,7 +46,7 @@ def page(**more: Any) -> Unit:
 
 
 class Bench(Alone):
-    """The same, with an endpoint before `web`, and a Gateway of which the test tells."""
+    """The bench with an endpoint before `web`, and a Gateway whose status the test sets."""
 
     def __init__(
         self, *, edge: PreviewGateway | None = EDGE, served: bool = True, forked: bool = False, **wished: Any
@@ -56,7 +56,7 @@ class Bench(Alone):
             self.server.serve(kind)
         self.plan = seal((), (page(**wished), *((UNIT,) if forked else ())))
         self.step = self.plan.kept[STEP]
-        self.clock, self.later = EPOCH_MS, list[float]()  # the server's
+        self.clock, self.later = EPOCH_MS, list[float]()  # the clock of the server
         self.caches.now = lambda: self.clock
         self.caches.queue = SimpleNamespace(add=lambda _key, after=0.0, **_: self.later.append(after))
         self.caches.follow_also = lambda _kind, _cache: None
@@ -74,7 +74,7 @@ class Bench(Alone):
     def hears(
         self, *, accepted: str = "", refs: str = "", generation: int | None = None, at: int | None = None
     ) -> None:
-        """The cache has the routes as they are, with what their Gateway says of them."""
+        """Update the cache to the current routes, with the status of their Gateway."""
         self.look()
         for route in self.caches.gateway.routes["httproutes"]:
             self.caches.gateway.routes["httproutes"].drop(Key.of(route))
@@ -97,7 +97,7 @@ class Bench(Alone):
             self.caches.gateway.routes["httproutes"].put(msgspec.convert(whole, RouteObject))
 
     async def stands(self) -> tuple[str, str, str]:
-        """Its reason, why it leads nowhere, and its address."""
+        """Return its reason, why it leads nowhere, and its address."""
         fact, lack, url = await self.previews.observe(self.run, self.step, 5, self.routes)
         assert fact.since == 5
         assert isinstance(fact, Running | Waiting)
@@ -167,7 +167,7 @@ class TestStanding:
         played(story)
 
     def test_wait_for_a_gateway_survives_a_restart(self):
-        """Nothing is remembered of a run that rests. A server's clock may go before ours."""
+        """A resting run has no memory, and the server's clock may be ahead of ours."""
 
         async def story(bench: Bench):
             bench.hears()
@@ -240,7 +240,7 @@ class TestStanding:
         played(story, **how)
 
     def test_a_service_without_ports_answers_at_none(self):
-        """As Kubernetes has it of one that only names pods."""
+        """Kubernetes stores a Service without ports in this form."""
 
         async def story(bench: Bench):
             bench.ask("POST", SERVICES, {"metadata": {"name": "bare"}, "spec": {"clusterIP": "None"}})
@@ -314,7 +314,7 @@ class TestKeeping:
         played(story)
 
     def test_forbidden_deletion_does_not_stop_other_addresses(self):
-        """Each lies in the namespace of its Service, where our rights may be taken back."""
+        """Each is in the namespace of its Service, where the operator may have lost its rights."""
 
         async def story(bench: Bench):
             bench.hears()
@@ -413,7 +413,7 @@ class TestLeading:
 
     @pytest.mark.parametrize(("within", "to"), [("shop", OWN), ("away", "web")])
     def test_address_of_a_group_leads_to_the_fork_of_its_key(self, within, to):
-        """As a route group's does."""
+        """A group's run has no forks, so its address follows the key."""
 
         async def story(bench: Bench):
             of = lifecycle.Baseline(kind="Deployment", namespace=within, name="web")
@@ -436,7 +436,7 @@ class TestLeading:
 
     @pytest.mark.parametrize(("to", "goes"), [(OWN, True), ("web-2", False), ("nothing", False)])
     def test_address_stuck_at_a_fork_is_removed(self, to, goes):
-        """That fork could not end; whatever else it leads to, there is an address."""
+        """The fork could not end. Other leftovers of the address do no harm."""
 
         async def story(bench: Bench):
             bench.service()

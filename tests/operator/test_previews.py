@@ -1,4 +1,4 @@
-"""Each endpoint of a sandbox has an address of its own, which gives requests the key: in virtual time."""
+"""Each endpoint of a sandbox has its own address, which adds the key to requests; in virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https", "8443")
 
 
 def play(story, *, edge: PreviewGateway | None = EDGE, installed: bool = True, groups: bool = False) -> World:
-    """A story with an operator at work, a baseline, and a Gateway for addresses."""
+    """Run a story with an operator, a baseline, and a Gateway for addresses."""
 
     def born() -> World:
         world = SHORT.world()
@@ -125,7 +125,7 @@ def test_impossible_preview_is_reported_and_blocks_nothing(edge, target, refuses
 
 
 def test_preview_ignored_by_its_gateway_is_awaited_once():
-    """Not again with each look at a sandbox of which nothing is remembered while it rests, nor by another operator."""
+    """A resting sandbox, about which nothing is remembered, does not wait again; nor does another operator."""
 
     async def story(world: World) -> None:
         world.sandbox({"forks": [WEB], "defaultRouteGroup": previewed(site="http://web.shop.svc:80")})
@@ -191,7 +191,7 @@ UPDATE = ("update", "httproutes.gateway.networking.k8s.io")
 
 
 def test_fork_stays_until_the_group_address_is_redirected():
-    """Whatever became of its own routes: requests that come to the address would reach nobody."""
+    """The sandbox's own routes may be gone by then, and requests to the address would get no answer."""
 
     async def story(world: World) -> None:
         uid = grouped(world, "all", site="http://web.shop.svc:80")
@@ -244,7 +244,7 @@ def test_group_address_is_removed_if_it_cannot_be_redirected():
 
 
 def test_a_groups_address_leads_to_no_fork_of_another_namespace():
-    """Whoever may write groups there, and knows a key, is given nothing by that."""
+    """A user who may write groups there, and knows a key, gains nothing."""
 
     async def story(world: World) -> None:
         world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "thieves"}})
@@ -269,7 +269,7 @@ def test_a_groups_address_leads_to_no_fork_of_another_namespace():
 
 
 def test_one_into_a_namespace_that_does_not_let_it_is_refused():
-    """Whoever may write Sandboxes in one namespace opens no way into another."""
+    """The right to write Sandboxes in one namespace gives no access to another."""
 
     async def story(world: World) -> None:
         world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "bank"}})

@@ -100,7 +100,7 @@ def test_without_hooks_it_is_ready_and_goes():
 
 
 def test_status_follows_each_label_change_within_a_second():
-    """Also where one change follows another: what is said of a crowd is bounded to about one write each second."""
+    """Also after many changes in a row: the status is written about once a second."""
 
     async def story(world):
         world.start()
@@ -170,7 +170,7 @@ def test_sandbox_in_cleanup_is_not_a_member():
 
 
 def test_a_group_takes_none_of_another_namespace():
-    """A namespace is a tenant's: nobody's traffic is taken by a label in another one."""
+    """A namespace belongs to one tenant: a label in another one must not attract its requests."""
 
     async def story(world):
         world.namespace("other")
@@ -252,7 +252,7 @@ def test_its_end_is_said_to_be_near_once(kind):
         assert soon()[0].startswith("Its time to live ends at 2026-")
         await world.rest(60)
         assert [reason for _, reason in world.events()].count("ExpiresSoon") == 1
-        for process in world.processes:  # one that begins anew says it no second time
+        for process in world.processes:  # an operator that restarts does not report it again
             await process.end()
         world.processes.clear()
         world.start()
@@ -331,7 +331,7 @@ def test_without_the_wing_nothing_is_done():
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
 def test_an_operator_that_dies_at_any_write_loses_nothing(harm):
-    """All four hooks run once, in their order, and nothing is left; a share of the writes at each commit."""
+    """All four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
 
     async def whole(world):
         world.start()

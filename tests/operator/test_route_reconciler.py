@@ -1,4 +1,4 @@
-"""Routes beside a baseline's, each rule alone: when a fork counts as led to, and what is written and what is left."""
+"""Routes next to a baseline's, each rule separately: when a route is ready, and what is written and removed."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class TestStanding:
 class TestWriting:
     @pytest.mark.parametrize("meshed", [False, True])
     def test_route_is_written_once_its_service_has_a_ready_pod(self, meshed):
-        """A data plane would answer for it with an error; what leads there already is mended all the same."""
+        """A data plane would answer 503 for it. Existing routes to other Services are still updated."""
 
         async def story(bench: Bench):
             if meshed:
@@ -170,7 +170,7 @@ class TestWriting:
 
     @pytest.mark.parametrize("forked", [False, True])
     def test_rule_for_another_workload_is_copied_unless_forked(self, forked):
-        """Else whoever has the key would be led back; where it leads is somebody else's, and is not waited for."""
+        """Otherwise requests with the key would reach the baseline. The other namespace's route is not waited for."""
 
         async def story(bench: Bench):
             bench.beside("page")
@@ -235,7 +235,7 @@ class TestWriting:
 
     @pytest.mark.parametrize("off", [{"labels": {"team": None}}, {"annotations": {LABELS_ANNOTATION: None}}])
     def test_a_label_that_the_baselines_has_no_more_leaves_ours(self, off):
-        """Policies select by it: what held for requests with a key would go on to hold."""
+        """Policies select routes by labels: one for the baseline would apply to requests with a key as well."""
 
         async def story(bench: Bench):
             on = {"labels": {"team": "a", "tier": "b"}, "annotations": {LABELS_ANNOTATION: "team"}}
@@ -274,7 +274,7 @@ class TestWriting:
         played(story)
 
     def test_withdrawn_route_that_was_deleted_is_forgotten(self):
-        """Its route lives on, beside fewer of the baseline's."""
+        """Its route stays, next to fewer of the baseline's routes."""
 
         async def story(bench: Bench):
             [ours] = await bench.kept()
@@ -320,7 +320,7 @@ class TestWriting:
 
 
 class TestBeginning:
-    """A list that has not come yet would look as if nothing were there."""
+    """Before the first list arrives, nothing seems to exist."""
 
     def test_its_baselines_routes_are_listed_before_any_is_missed(self):
         async def story(bench: Bench):
@@ -406,7 +406,7 @@ class TestLeaving:
 
     @pytest.mark.parametrize(("state", "goes"), [(State.CLAIMED, False), (State.DONE, True)])
     def test_late_route_of_a_peer_is_removed_once_its_unit_is_over(self, state, goes):
-        """While it is leaving, it goes in its own time."""
+        """While its unit is still claimed, ending the unit removes it."""
 
         async def story(bench: Bench):
             await bench.kept()

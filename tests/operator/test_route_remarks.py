@@ -1,4 +1,4 @@
-"""What is said of a baseline's route beside which a fork's stands."""
+"""Remarks on a baseline's route that a fork's route is derived from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dayfly.plan.reasons import Reason
 
 
 def rule(match: list[dict] | None = None) -> dict:
-    """Of a VirtualService."""
+    """Return a rule of a VirtualService."""
     return {"match": match or [{}], "route": [{"destination": {"host": "web"}}]}
 
 
@@ -34,7 +34,7 @@ MANY = "HTTPRoute shop/web has too many rules, or the sandbox too many groups: s
 
 
 def reported(rules: list[dict], *, taken: bool = True, more: int = 0) -> str:
-    """Return what is reported of a fork whose baseline's route has these rules, beside `more` that no Gateway takes."""
+    """Return the remark on a fork whose baseline's route has these rules, with `more` routes that no Gateway accepts."""
 
     async def story(bench: Bench) -> str:
         bench.ask("PATCH", f"{PATH}/web", {"spec": {"rules": rules}}, MERGE)

@@ -1,4 +1,4 @@
-"""Removal of routes: withdrawn first, deleted once all proxies know, and never at the price of a sandbox that cannot end."""
+"""Removal of routes: withdrawn first, deleted once all proxies know, and never blocking the end of a sandbox."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Removing(Bench):
         return "withdrawn" if WITHDRAWN_ANNOTATION in meta["annotations"] else "led"
 
     def knows(self) -> None:
-        """The Gateways know the route as it is now."""
+        """The Gateways have accepted the current version of the route."""
         [ours] = self.ours()
         self.takes(ours["metadata"]["name"])
 
     def address(self, to: str) -> None:
-        """Lead an endpoint's address to this Service."""
+        """Let an endpoint's address lead to this Service."""
         owner = {"apiVersion": "v1", "kind": "Run", "name": "box", "uid": self.run.metadata.uid}
         meta = {"name": "site", "labels": {PREVIEW_LABEL: "site", RUN_LABEL: "box"}, "ownerReferences": [owner]}
         self.caches.runs.put(self.run)
@@ -96,7 +96,7 @@ def test_route_is_deleted_in_time_whatever_its_gateways_report():
 
 @pytest.mark.parametrize(("status", "then"), [(409, "led"), (403, "gone")], ids=["changed", "forbidden"])
 def test_route_that_may_not_be_withdrawn_is_deleted_at_once(status, then):
-    """Better a few requests are lost than that a sandbox cannot end."""
+    """Rather a few failed requests than a sandbox that cannot end."""
 
     async def story(bench: Removing):
         bench.server.refuses = lambda request: Refusal(status, "no") if request.method == "PUT" else None
@@ -120,7 +120,7 @@ def test_route_that_led_again_is_withdrawn_for_the_full_time():
 
 
 def test_nothing_is_remembered_of_a_route_that_is_over():
-    """A run that rests is kept in memory for whatever is remembered of it."""
+    """Otherwise a resting run would stay in memory."""
 
     async def story(bench: Removing):
         await bench.removes()
@@ -144,7 +144,7 @@ def test_route_ends_only_after_its_virtual_service_rules():
 
 
 def test_route_ends_only_after_addresses_that_lead_to_its_fork():
-    """Once it leads elsewhere, the requests that came by it have their time."""
+    """After it leads elsewhere, open requests have the drain time."""
 
     async def story(bench: Bench):
         bench.address(OWN)
@@ -182,7 +182,7 @@ def test_route_that_was_never_created_ends_at_once():
 
 @pytest.mark.parametrize(("newest", "left"), [(True, 0), (False, 1)])
 def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
-    """A paused peer may have created them. A run that has changed is left to an operator that sees it as it is."""
+    """A paused peer may have created them. If the run has changed, an operator with the current version removes them."""
 
     async def story(bench: Removing):
         meta = bench.meta("f-web-2")
@@ -201,7 +201,7 @@ def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
 
 
 def test_forbidden_deletion_does_not_stop_other_deletions():
-    """Rights may be taken back in one of its namespaces."""
+    """The operator may have lost its rights in one of the namespaces."""
 
     async def story(bench: Removing):
         [first] = bench.ours()
@@ -223,7 +223,7 @@ def test_forbidden_deletion_does_not_stop_other_deletions():
 
 
 def test_forbidden_virtual_service_does_not_stop_the_others():
-    """The collector takes the rules of nobody else out."""
+    """The garbage collector does not remove rules from VirtualServices of other owners."""
 
     async def story(bench: Bench):
         mine = {**THEIRS, "name": Mark(1, "box", OWN).name(0)}
@@ -244,7 +244,7 @@ def test_forbidden_virtual_service_does_not_stop_the_others():
 
 @pytest.mark.parametrize(("within", "left"), [(None, 0), ({"shop"}, 0), ({"bank"}, 1), (set(), 1)])
 def test_rules_are_removed_only_where_the_run_had_routes(within, left):
-    """Elsewhere another author may write rules in its name."""
+    """In other namespaces, other users may write rules in the run's name."""
 
     async def story(bench: Bench):
         await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})

@@ -1,4 +1,4 @@
-"""Requests with a key reach the fork, all others the baseline: routes beside those of the baseline, in virtual time."""
+"""Requests with a key reach the fork, all others the baseline: routes next to those of the baseline, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Isti
 
 
 def play(story, *, operators: int = 1, installed: bool = True, route: bool = True) -> World:
-    """A story with operators at work, a baseline, and a route that leads to it."""
+    """Run a story with operators, a baseline, and a route that leads to it."""
 
     def born() -> World:
         world = SHORT.world()
@@ -40,7 +40,7 @@ def play(story, *, operators: int = 1, installed: bool = True, route: bool = Tru
 
 
 async def routed(world: World, *forks) -> tuple[str, str]:
-    """A sandbox that is ready; its key, and the name of its fork."""
+    """Create a sandbox and wait until it is ready; return its key and the name of its fork."""
     uid = world.sandbox(wish(forks=list(forks) or [fork()]))
     await world.until(lambda: ready(world), "ready", 300)
     return routing_key(uid), world.forks.all()[0]["metadata"]["name"]
@@ -59,7 +59,7 @@ def group(world: World, name: str = "pay") -> str:
 
 class TestLife:
     def test_ready_means_that_requests_with_the_key_reach_the_fork(self):
-        """And no others do; at its end they reach the baseline again before anything of the fork ends."""
+        """Only those do. At the end, they reach the baseline before any part of the fork ends."""
 
         async def story(world: World) -> None:
             key, name = await routed(world)
@@ -123,7 +123,7 @@ class TestLife:
 
 class TestWithout:
     def test_without_the_gateway_api_it_is_ready_and_later_routed(self):
-        """The API comes and goes while a sandbox lives."""
+        """The API is installed and removed while a sandbox lives."""
 
         async def story(world: World) -> None:
             key, name = await routed(world)
@@ -158,7 +158,7 @@ class TestWithout:
         play(story, route=False)
 
     def test_a_route_of_another_namespace_is_named(self):
-        """Its ReferenceGrant names the baseline's Service, and not the fork's: nothing of ours can stand beside it."""
+        """Its ReferenceGrant names the baseline's Service only, so no route to the fork is possible."""
 
         async def story(world: World) -> None:
             world.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "edges"}})
@@ -265,7 +265,7 @@ class TestKeeping:
         play(story)
 
     def test_route_copies_only_the_listed_labels(self):
-        """Policies may select routes by labels; all others are other tools' business."""
+        """Policies may select routes by labels; other labels belong to other tools."""
 
         async def story(world: World) -> None:
             world.gateways.change("web", {"metadata": {"annotations": {LABELS_ANNOTATION: f"team, {RUN_LABEL}"}}})
@@ -302,7 +302,7 @@ class TestKeeping:
         play(story)
 
     def test_a_route_that_cannot_be_withdrawn_goes_at_once(self):
-        """Whoever may not be changed any more must not keep the sandbox."""
+        """A route that may no longer be changed must not block the end of the sandbox."""
 
         async def story(world: World) -> None:
             await routed(world)
@@ -323,7 +323,7 @@ class TestKeeping:
         play(story)
 
     def test_ending_route_matches_no_request(self):
-        """So that whoever forgets first where it leads answers nobody with an error."""
+        """It is withdrawn before it is deleted, so that no Gateway answers a request with an error."""
 
         async def story(world: World) -> None:
             key, _ = await routed(world)
@@ -336,7 +336,7 @@ class TestKeeping:
         play(story)
 
     def test_route_that_would_lose_its_key_is_not_created(self):
-        """It would take everybody's requests."""
+        """Without its key, it would receive all requests."""
 
         async def story(world: World) -> None:
             def pruned(operation, kind, old, new):
@@ -367,7 +367,7 @@ class TestKeeping:
             await ended(world)
             name = "late"
             body = {"metadata": {"name": name, **meta, "ownerReferences": [owner]}, "spec": ours["spec"]}
-            world.cluster.controllers.settle = lambda: None  # the cluster's own collector is late
+            world.cluster.controllers.settle = lambda: None  # the garbage collector is late
             world.ask("POST", "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes", body)
             await world.until(lambda: not world.gateways.ours(), "it to be swept", 120)
 

@@ -1,7 +1,7 @@
-"""What was said when protocol 2 began is understood today, and what a later Dayfly adds to it does no harm.
+"""Messages that were recorded when protocol 2 began are still understood, and unknown additions are ignored.
 
-`rig/conversation-2.jsonl` is that conversation. Here its cluster's side is played to the server, and its server's side
-to the operator, each as a later Dayfly says it: with unknown fields, and with kinds of messages that nobody knows.
+`rig/conversation-2.jsonl` is that recording. The cluster's side is played to the server, and the server's side to the
+operator. Each is played as recorded, and with unknown fields and unknown kinds of messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTHING_TO_ANSWER = ("Hello", "Acknowledge")
 
 
 class Recorded:
-    """A server that says what was recorded, each message once those before it are answered."""
+    """A server that sends the recorded messages, each once the ones before it are answered."""
 
     def __init__(self, world: World, *, is_later: bool) -> None:
         self._world = world
@@ -54,7 +54,7 @@ class Recorded:
         return self.asked.keys() - self.answers.keys()
 
     def _next(self) -> None:
-        """The next message, unless an answer is missing, or what it is about has not happened yet."""
+        """Return the next message; None while an answer is missing or its subject does not exist yet."""
         if not self._waiting or self.owed():
             return
         message = self._waiting[0]
