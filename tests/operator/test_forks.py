@@ -178,7 +178,7 @@ class TestLife:
             await world.until(lambda: world.forks.all("services"), "the Service", 10)
             await world.rest(90)
             world.forks.delete(name)
-            await world.until(lambda: not ready(world), "the loss to be said", 10)
+            await world.until(lambda: not ready(world), "the reported loss", 10)
             await world.until(lambda: ready(world), "ready again", 30)
             [again] = world.forks.all()
             assert again["metadata"]["uid"] != found["metadata"]["uid"]

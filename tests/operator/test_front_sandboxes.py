@@ -1,4 +1,4 @@
-"""Runs that the front creates from Sandboxes: which spec a run follows, what is refused, and what is sealed."""
+"""Runs that are created from Sandboxes: which generation a run uses, what is refused, and what is sealed."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ class TestBirth:
         "box", [{"finalizers": (TARGET_FINALIZER,)}, {"finalizers": ("x/y",), "deleted": True}, {"deleted": True}]
     )
     def test_stale_sandbox_in_cache_gets_no_run(self, box):
-        """By now it was fenced once, is on its way out, or gone."""
+        """The server's Sandbox already has our finalizer, is being deleted, or is gone."""
         bench = run(self.born(**box))
         assert (bench.server.objects("runs"), bench.marked) == ([], [])
         assert bench.looked == [BOX]
@@ -313,7 +313,7 @@ class TestBirth:
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])
 
     async def test_served_sandbox_gets_no_run_from_the_front(self):
-        """Its documents come from the server."""
+        """The agent creates its run from the server's documents."""
         bench = Front()
         bench.wishes({}, labels={SERVED_LABEL: "there"})
         assert (await bench.look(), bench.server.objects("runs"), bench.looked) == (None, [], [])

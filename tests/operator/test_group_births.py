@@ -1,4 +1,4 @@
-"""How the run of a route group comes to be, what is noted in it, and what becomes of a group that has lost its own."""
+"""How the run of a route group is created, what is recorded in it, and what happens if its ledger is lost."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TestBirth:
 
 
 class TestNoting:
-    """What its run has to know, and only we do."""
+    """Facts in the run's spec that only the operator knows."""
 
     def noted(self, bench: Bench) -> dict:
         [made] = bench.server.objects("runs")
@@ -172,7 +172,7 @@ class TestNoting:
 
 
 class TestLost:
-    """Our finalizer is on it, and there is no run."""
+    """The group has our finalizer, and there is no run."""
 
     def lost(self, bench: Bench, *, deleted: bool = False, reason: str = "") -> None:
         notes = {ABANDON_ANNOTATION: reason} if reason else {}

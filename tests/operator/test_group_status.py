@@ -184,7 +184,7 @@ class TestTrouble:
     @pytest.mark.parametrize("what", ["status", "annotation"])
     @with_bench
     async def test_overwritten_status_is_written_again(self, bench: Bench, what):
-        """Of anything but its status nobody need hear again."""
+        """Only the status has changed, so no run has to take a turn."""
         await bench.tell()
         if what == "status":
             made = bench.ask("PATCH", f"{GROUPS}/pay/status", {"status": {"message": "mine"}}, MERGE)

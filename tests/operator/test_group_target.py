@@ -1,4 +1,4 @@
-"""A route group as the target of its run, and the workers on groups."""
+"""A route group as the target of its run, and the controller of route groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestTarget:
             setattr(run.spec, key, value)
         return bench.target.get_times(run, CachedTarget(bench.group.metadata, bench.group.spec))
 
-    BORN = 1_767_225_600_000  # when the fake server's clock begins
+    BORN = 1_767_225_600_000  # the start of the fake server's clock
     HOUR = 3_600_000
 
     @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ class TestTarget:
     )
     @with_bench
     async def test_group_is_queued_at_once_when_it_can_start(self, bench: Bench, scene, outcome, after):
-        """Nobody else has news of that."""
+        """No event follows the last record before the start."""
         seen = bench.scene()
         units = {f"s{n}": UnitRecord(attempt=1, state=State.DONE, outcome=outcome) for n in range(2)}
         seen.world.run = msgspec.structs.replace(seen.world.run, units=units, **scene)
@@ -124,11 +124,11 @@ class TestTarget:
 
 
 class TestGroups:
-    """The workers on route groups."""
+    """The controller of route groups."""
 
     @contextlib.asynccontextmanager
     async def working(self, bench: Bench) -> AsyncIterator[tuple[Groups, list[Any]]]:
-        """The groups, and the adapters that they have added."""
+        """Run the controller; yield it and the adapters that it has added."""
         bench.caches.grouped = WorkQueue()
         added: list[Any] = []
         recorder = SimpleNamespace(say=lambda *_: None)

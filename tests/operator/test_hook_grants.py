@@ -1,4 +1,4 @@
-"""A hook that cannot be taken up yet: its condition says why, and nothing is done to anything."""
+"""A hook that cannot become active yet: its condition says why, and no object is changed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LINE = (
 
 @pytest.mark.parametrize("verb", ["get", "list", "patch"])
 def test_without_the_grant_its_condition_says_the_line_to_type(verb):
-    """And nothing is done to anything: no ledger, no document, no finalizer. Once it is granted all goes on by itself."""
+    """Until the right is granted there is no ledger, document or finalizer. Afterwards the hook continues by itself."""
 
     async def story(world: World) -> None:
         world.cluster.denied = {(verb, "machines.cluster.example.org")}
         machine(world)
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
+        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the status message", 60)
         assert said(world)["message"].endswith(LINE)
         assert said(world)["ready"] is False
         [condition] = said(world)["conditions"]
@@ -48,7 +48,7 @@ def test_without_the_grant_its_condition_says_the_line_to_type(verb):
         assert not world.cluster.objects("objectlifecyclemethods")
         assert not held(world)
         world.cluster.denied = set()
-        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 120)
+        await world.until(lambda: taken_up(world) and held(world), "the hook to become active", 120)
         delete(world)
         await world.until(lambda: over(world), "everything to go", 120)
         assert world.cloud.starts("drain") == 1
@@ -61,7 +61,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
-    """And until then a hook without the grant asks no more often than it did."""
+    """Until then, a hook without the grant sends no more requests than usual."""
 
     async def story(world: World) -> None:
         world.ask("POST", ROLES, {"metadata": {"name": "dayfly-operator-targets"}, "rules": []})
@@ -69,7 +69,7 @@ def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
         machine(world)
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
+        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the status message", 60)
         await world.rest(300)
         before = len(world.cluster.calls)
         await world.rest(60)
@@ -79,7 +79,7 @@ def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
         world.cluster.denied = set()
         rules = [{"apiGroups": ["cluster.example.org"], "resources": ["machines"], "verbs": ["patch"]}]
         world.ask("PATCH", f"{ROLES}/dayfly-operator-targets", {"rules": rules}, "application/merge-patch+json")
-        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 3)
+        await world.until(lambda: taken_up(world) and held(world), "the hook to become active", 3)
 
     hooking(story)
 
@@ -93,7 +93,7 @@ def test_a_right_that_is_taken_back_is_said_and_waited_for():
         await world.rest(5)
         world.cluster.denied = {("patch", "machines.cluster.example.org")}
         delete(world)
-        await world.until(lambda: LINE in said(world)["message"], "the lack to be said", 600)
+        await world.until(lambda: LINE in said(world)["message"], "the status message", 600)
         assert world.cloud.starts("drain") == 1
         world.cluster.denied = set()
         await world.until(lambda: over(world), "everything to go", 600)
@@ -112,7 +112,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         world.start()
         hook(world)
         machine(world)
-        await world.until(lambda: said(world).get("troubled") == 1, "it to be said", 60)
+        await world.until(lambda: said(world).get("troubled") == 1, "the status message", 60)
         told = "Machine shop/m: cannot go on and is being retried: a policy lets nobody hold it"
         assert (taken_up(world), said(world)["message"]) == (True, told)
         world.cluster.admission.clear()
@@ -125,7 +125,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
 
 @pytest.mark.parametrize("status", [403, 422])
 def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
-    """While a policy forbids changes in each namespace that has objects, the hook itself is blocked."""
+    """While a policy rejects changes in every namespace that has objects, the hook itself is blocked."""
 
     def no(operation, kind, old, _new):
         if operation == "UPDATE" and kind.plural == "machines" and old["metadata"]["namespace"] == "shop":
@@ -156,7 +156,7 @@ def test_a_kind_that_is_not_there_yet_is_waited_for():
         kind = world.cluster.forget("machines")
         world.start()
         hook(world)
-        await world.until(lambda: said(world).get("reason") == "KindNotServed", "it to be said", 60)
+        await world.until(lambda: said(world).get("reason") == "KindNotServed", "the status message", 60)
         world.cluster.serve(kind)
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 120)
@@ -168,7 +168,7 @@ def test_a_kind_in_no_namespace_is_refused():
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"apiVersion": "wide.example.org/v1", "kind": "Widget"})
-        await world.until(lambda: said(world).get("reason") == "Refused", "it to be said", 60)
+        await world.until(lambda: said(world).get("reason") == "Refused", "the status message", 60)
         assert "is cluster-scoped" in said(world)["message"]
 
     hooking(story)
@@ -195,12 +195,12 @@ def test_wrong_hook_is_refused_and_can_be_corrected(wrong, corrected, message):
         world.start()
         hook(world, **wrong)
         machine(world)
-        await world.until(lambda: said(world).get("reason") == "Refused", "it to be said", 60)
+        await world.until(lambda: said(world).get("reason") == "Refused", "the status message", 60)
         assert message in said(world)["message"]
         await world.rest(60)
         assert not world.cluster.objects("runs")
         world.ask("PATCH", f"{HOOKS}/volume-backup", {"spec": corrected}, "application/merge-patch+json")
-        await world.until(lambda: taken_up(world) and held(world), "it to be taken up", 60)
+        await world.until(lambda: taken_up(world) and held(world), "the hook to become active", 60)
 
     hooking(story)
 
@@ -223,13 +223,13 @@ def test_refused_watch_is_reported_in_the_servers_words():
 
 
 def test_an_operator_is_well_whatever_becomes_of_a_hooks_kind():
-    """Its readiness is not judged by other people's kinds, nor does it wait for them when it starts."""
+    """The operator's readiness does not depend on other users' kinds, and its start does not wait for them."""
 
     async def story(world: World) -> None:
         world.cluster.denied = {("list", "machines.cluster.example.org")}
         hook(world)
         world.start()
-        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the lack to be said", 60)
+        await world.until(lambda: said(world).get("reason") == "TargetsNotGranted", "the status message", 60)
         await world.rest(600)
         [process] = world.processes
         assert process.operator.cluster.age < 300
@@ -243,7 +243,7 @@ def test_kind_is_watched_while_a_hook_selects_it():
         hook(world, "one")
         hook(world, "two", preStop=[step("report")])
         machine(world)
-        await world.until(lambda: taken_up(world, "one") and taken_up(world, "two"), "both to be taken up", 60)
+        await world.until(lambda: taken_up(world, "one") and taken_up(world, "two"), "both hooks to become active", 60)
         [process] = world.processes
         find = process.operator.targets.find
         remove_hook(world, "one")

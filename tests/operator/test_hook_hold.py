@@ -1,4 +1,4 @@
-"""A hold makes an object's own controller wait: set before anything is begun, taken away once preStop is done."""
+"""A hold makes an object's own controller wait: it is set before the first step, and removed once preStop has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELD = {"path": "/spec/hold/by", "value": "dayfly"}
 
 
 def holds(world: World) -> list[str]:
-    """By what the Machine is held."""
+    """Return the annotation that holds the Machine."""
     found = machine_of(world) or {"metadata": {}}
     note = found["metadata"].get("annotations", {}).get("example.org/hold")
     field = found.get("spec", {}).get("hold", {}).get("by")
@@ -78,7 +78,7 @@ def test_a_shared_hold_goes_with_the_last_that_needs_it():
 
 
 def test_frozen_run_keeps_a_shared_hold_but_blocks_no_other_run():
-    """Whose document is lost needs it for all that anybody knows; that is no reason for another to stay."""
+    """A run without its documents might still need the hold. That must not keep another run's hold."""
 
     async def story(world: World) -> None:
         world.start()
@@ -140,7 +140,7 @@ def test_hold_goes_with_an_abandoned_object():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: it is of no use"}}})
-        await world.until(lambda: not held(world), "it to be let go", 60)
+        await world.until(lambda: not held(world), "the release", 60)
         assert not holds(world)
 
     hooking(story)

@@ -1,4 +1,4 @@
-"""A kind that is served no more freezes its runs: that nothing is found proves nothing then."""
+"""A kind that is no longer served freezes its runs: then "not found" proves nothing."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def test_nothing_is_done_until_it_is_served_again():
     async def story(world: World) -> None:
         await begun(world)
         kind = world.cluster.forget("machines")
-        await world.until(lambda: said(world).get("reason") == "KindNotServed", "it to be said", 300)
-        # Somebody has its run looked at; and it is looked at by an operator that begins, too.
+        await world.until(lambda: said(world).get("reason") == "KindNotServed", "the status message", 300)
         for process in list(world.processes):
             await process.end()
             world.processes.remove(process)
@@ -57,7 +56,7 @@ def test_nothing_is_done_until_it_is_served_again():
 
 
 def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
-    """The hook that is removed waits for it: else nobody would know of our finalizer when the kind is served again."""
+    """A deleted hook waits for it. Otherwise nothing would know of our finalizer when the kind is served again."""
 
     async def story(world: World) -> None:
         await begun(world)
@@ -70,9 +69,9 @@ def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
         world.hook = forget
         delete(world)
         remove_hook(world)
-        await world.until(lambda: forgotten, "it to be let go", 60)
+        await world.until(lambda: forgotten, "the release", 60)
         assert world.cloud.starts("report") == 1
-        await world.until(lambda: "serves no Machine" in said(world).get("message", ""), "it to be said", 60)
+        await world.until(lambda: "serves no Machine" in said(world).get("message", ""), "the status message", 60)
         await world.rest(600)
         assert hook_of(world)
         world.cluster.serve(*forgotten)
@@ -83,7 +82,7 @@ def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
 
 
 def test_rules_judge_changes_of_unserved_kinds_too():
-    """Here, by the rules of the tests; what the server answers is for whoever has sent it."""
+    """The rules of the tests check it as well; the API server rejects it anyway."""
     broken: list[str] = []
 
     async def story() -> None:
@@ -98,18 +97,18 @@ def test_rules_judge_changes_of_unserved_kinds_too():
 
 
 def test_a_version_that_is_served_instead_of_another_is_watched():
-    """By the new hook; the one that asks for the version before stays, and says what it lacks."""
+    """The new hook has it watched. The hook with the old version stays and reports that it is not served."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world, "before")
-        await world.until(lambda: taken_up(world, "before"), "the first to be taken up", 60)
+        await world.until(lambda: taken_up(world, "before"), "the first hook to become active", 60)
         world.cluster.forget("machines")
         world.cluster.serve(custom("cluster.example.org", "v2", "machines", "Machine"))
-        await world.rest(700)  # as long as a watch may last; a real server ends it at once
+        await world.rest(700)  # the longest duration of a watch; a real server ends it at once
         assert said(world, "before")["reason"] == "KindNotServed"
         hook(world, selector={"apiVersion": "cluster.example.org/v2"})
-        await world.until(lambda: taken_up(world), "the second to be taken up", 120)
+        await world.until(lambda: taken_up(world), "the second hook to become active", 120)
         path = "/apis/cluster.example.org/v2/namespaces/shop/machines"
         world.ask("POST", path, {"metadata": {"name": "m"}})
         await world.until(lambda: held(world), "our finalizer", 60)

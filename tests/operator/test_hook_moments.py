@@ -1,4 +1,4 @@
-"""The four moments of an object that a hook goes with: by its own words, and held by whoever tears it down."""
+"""The four moments of an object with a hook: by the hook's own rules, and with a hold until it is torn down."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ ALL = {event: [step(name)] for event, name in FOUR.items()}
 
 
 async def begun(world: World, **spec: object) -> None:
-    """The hook is there before the object."""
+    """Create the hook before the object."""
     world.start()
     hook(world, **{**ALL, **spec})
-    await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+    await world.until(lambda: taken_up(world), "the hook to become active", 60)
 
 
 def counts(world: World) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ def counts(world: World) -> tuple[int, ...]:
 
 
 def test_the_four_moments():
-    """Each in its turn: as soon as it is there, once it is Ready, at its deletion, once nobody else holds it."""
+    """They run in order: at once, once the object is Ready, at its deletion, and once only our finalizers are left."""
 
     async def story(world: World) -> None:
         await begun(world, started={"condition": "Ready"})
@@ -66,7 +66,7 @@ def test_the_four_moments():
 
 
 def test_post_stop_waits_for_the_stopped_verdict():
-    """Whoever tears it down need have no finalizer."""
+    """The controller that tears it down needs no finalizer."""
 
     async def story(world: World) -> None:
         await begun(world, stopped={"when": {"path": "$.status.phase", "in": ["Stopped"]}})
@@ -98,7 +98,7 @@ def test_object_that_never_started_skips_pre_stop():
 
 
 def test_an_older_object_has_no_pre_start_and_that_is_said():
-    """What reads an output of preStart is given nothing; what undoes it does not run."""
+    """Inputs from an output of preStart are unset, and steps that undo it do not run."""
 
     async def story(world: World) -> None:
         machine(world)
@@ -112,7 +112,7 @@ def test_an_older_object_has_no_pre_start_and_that_is_said():
             postStop=[step("report", undoes="before")],
         )
         await world.until(lambda: counts(world)[1], "postStart", 60)
-        await world.until(lambda: "preStart was skipped" in said(world)["message"], "it to be said", 60)
+        await world.until(lambda: "preStart was skipped" in said(world)["message"], "the status message", 60)
         assert said(world)["older"] == 1
         delete(world)
         await world.until(lambda: over(world), "everything to go", 120)
@@ -122,7 +122,7 @@ def test_an_older_object_has_no_pre_start_and_that_is_said():
 
 
 def test_two_hooks_do_not_wait_for_each_other():
-    """Each has a finalizer of its own on the object, and neither counts for the other's postStop."""
+    """Each hook has its own finalizer on the object, and ignores the other's for its postStop."""
 
     async def story(world: World) -> None:
         world.start()
@@ -159,14 +159,14 @@ def test_a_slow_hook_is_not_waited_for_by_another():
 
 @pytest.mark.parametrize("when", ["at once", "later"])
 def test_a_step_reads_a_field_of_the_object(when):
-    """Whole, as it is when the step begins. A create step waits for it, and says so."""
+    """The input is the whole object as it is when the step starts. A create step waits for it, and reports that."""
 
     async def story(world: World) -> None:
         reads = {"name": "volume", "valueFromTarget": "$.spec.volume", "as": {"env": "VOLUME"}}
         await begun(world, postStart=[step("warm", inputs=[reads])], preStop=[step("drain", inputs=[reads])])
         machine(world, spec={"volume": "pv $(reboot) 1"} if when == "at once" else {})
         if when == "later":
-            await world.until(lambda: "$.spec.volume" in said(world).get("message", ""), "the lack to be said", 60)
+            await world.until(lambda: "$.spec.volume" in said(world).get("message", ""), "the status message", 60)
             assert not world.cloud.starts("warm")
             change(world, {"spec": {"volume": "pv $(reboot) 1"}})
         await world.until(lambda: world.cloud.starts("warm"), "postStart", 60)
@@ -181,7 +181,7 @@ def test_a_step_reads_a_field_of_the_object(when):
 
 
 def test_a_stop_step_does_not_wait_for_a_field():
-    """It is handed over as absent, and named so."""
+    """The input is absent, and is listed as such."""
 
     async def story(world: World) -> None:
         reads = {"name": "volume", "valueFromTarget": "$.spec.volume", "as": {"env": "VOLUME"}}
@@ -199,7 +199,7 @@ def test_a_stop_step_does_not_wait_for_a_field():
 
 
 def test_removed_finalizer_bypasses_the_hook():
-    """The object goes at once; what can still be done is done without it, once."""
+    """The object goes at once. The remaining steps run without it, once."""
 
     async def story(world: World) -> None:
         world.start()
@@ -215,14 +215,14 @@ def test_removed_finalizer_bypasses_the_hook():
 
 
 def test_finalizer_of_a_missing_hook_is_removed():
-    """None goes before it has let its objects go: somebody stood still, and came too late."""
+    """A hook goes only after it has released its objects, so this finalizer was added late by a paused operator."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: taken_up(world), "the hook to become active", 60)
         machine(world, finalizers=["lifecycle.dayfly.dev/another", OWN])
-        await world.until(lambda: finalizers(world) == [OWN, OURS], "it to be let go", 120)
+        await world.until(lambda: finalizers(world) == [OWN, OURS], "the release", 120)
 
     hooking(story)
 
@@ -231,13 +231,13 @@ def test_lost_ledger_is_reported_until_the_object_is_abandoned():
     async def story(world: World) -> None:
         world.start()
         hook(world)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: taken_up(world), "the hook to become active", 60)
         machine(world, finalizers=[OURS])
-        await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
+        await world.until(lambda: "ledger is gone" in said(world)["message"], "the status message", 120)
         assert not world.cluster.objects("runs")
         assert said(world)["ready"] is True
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: restored from a backup"}}})
-        await world.until(lambda: not held(world) or world.cluster.objects("runs"), "it to be let go", 120)
+        await world.until(lambda: not held(world) or world.cluster.objects("runs"), "the release", 120)
 
     hooking(story)
 
@@ -253,7 +253,7 @@ def test_lost_ledger_is_reported_only_while_it_is_lost(way):
         await world.rest(10)
         [run] = world.cluster.objects("runs")
         world.take_away(f"/apis/{API}/runs/{run['metadata']['name']}")
-        await world.until(lambda: "ledger is gone" in said(world)["message"], "it to be said", 120)
+        await world.until(lambda: "ledger is gone" in said(world)["message"], "the status message", 120)
         assert said(world)["troubled"] == 1
         match way:
             case "given up" | "deleted and given up":

@@ -1,4 +1,4 @@
-"""A hook's document for an object that was there before it: nothing in it leads to preStart any more."""
+"""The document for an object that is older than its hook: nothing in it refers to preStart."""
 
 from dayfly import compile as compiler
 from dayfly.operator.hooks.hook_runs import without_pre_start

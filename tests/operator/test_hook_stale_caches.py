@@ -1,4 +1,4 @@
-"""Runs of hooks if caches are behind or a peer paused: only the API server decides."""
+"""Runs of hooks if caches are stale or a peer was paused: only quorum reads count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _finalizers(bench: Bench, path: str, finalizers: list[str] | None) -> None:
     bench.ask("PATCH", path, {"metadata": {"finalizers": finalizers}}, MERGE)
 
 
-# What happened since the caches saw the hook and its object; no run may be created for them then.
+# Changes since the caches received the hook and its object; each must prevent a run.
 STALE: dict[str, Callable[[Bench], None]] = {
     "hook is being deleted": lambda bench: bench.ask("DELETE", f"{PATH}/{HOOK}"),
     "hook has no finalizer": lambda bench: _finalizers(bench, f"{PATH}/{HOOK}", None),
@@ -67,7 +67,7 @@ class TestBirth:
         assert run(story()) == int(change == "nothing")
 
     def test_run_names_the_version_its_hook_is_written_for(self):
-        """One version is watched, and the fields of versions differ."""
+        """One version is watched, and versions differ in their fields."""
 
         async def story():
             bench = Alone()
@@ -82,7 +82,7 @@ class TestBirth:
 
     @pytest.mark.parametrize("cached", [True, False])
     def test_run_that_is_born_after_its_hook_ends_at_once(self, cached):
-        """A replica that paused may create it late, and the cache may still have the hook."""
+        """A paused replica may create it late, while the cache still has the hook."""
 
         async def story():
             bench = Bench(machine=(OURS,))
@@ -146,7 +146,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("alive", [True, False])
     def test_documents_of_a_run_never_born_go_with_their_hook(self, alive):
-        """Although their target exists."""
+        """This holds although their target exists."""
 
         async def story():
             bench = Bench()
@@ -159,7 +159,7 @@ class TestEnd:
         assert run(story()) == int(alive)
 
     def test_documents_stay_while_hooks_are_not_served(self):
-        """Whether their hook is gone cannot be known then. A document without a hook goes with its target."""
+        """It is unknown then whether their hook is gone. A document without a hook is removed with its target."""
 
         async def story():
             bench = Bench()

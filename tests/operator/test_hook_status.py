@@ -21,7 +21,7 @@ FAILED = UnitReport(id="drain", name="drain", event="preStop", kind="exec", stat
 
 
 async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
-    """The hook's sentence once such a report of a run was received."""
+    """Return the message of the hook after a report of a run."""
     scene = SimpleNamespace(world=SimpleNamespace(run=made.ledger))
     fields = {"uid": made.ledger.uid, "reason": "Ready", "message": "m", "units": (), **how}
     hindrance = fields.pop("hindrance", "")

@@ -1,4 +1,4 @@
-"""An object that a hook goes with, as the target of their run; each rule alone."""
+"""An object with a hook as the target of their run; each rule separately."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLLOUT = Hold(path="/spec/rollout/paused", value=True)
 
 
 def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) -> RunObject:
-    """The same run with another ledger, or hook."""
+    """Return the run with changes of its ledger or hook."""
     spec = msgspec.structs.replace(made.spec, hook=msgspec.structs.replace(made.spec.hook, **(hook or {})))
     return msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, **ledger), spec=spec)
 
@@ -132,7 +132,7 @@ class TestHold:
         played(story)
 
     def test_hold_is_not_removed_if_its_kind_goes_just_before(self):
-        """Else what waits for it to be taken away would wait until another operator begins."""
+        """Otherwise the run that waits for the removal would wait until the operator restarts."""
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
@@ -150,7 +150,7 @@ class TestHold:
 
     @pytest.mark.parametrize(("status", "error"), [(409, errors.Conflict), (422, errors.Invalid)])
     def test_refused_removal_of_a_hold_raises(self, status, error):
-        """A schema may require the field. It is reported and retried, since its target cannot stop."""
+        """A schema may require the field. The error is reported and retried, since the target cannot stop."""
 
         def no(operation, kind, _old, _new):
             if operation == "UPDATE" and kind.plural == "machines":
@@ -194,7 +194,7 @@ class TestHold:
         ],
     )
     def test_hold_stays_while_another_run_needs_it(self, change, loosened):
-        """One that has something to do yet before the object stops."""
+        """The other run still has steps before the object stops."""
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)

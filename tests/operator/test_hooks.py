@@ -1,4 +1,4 @@
-"""A lifecycle hook and the objects that it goes with: preStop before one goes, once, whatever happens meanwhile."""
+"""A lifecycle hook and its objects: preStop runs once before an object goes, whatever happens."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from selection import SELECTION
 
 
 async def backed_up(world: World) -> None:
-    """A Machine comes, and is deleted: it goes once its hook has run."""
+    """Create and delete a Machine; it goes once its hook has run."""
     hook(world)
-    await world.until(lambda: taken_up(world), "the hook to be taken up", 600)
+    await world.until(lambda: taken_up(world), "the hook to become active", 600)
     machine(world)
     await world.until(lambda: held(world), "our finalizer", 1200)
     delete(world)
@@ -43,7 +43,7 @@ def test_pre_stop_runs_before_the_object_goes():
     async def story(world: World) -> None:
         world.start()
         await backed_up(world)
-        await world.until(lambda: said(world).get("objects") == 0, "it to be said", 60)
+        await world.until(lambda: said(world).get("objects") == 0, "the status message", 60)
         assert (said(world)["ready"], said(world)["reason"]) == (True, "HookActive")
         await world.quiet()
 
@@ -52,7 +52,7 @@ def test_pre_stop_runs_before_the_object_goes():
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_whatever_happens_at_any_of_its_changes(harm, played):
-    """Two operators at once, one that stood still or is behind, answers that are lost: preStop runs, and runs once."""
+    """Two operators, of which one is paused or behind, and lost answers: preStop runs exactly once."""
     sent = 0
 
     async def life(world: World) -> None:
@@ -94,7 +94,7 @@ def test_object_deleted_before_it_was_held_is_ignored():
         machine(world, finalizers=["example.org/other"])
         delete(world)
         world.start()
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: taken_up(world), "the hook to become active", 60)
         await world.rest(120)
         assert not world.cloud.log
         assert not world.cluster.objects("runs")
@@ -118,7 +118,7 @@ def test_only_selected_objects_are_held(selector, meta, chosen):
         world.start()
         hook(world, selector=selector)
         machine(world, **meta)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: taken_up(world), "the hook to become active", 60)
         await world.rest(30)
         assert held(world) is chosen
         assert len(world.cluster.objects("runs")) == int(chosen)
@@ -127,13 +127,13 @@ def test_only_selected_objects_are_held(selector, meta, chosen):
 
 
 def test_an_object_that_is_labelled_later_is_held_from_then_on():
-    """And stays so when the label goes: what was begun for it is owed."""
+    """The run continues after the label is removed: its cleanup must still run."""
 
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"labels": {"backup": "yes"}})
         machine(world)
-        await world.until(lambda: taken_up(world), "the hook to be taken up", 60)
+        await world.until(lambda: taken_up(world), "the hook to become active", 60)
         await world.rest(30)
         assert not held(world)
         change(world, {"metadata": {"labels": {"backup": "yes"}}})
@@ -148,7 +148,7 @@ def test_an_object_that_is_labelled_later_is_held_from_then_on():
 
 
 def test_edited_hook_changes_nothing_for_objects_with_a_run():
-    """The steps of a run are sealed; objects that come later have the new ones."""
+    """The steps of a run are sealed; only later objects use the new ones."""
 
     async def story(world: World) -> None:
         world.start()
@@ -171,7 +171,7 @@ def test_edited_hook_changes_nothing_for_objects_with_a_run():
 
 
 def test_a_step_that_fails_is_given_up_and_said():
-    """Five times; then the object goes all the same."""
+    """After five attempts, the object is released."""
 
     async def story(world: World) -> None:
         world.start()
@@ -180,19 +180,19 @@ def test_a_step_that_fails_is_given_up_and_said():
         await world.until(lambda: held(world), "our finalizer", 60)
         delete(world)
         await world.until(
-            lambda: "Machine shop/m: drain" in said(world).get("message", ""), "its trouble to be said", 600
+            lambda: "Machine shop/m: drain" in said(world).get("message", ""), "the problem", 600
         )
         assert said(world)["troubled"] == 1
         assert said(world)["ready"] is True
         await world.until(lambda: over(world), "everything to go", 3600)
         assert world.cloud.starts("drain") == 5
-        await world.until(lambda: said(world).get("troubled") == 0, "its end to be said", 60)
+        await world.until(lambda: said(world).get("troubled") == 0, "the end", 60)
 
     hooking(story, scripts={"drain": Script(fails=9)})
 
 
 def test_abandoned_object_is_released_and_not_started_again():
-    """It lives on, and the ledger stays as its tombstone until it goes."""
+    """The object lives on, and the ledger stays as its tombstone until the object goes."""
 
     async def story(world: World) -> None:
         world.start()
@@ -200,7 +200,7 @@ def test_abandoned_object_is_released_and_not_started_again():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "force: nobody needs a backup"}}})
-        await world.until(lambda: not held(world), "it to be let go", 60)
+        await world.until(lambda: not held(world), "the release", 60)
         await world.rest(120)
         [run] = world.cluster.objects("runs")
         assert run["ledger"]["phase"] == "abandoned"
@@ -215,7 +215,7 @@ def test_abandoned_object_is_released_and_not_started_again():
 
 @pytest.mark.slow
 def test_many_at_once_share_the_places_of_their_namespace():
-    """The object of another namespace waits for none of them."""
+    """An object of another namespace does not wait for them."""
     many = 200 if SELECTION.is_complete else 60
 
     async def story(world: World) -> None:

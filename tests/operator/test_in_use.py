@@ -1,4 +1,4 @@
-"""The label of what is in use, where a sandbox comes in the very moment in which it is taken off."""
+"""The in-use label if a sandbox is created at the moment in which the label is removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sandbox() -> SimpleNamespace:
 
 @pytest.mark.parametrize("moment", ["GET", "PATCH"])
 def test_a_sandbox_that_finds_the_label_keeps_it(moment):
-    """While namespaces are listed, or while the label is on its way off: whoever marks sees it there still."""
+    """A new sandbox finds the label while namespaces are listed, or while the removal is under way."""
 
     async def main() -> None:
         cluster = FakeCluster()
@@ -63,7 +63,7 @@ def test_unused_namespace_loses_its_label_in_the_second_sweep():
 
 
 async def labelled(story) -> None:
-    """A namespace `shop`, a client, what is known, and whose labels are kept."""
+    """Run a story with a namespace `shop`, a client, caches, the labeller and a function that reads the labels."""
     cluster = FakeCluster()
     client = Client(cluster.transport("operator"), seed=1)
     await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
@@ -76,7 +76,7 @@ async def labelled(story) -> None:
 
 
 def test_next_sandbox_labels_a_namespace_freed_just_before():
-    """Whoever has marked it a moment ago need not look again, but for that."""
+    """Without that removal, the namespace would not be read again within the interval."""
 
     async def story(_cluster, _known, in_use, labels) -> None:
         await in_use.label_used(sandbox())
@@ -159,7 +159,7 @@ def test_sweeps_each_minute():
     ],
 )
 def test_every_version_of_a_named_plugin_is_labelled(resources, labelled):
-    """A Sandbox with an invalid spec is judged elsewhere."""
+    """The spec of the Sandbox is validated elsewhere."""
 
     async def main() -> set[str]:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)

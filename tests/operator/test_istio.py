@@ -174,7 +174,7 @@ class TestOfSomebody:
             await world.until(lambda: ready(world) and world.meshes.leads(key) == name, "the fork", 30)
             spoilt = [API, {**world.meshes.rules("web")[1], "route": API["route"]}, WEB]
             world.meshes.change("web", {"spec": {"http": spoilt}})
-            await world.until(lambda: world.meshes.rules("web")[1]["route"] != API["route"], "it to be mended", 30)
+            await world.until(lambda: world.meshes.rules("web")[1]["route"] != API["route"], "the restored state", 30)
             await world.rest(60)
             before = len(world.writes)
             await world.rest(3600)

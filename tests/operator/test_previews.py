@@ -112,7 +112,7 @@ def test_impossible_preview_is_reported_and_blocks_nothing(edge, target, refuses
         if refuses:
             world.gateways.refuses["site-box"] = refuses
         await sandbox(world, site=target)
-        await world.until(lambda: word in message(world), "it to be said", 60)
+        await world.until(lambda: word in message(world), "the status message", 60)
         assert ready(world)
         assert not urls(world)
         await world.rest(600)
@@ -207,7 +207,7 @@ def test_fork_stays_until_the_group_address_is_redirected():
         world.cluster.refuses = refuses
         world.delete()
         said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, leads requests to it"
-        await world.until(lambda: said in str(world.status().get("units")), "it to be said", 60)
+        await world.until(lambda: said in str(world.status().get("units")), "the status message", 60)
         assert len(world.gateways.ours()) == 1, "its own are gone"
         await world.rest(300)
         assert world.gateways.asked(name)[0].startswith("f-")

@@ -245,7 +245,7 @@ def test_its_end_is_said_to_be_near_once(kind):
         def soon():
             return [each["message"] for each in conditions() if each["type"] == "ExpiresSoon"]
 
-        await world.until(conditions, "it to be taken up", 60)
+        await world.until(conditions, "conditions", 60)
         began = world.cluster.time()
         await world.until(soon, "the warning", 3_600)
         assert 53 * 60 <= world.cluster.time() - began <= 55 * 60
@@ -283,7 +283,7 @@ def test_a_match_that_is_wrong_is_refused_and_the_old_one_stays():
         await world.until(lambda: status(world, "wrong").get("reason") == "Refused", "the other's refusal", 60)
         assert not [each for each in world.cluster.objects("runs") if each["ledger"]["target"]["name"] == "wrong"]
         patch(world, {"spec": {"match": MATCH}}, "wrong")
-        await world.until(lambda: matched(world, "wrong") == ["one"], "it to be mended", 60)
+        await world.until(lambda: matched(world, "wrong") == ["one"], "the restored state", 60)
 
     tell(story)
 
@@ -294,12 +294,12 @@ def test_a_lost_ledger_freezes_it():
         apply(world, **HOOKS)
         await world.until(lambda: status(world).get("ready"), "it to be ready", 300)
         world.lose_ledger()
-        await world.until(lambda: status(world)["reason"] == "LedgerLost", "that to be said", 300)
+        await world.until(lambda: status(world)["reason"] == "LedgerLost", "the status message", 300)
         world.ask("DELETE", f"{GROUPS}/pay")
         await world.rest(300)
         assert group(world) is not None
         patch(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "by hand"}}})
-        await world.until(lambda: group(world) is None, "it to be let go", 300)
+        await world.until(lambda: group(world) is None, "the release", 300)
 
     tell(story)
 

@@ -151,7 +151,7 @@ class TestWithout:
             assert condition(world, "Supported")["status"] == "False"
             world.gateways.route()
             await world.until(lambda: world.gateways.leads(key) == name, "the route", 30)
-            await world.until(lambda: condition(world, "Supported")["status"] == "True", "it to be said", 60)
+            await world.until(lambda: condition(world, "Supported")["status"] == "True", "the status message", 60)
             world.delete()
             await gone(world)
 
@@ -239,7 +239,7 @@ class TestKeeping:
             assert ours["spec"]["hostnames"] == ["other.example.org"]
             world.gateways.delete("web")
             await world.until(lambda: not world.gateways.ours(), "it to go with the other", 30)
-            await world.until(lambda: "no HTTPRoute or GRPCRoute leads" in message(world), "it to be said", 60)
+            await world.until(lambda: "no HTTPRoute or GRPCRoute leads" in message(world), "the status message", 60)
             await ended(world)
 
         play(story)

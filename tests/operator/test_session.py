@@ -68,7 +68,7 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
         await world.until(lambda: ready(world), "ready")
         words = things(world, uid)
         world.lose_ledger()
-        await world.until(lambda: world.status().get("reason") == "LedgerLost", "the loss to be said", 120)
+        await world.until(lambda: world.status().get("reason") == "LedgerLost", "the reported loss", 120)
         [process] = world.processes
         assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: cleaned up by hand"}}})

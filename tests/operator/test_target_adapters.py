@@ -1,4 +1,4 @@
-"""Targets of runs: the runs that a change wakes, reports of a sweep, and the begin and end of a target."""
+"""Targets of runs: which runs a change wakes, reports of a sweep, and the start and end of a target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = 9_000
 
 
 class Heard(Boxes):
-    """A Sandbox with its run, and who is to be looked at, how urgently."""
+    """A Sandbox with its run, and a record of queued runs with their urgency."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
@@ -41,7 +41,7 @@ class Heard(Boxes):
         self.looked.clear()
 
     def hears(self, **meta: Any) -> list[tuple[Any, Urgency | None]]:
-        """For what becomes of the Sandbox."""
+        """Change the Sandbox, and return what is queued because of it."""
         if meta:
             self.box = self.ask("PATCH", f"{BOXES}/box", {"metadata": meta}, MERGE)
         self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
@@ -176,7 +176,7 @@ class TestKinds:
 
 
 class TestFencing:
-    """Before its first claim."""
+    """Checks before the first claim."""
 
     @pytest.mark.parametrize(
         ("says", "fenced", "runs", "held"), [(True, True, 1, True), (None, False, 1, True), (False, False, 0, False)]
@@ -306,7 +306,7 @@ class TestEnding:
         played(story)
 
     def test_a_reason_of_any_length_gives_it_up(self):
-        """The ledger takes 65,536 characters, and so does a status, which says more than the reason."""
+        """A ledger and a status take 65,536 characters, and a status contains more than the reason."""
 
         async def story(bench: Heard):
             bench.hears(annotations={ABANDON_ANNOTATION: "force: because " + "x" * 200_000})
@@ -387,7 +387,7 @@ class TestEnding:
         played(story, Alone, machine=(OURS,))
 
     def test_a_sandbox_is_held_by_nothing_else(self):
-        """Else whoever carries its run out would try to let it go in each turn."""
+        """Otherwise each turn would try to remove a hold."""
 
         async def story(bench: Heard):
             assert await bench.targets.remove_hold(bench.caches.ledger.get(RUN)) is True

@@ -1,4 +1,4 @@
-"""Which runs wake up when a VirtualService changes: those with rules in it, and those that fork its destinations."""
+"""Who looks again when a VirtualService has changed: whose rules were, and whomever the rest of it may concern."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dayfly.operator.cluster.virtual_service_index import WovenRules
 
 
 def ours(run: str, **more: Any) -> dict[str, Any]:
-    """Return a rule of a run."""
+    """A rule of a run."""
     return {"name": Mark(1, run, "f-web").name(0), **more}
 
 
 class Bench:
-    """A cache that the test changes, and three runs with forks, one of them in this namespace."""
+    """A cache in the test's hands, and three runs that fork something, one of them in this namespace."""
 
     def __init__(self) -> None:
         self.cache: Cache[VirtualService] = Cache()
@@ -32,7 +32,7 @@ class Bench:
         self.version = 0
 
     def has(self, *rules: dict[str, Any], spec: dict[str, Any] | None = None, **meta: Any) -> list[str]:
-        """Put the VirtualService into the cache; return the runs that wake up."""
+        """The VirtualService stands so now; who is woken by that."""
         self.version += 1
         own = {"name": "web", "namespace": "shop", "uid": "w", "resourceVersion": str(self.version), **meta}
         body = {"metadata": own, "spec": {"hosts": ["web"], "http": list(rules), **(spec or {})}}
@@ -41,7 +41,7 @@ class Bench:
         return self.woken
 
     def goes(self) -> list[str]:
-        """Remove it from the cache; return the runs that wake up."""
+        """It is gone; who is woken by that."""
         self.woken.clear()
         self.cache.drop(Key("shop", "web"))
         return self.woken

@@ -1,4 +1,4 @@
-"""One hook and one Machine with nobody around them: caches and a server in the test's hands."""
+"""One hook and one Machine without an operator: the test fills the caches and changes the server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """A hook and a Machine, of which the caches know what they are told."""
+    """A hook and a Machine; the caches have what the test puts there."""
 
     def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -87,7 +87,7 @@ class Bench:
         return {**own, "uid": self.machine["metadata"]["uid"]}
 
     def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
-        """The run of the two, as it was posted."""
+        """Create the run of the pair."""
         hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
         labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
         meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
@@ -102,7 +102,7 @@ class Bench:
         return made
 
     def seen(self) -> None:
-        """The cache has the Machine as it was made."""
+        """Put the Machine into the cache as it was created."""
         self.watched.adapter.cache.put(msgspec.convert(self.machine, PartialObjectMetadata))
 
     def forget_hook(self) -> None:
@@ -117,7 +117,7 @@ class Bench:
 
 
 def of_the_two(bench: Bench) -> RunObject:
-    """A run of the two, and none on the server: for its kind alone."""
+    """Return a run of the pair that no server has, for example to get its kind."""
     meta = {"name": bench.name, "uid": "u"}
     hook = {"name": HOOK, "uid": "h"}
     ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
@@ -130,7 +130,7 @@ M = Key("shop", "m")
 
 
 class Alone(Bench):
-    """The same, with what its queues are told."""
+    """The bench with a record of what is queued."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
@@ -148,14 +148,14 @@ class Alone(Bench):
         return self.looked.pop(queue, [])
 
     def hears(self) -> HookObject:
-        """The cache has the hook as it is now."""
+        """Put the current hook into the cache."""
         self.hook = self.ask("GET", f"{PATH}/{HOOK}")
         found = msgspec.convert(self.hook, HookObject)
         self.caches.hooks.put(found)
         return found
 
     def machine_is(self, **meta: Any) -> PartialObjectMetadata:
-        """Somebody changes the Machine, and the cache has it as it is now."""
+        """Change the Machine as another client, and put it into the cache."""
         self.machine = self.ask("PATCH", f"{MACHINES}/m", {"metadata": meta}, MERGE)
         item = msgspec.convert(self.machine, PartialObjectMetadata)
         self.watched.adapter.cache.put(item)
