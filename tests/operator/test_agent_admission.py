@@ -123,14 +123,14 @@ class TestAdmission:
     async def test_routing_key_of_a_local_sandbox_is_refused(self, bench: Bench):
         local_keys = LocalKeys(bench.caches)
         plain = bench.ask("POST", BOXES, {"metadata": {"name": "plain"}, "spec": {"cluster": "c"}})
-        await bench.begun()
+        await bench.offer_sandbox()
         key = routing_key(plain["metadata"]["uid"])
         led = Unit(name="r", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=(key,)))
         with pytest.raises(DocumentsRefusedError, match="is the routing key of a sandbox applied in this cluster"):
             check_kept_units((led,), group=False, local_keys=local_keys)
         assert routing_key(bench.box["metadata"]["uid"]) not in local_keys
         bench.ask("DELETE", f"{BOXES}/plain")
-        bench.hears()
+        bench.sync_caches()
         check_kept_units((led,), group=False, local_keys=local_keys)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from rig.dialling import session
-from rig.serving import BOXES, NAME, UID, Bench, gone, with_bench
+from rig.serving import BOXES, NAME, UID, Bench, delete_sandbox, with_bench
 
 from dayfly.link.http import HttpResponse
 from dayfly.operator.agent.agent import WAITING_FOR_SERVER, Agent
@@ -43,15 +43,15 @@ class TestBirths:
     )
     @with_bench
     async def test_unwanted_sandbox_is_deleted_before_it_begins(self, bench: Bench, answer, begins):
-        await bench.begun()
+        await bench.offer_sandbox()
         assert await permitted(bench, answer) is begins
         assert ("deletionTimestamp" in bench.box["metadata"]) is (begins is False)
 
     @pytest.mark.parametrize("anew", [False, True])
     @with_bench
     async def test_recreated_object_is_not_deleted_as_unwanted(self, bench: Bench, anew):
-        await bench.begun()
-        gone(bench)
+        await bench.offer_sandbox()
+        delete_sandbox(bench)
         if anew:
             bench.ask("POST", BOXES, {"metadata": {"name": NAME}, "spec": {"cluster": "east"}})
         assert await permitted(bench, living()) is False
@@ -61,7 +61,7 @@ class TestBirths:
 class TestConnecting:
     @with_bench
     async def test_waiting_sandbox_reports_the_missing_server(self, bench: Bench):
-        await bench.begun()
+        await bench.offer_sandbox()
         agent, meta = dialled(bench), {"name": "own", "namespace": "acme-boxes", "uid": "own"}
         [served] = bench.caches.sandboxes
         assert agent.why_waiting(msgspec.convert({"metadata": meta}, SandboxObject)) is None

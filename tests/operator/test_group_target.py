@@ -171,10 +171,10 @@ class TestGroups:
     async def test_reason_for_missing_run_is_reported_once(self, bench: Bench):
         async with self.working(bench) as (groups, _):
             await self.work_on(bench)
-            assert bench.stands[1] == Reason.REFUSED
+            assert bench.ready_fields[1] == Reason.REFUSED
             bench.changed({"metadata": {"finalizers": [TARGET_FINALIZER]}, "spec": {"match": MATCH}})
             await self.work_on(bench)
-            assert (bench.stands[1], groups.frozen) == (Reason.LEDGER_LOST, 1)
+            assert (bench.ready_fields[1], groups.frozen) == (Reason.LEDGER_LOST, 1)
             writes = bench.writes
             bench.changed({"metadata": {"annotations": {"a": "b"}}})
             await self.work_on(bench)

@@ -11,13 +11,13 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
-    let_go,
+    is_over,
     machine,
     machine_of,
-    over,
+    release_machine,
     remove_hook,
-    said,
     step,
 )
 from rig.kubelet import Script
@@ -49,8 +49,8 @@ def test_hold_is_set_with_the_finalizer_and_goes_after_pre_stop(hold):
         assert holds(world) == ["dayfly"]
         await world.until(lambda: not holds(world), "the hold to go", 120)
         assert held(world)
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
 
     hooking(story, scripts={"drain": Script(runs=30)})
 
@@ -71,8 +71,8 @@ def test_a_shared_hold_goes_with_the_last_that_needs_it():
         assert holds(world) == ["dayfly"]
         await world.until(lambda: not holds(world), "the hold to go", 300)
         assert world.cloud.starts("report") == 1
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
 
     hooking(story, scripts={"report": Script(runs=120)})
 
@@ -94,12 +94,12 @@ def test_frozen_run_keeps_a_shared_hold_but_blocks_no_other_run():
         await world.until(lambda: world.cloud.succeeded("drain", runs["one"]["ledger"]["uid"]), "its preStop", 60)
         await world.rest(60)
         assert holds(world) == ["dayfly"]
-        let_go(world)
+        release_machine(world)
         await world.until(lambda: finalizers(world) == ["lifecycle.dayfly.dev/two"], "the first to let it go", 120)
-        assert document["name"] in said(world, "two")["message"]
-        assert "cannot go on" not in said(world, "one")["message"]
+        assert document["name"] in hook_status(world, "two")["message"]
+        assert "cannot go on" not in hook_status(world, "one")["message"]
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "its document is lost"}}})
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
 
     hooking(story)
 
@@ -114,8 +114,8 @@ def test_hold_of_another_owner_stays():
         await world.until(lambda: world.cloud.starts("drain"), "preStop", 60)
         await world.rest(60)
         assert holds(world) == ["somebody"]
-        let_go(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        release_machine(world)
+        await world.until(lambda: is_over(world), "everything to go", 60)
 
     hooking(story)
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from rig.hooking import MACHINES, delete, held, hook, hook_of, hooking, machine, over, remove_hook, said, step, taken_up
+from rig.hooking import (
+    MACHINES,
+    delete,
+    held,
+    hook,
+    hook_of,
+    hook_status,
+    hooking,
+    is_active,
+    is_over,
+    machine,
+    remove_hook,
+    step,
+)
 from rig.pairing import Bench, of_the_two
 from rig.rules import Rules
 from rig.world import World
@@ -37,7 +50,7 @@ def test_nothing_is_done_until_it_is_served_again():
     async def story(world: World) -> None:
         await begun(world)
         kind = world.cluster.forget("machines")
-        await world.until(lambda: said(world).get("reason") == "KindNotServed", "the status message", 300)
+        await world.until(lambda: hook_status(world).get("reason") == "KindNotServed", "the status message", 300)
         for process in list(world.processes):
             await process.end()
             world.processes.remove(process)
@@ -49,7 +62,7 @@ def test_nothing_is_done_until_it_is_served_again():
         world.cluster.serve(kind)
         await world.rest(120)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))
@@ -71,11 +84,13 @@ def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
         remove_hook(world)
         await world.until(lambda: forgotten, "the release", 60)
         assert world.cloud.starts("report") == 1
-        await world.until(lambda: "serves no Machine" in said(world).get("message", ""), "the status message", 60)
+        await world.until(
+            lambda: "serves no Machine" in hook_status(world).get("message", ""), "the status message", 60
+        )
         await world.rest(600)
         assert hook_of(world)
         world.cluster.serve(*forgotten)
-        await world.until(lambda: over(world) and hook_of(world) is None, "everything to go", 600)
+        await world.until(lambda: is_over(world) and hook_of(world) is None, "everything to go", 600)
         assert world.cloud.starts("report") == 1
 
     hooking(story, others=("drain", "report", "tidy"))
@@ -102,18 +117,18 @@ def test_a_version_that_is_served_instead_of_another_is_watched():
     async def story(world: World) -> None:
         world.start()
         hook(world, "before")
-        await world.until(lambda: taken_up(world, "before"), "the first hook to become active", 60)
+        await world.until(lambda: is_active(world, "before"), "the first hook to become active", 60)
         world.cluster.forget("machines")
         world.cluster.serve(custom("cluster.example.org", "v2", "machines", "Machine"))
         await world.rest(700)  # the longest duration of a watch; a real server ends it at once
-        assert said(world, "before")["reason"] == "KindNotServed"
+        assert hook_status(world, "before")["reason"] == "KindNotServed"
         hook(world, selector={"apiVersion": "cluster.example.org/v2"})
-        await world.until(lambda: taken_up(world), "the second hook to become active", 120)
+        await world.until(lambda: is_active(world), "the second hook to become active", 120)
         path = "/apis/cluster.example.org/v2/namespaces/shop/machines"
         world.ask("POST", path, {"metadata": {"name": "m"}})
         await world.until(lambda: held(world), "our finalizer", 60)
         world.ask("DELETE", f"{path}/m")
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert world.cloud.starts("drain") == 1
 
     hooking(story)

@@ -9,14 +9,14 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
+    is_active,
+    is_over,
     machine,
     machine_of,
-    over,
     remove_hook,
-    said,
     step,
-    taken_up,
 )
 from rig.kubelet import Script
 from rig.world import World
@@ -36,7 +36,7 @@ async def removed(world: World) -> None:
     spec = {event: [step(name)] for event, name in FOUR.items()}
     spec["postStop"] = [step("report"), step("tidy", undoes="before")]
     hook(world, **spec)
-    await world.until(lambda: taken_up(world), "the hook to become active", 600)
+    await world.until(lambda: is_active(world), "the hook to become active", 600)
     machine(world)
     await world.until(lambda: world.cloud.starts("warm"), "postStart", 1200)
     remove_hook(world)
@@ -113,7 +113,7 @@ def test_a_step_of_it_that_runs_is_ended_and_undone():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], postStop=[step("report"), step("tidy", undoes="before")])
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world)
         await world.until(lambda: world.cloud.starts("before"), "preStart", 60)
         remove_hook(world)
@@ -127,7 +127,7 @@ def test_object_deleted_early_waits_only_for_its_undo_steps():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], preStop=[step("drain")], postStop=[step("tidy", undoes="before")])
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world)
         await world.until(lambda: world.cloud.starts("before"), "preStart", 60)
         remove_hook(world)
@@ -135,7 +135,7 @@ def test_object_deleted_early_waits_only_for_its_undo_steps():
         delete(world)
         await world.rest(30)
         assert machine_of(world) is not None
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert not world.cloud.starts("drain")
 
     hooking(story, others=("drain", "report", "tidy"), scripts={"tidy": Script(runs=60)})
@@ -145,13 +145,15 @@ def test_removed_hook_reports_how_many_objects_are_left():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], postStop=[step("tidy", undoes="before")])
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         machine(world, "one")
         machine(world, "two")
         await world.until(lambda: world.cloud.starts("before") == 2, "both", 60)
         remove_hook(world)
         await world.until(
-            lambda: said(world).get("message", "").startswith("is being removed; 2 objects"), "the status message", 60
+            lambda: hook_status(world).get("message", "").startswith("is being removed; 2 objects"),
+            "the status message",
+            60,
         )
         await world.until(lambda: hook_of(world) is None, "it to go", 600)
 
@@ -172,7 +174,7 @@ def test_recreated_hook_starts_over():
         hook(world, preStop=[step("drain")])
         await world.until(lambda: held(world), "our finalizer again", 120)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 120)
+        await world.until(lambda: is_over(world), "everything to go", 120)
         assert (world.cloud.starts("warm"), world.cloud.starts("tidy"), world.cloud.starts("drain")) == (1, 1, 1)
 
     hooking(story, others=("drain", "report", "tidy"))
@@ -184,12 +186,12 @@ def test_hook_recreated_at_once_uses_its_own_selector():
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"labels": {"backup": "yes"}})
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         world.processes[0].transport.view.delay = 5
         remove_hook(world)
         await world.until(lambda: hook_of(world) is None, "it to go", 60)
         hook(world, selector={"labels": {"backup": "no"}})
-        await world.until(lambda: taken_up(world), "the other hook to become active", 60)
+        await world.until(lambda: is_active(world), "the other hook to become active", 60)
         machine(world, labels={"backup": "no"})
         await world.until(lambda: held(world), "our finalizer", 60)
         machine(world, "other", labels={"backup": "yes"})

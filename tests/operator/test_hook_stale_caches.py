@@ -59,7 +59,7 @@ class TestBirth:
     def test_run_is_born_only_if_hook_and_object_are_unchanged(self, change):
         async def story():
             bench = Bench(machine=("x/y",))
-            bench.seen()
+            bench.cache_target()
             STALE.get(change, lambda _bench: None)(bench)
             await bench.pair()
             return len(bench.runs())
@@ -71,8 +71,8 @@ class TestBirth:
 
         async def story():
             bench = Alone()
-            bench.edits(selector={"apiVersion": "cluster.example.org/v1beta1"})
-            bench.seen()
+            bench.edit_hook(selector={"apiVersion": "cluster.example.org/v1beta1"})
+            bench.cache_target()
             await bench.pair()
             [made] = bench.runs()
             [document] = bench.server.objects("objectlifecyclemethods")
@@ -86,7 +86,7 @@ class TestBirth:
 
         async def story():
             bench = Bench(machine=(OURS,))
-            found = bench.born()
+            found = bench.create_run()
             bench.forget_hook()
             if not cached:
                 bench.caches.hooks.drop(Key("", HOOK))
@@ -101,7 +101,7 @@ class TestBirth:
 
         async def story():
             bench = Bench(machine=held)
-            found = bench.born()
+            found = bench.create_run()
             bench.forget_hook()
             fenced = await bench.targets.fence(found)
             [machine] = bench.server.objects("machines")
@@ -123,7 +123,7 @@ class TestEnd:
     def test_ledger_stays_while_hook_and_target_exist(self, alive):
         async def story():
             bench = Bench(machine=(OURS,))
-            found = bench.born(phase="abandoned", closed={"at": 1, "reason": "Abandoned"})
+            found = bench.create_run(phase="abandoned", closed={"at": 1, "reason": "Abandoned"})
             if not alive:
                 bench.forget_hook()
             over = await bench.targets.release(found)
@@ -135,7 +135,7 @@ class TestEnd:
     def test_hook_stays_while_a_run_exists_that_no_cache_has(self):
         async def story():
             bench = Bench()
-            bench.born(known=False)
+            bench.create_run(known=False)
             bench.ask("DELETE", f"{PATH}/{HOOK}")
             [hook] = bench.server.objects("lifecyclehooks")
             bench.caches.hooks.put(msgspec.convert(hook, HookObject))
@@ -177,7 +177,7 @@ class TestGone:
     def test_object_of_an_unserved_kind_is_not_gone(self):
         async def story():
             bench = Bench()
-            found = bench.born()
+            found = bench.create_run()
             bench.server.forget("machines")
             with pytest.raises(
                 KindLostError, match=r"the cluster serves no Machine of cluster\.example\.org/v1 any more"
@@ -191,8 +191,8 @@ class TestGone:
     def test_run_stays_if_the_kind_goes_as_its_object_is_held(self):
         async def story():
             bench = Bench()
-            found = bench.born()
-            bench.seen()
+            found = bench.create_run()
+            bench.cache_target()
 
             def forget(call):
                 if call.request.method == "PATCH":
@@ -208,7 +208,7 @@ class TestGone:
     def test_hook_is_not_gone_while_hooks_are_not_served(self):
         async def story():
             bench = Bench(machine=(OURS,))
-            found = bench.born()
+            found = bench.create_run()
             bench.server.forget("lifecyclehooks")
             with pytest.raises(KindLostError):
                 await bench.targets.read_intent(found)
@@ -218,7 +218,7 @@ class TestGone:
     def test_object_is_gone_if_another_has_its_name(self):
         async def story():
             bench = Bench()
-            found = bench.born()
+            found = bench.create_run()
             bench.ask("DELETE", f"{MACHINES}/m")
             bench.ask("POST", MACHINES, {"metadata": {"name": "m"}})
             state = await bench.targets.adapter_for(found).read_state(found)

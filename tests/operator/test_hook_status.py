@@ -39,7 +39,7 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
 )
 def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reason):
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         assert (await reported(bench, made, hindrance=hindrance)).startswith(message)
         await reported(bench, made, hindrance=hindrance)
         assert bench.events == [("Warning", reason)]
@@ -50,7 +50,7 @@ def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reaso
 
 def test_event_repeats_only_for_another_reason():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         await reported(bench, made, hindrance="a quota of 1")
         await reported(bench, made, hindrance="a quota of 2")
         assert len(bench.events) == 1
@@ -63,7 +63,7 @@ def test_event_repeats_only_for_another_reason():
 @pytest.mark.parametrize(("reason", "kind"), [("ExitCode", "Warning"), ("HookActive", "Normal")])
 def test_event_kind_follows_the_reason(reason, kind):
     async def story(bench: Alone):
-        bench.status.report_problem(bench.born(), reason, "m")
+        bench.status.report_problem(bench.create_run(), reason, "m")
         assert bench.events == [(kind, reason)]
 
     played(story)
@@ -80,14 +80,14 @@ def test_event_kind_follows_the_reason(reason, kind):
 )
 def test_object_in_trouble_is_named(how, message):
     async def story(bench: Alone):
-        assert await reported(bench, bench.born(), **how) == message
+        assert await reported(bench, bench.create_run(), **how) == message
 
     played(story)
 
 
 def test_run_that_is_over_is_in_trouble_only_if_blocked():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         version = str(int(made.metadata.resource_version) + 1)
         meta = msgspec.structs.replace(made.metadata, resource_version=version)
         ledger = msgspec.structs.replace(made.ledger, phase=Phase.CLEANED)
@@ -103,7 +103,7 @@ def test_run_that_is_over_is_in_trouble_only_if_blocked():
 
 def test_frozen_object_is_reported_and_counted():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         why = UndecidableError("restore it")
         why.reason = Reason.PLAN_LOST
         await bench.watched.adapter.report_frozen(made, why)
@@ -115,21 +115,21 @@ def test_frozen_object_is_reported_and_counted():
 
 def test_worst_of_several_troubles_is_reported_with_their_count():
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         bench.status.report_problem(made, Reason.BLOCKED, "a quota")
         target = msgspec.structs.replace(made.ledger.target, name="a")
         bench.status.record_problem(HOOK, made.spec.hook.uid, "a", target, (Reason.LEDGER_LOST, "restore it"))
         message = bench.status.summarize(made.spec.hook.uid, "well")
         assert message == "Machine shop/a: restore it (and 1 more)"
-        assert await bench.status.write(bench.hears(), Reason.HOOK_ACTIVE, message) == 0.0
-        assert (bench.said["message"], bench.said["troubled"]) == (message, 2)
+        assert await bench.status.write(bench.cache_hook(), Reason.HOOK_ACTIVE, message) == 0.0
+        assert (bench.written_status["message"], bench.written_status["troubled"]) == (message, 2)
 
     played(story)
 
 
 def test_status_of_a_deleted_hook_is_dropped():
     async def story(bench: Alone):
-        seen = bench.hears()
+        seen = bench.cache_hook()
         bench.forget_hook()
         assert await bench.status.write(seen, Reason.HOOK_ACTIVE, "m") == 0.0
 

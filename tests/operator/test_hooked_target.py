@@ -35,7 +35,7 @@ def of(made: RunObject, *, hook: dict[str, Any] | None = None, **ledger: Any) ->
 )
 def test_unsupported_object_is_gone_once_its_definition_is(definition, gone):
     async def story(bench: Alone):
-        made = bench.born()
+        made = bench.create_run()
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         body = {"metadata": {"name": "machines.cluster.example.org"}, "spec": {}}
         uid = bench.ask("POST", path, body)["metadata"]["uid"]
@@ -71,7 +71,7 @@ class TestHold:
         async def story(bench: Alone):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
-            made, seen = of(bench.born(), hook={"hold": hold}), bench.machine_is(labels={"a": "b"})
+            made, seen = of(bench.create_run(), hook={"hold": hold}), bench.change_machine(labels={"a": "b"})
             assert await bench.watched.adapter.build_hold_patch(made, seen.metadata) == wanted
             other = msgspec.structs.replace(seen.metadata, resource_version="1")
             assert await bench.watched.adapter.build_hold_patch(made, other) == {}, "it has changed since"
@@ -93,7 +93,7 @@ class TestHold:
         async def story(bench: Alone):
             if there:
                 bench.ask("PATCH", f"{MACHINES}/m", there, MERGE)
-            made = of(bench.born(), hook={"hold": hold})
+            made = of(bench.create_run(), hook={"hold": hold})
             assert await bench.watched.adapter.remove_hold(made) is True
             found = bench.ask("GET", f"{MACHINES}/m")["metadata"].get("annotations", {})
             assert found.get("example.org/hold") == left
@@ -104,7 +104,7 @@ class TestHold:
 
     def test_hold_is_removed_in_the_version_that_set_it(self):
         async def story(bench: Alone):
-            born = bench.born()
+            born = bench.create_run()
             target = msgspec.structs.replace(born.ledger.target, api_version="cluster.example.org/v1beta1")
             made = of(born, hook={"hold": ROLLOUT}, target=target)
             asked: list[str] = []
@@ -123,7 +123,7 @@ class TestHold:
     def test_run_does_not_wait_for_its_own_hold(self):
         async def story(bench: Alone):
             hook = {"hook": {"hold": {"annotation": HOLD.annotation, "value": HOLD.value}}}
-            bench.born()
+            bench.create_run()
             bench.ask("PATCH", f"{API}/runs/{bench.name}", {"spec": hook}, MERGE)
             made = msgspec.convert(bench.ask("GET", f"{API}/runs/{bench.name}"), RunObject)
             assert made.spec.hook.hold == HOLD
@@ -136,7 +136,7 @@ class TestHold:
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
 
             def forget(call):
                 if call.request.method == "PATCH":
@@ -158,7 +158,7 @@ class TestHold:
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
             bench.server.admission.append(no)
             with pytest.raises(error, match="Required value"):
                 await bench.watched.adapter.remove_hold(made)
@@ -168,7 +168,7 @@ class TestHold:
     def test_hold_that_a_peer_removes_first_is_removed(self):
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
 
             def peer(call):
                 if call.request.method == "PATCH":
@@ -198,7 +198,7 @@ class TestHold:
 
         async def story(bench: Alone):
             bench.ask("PATCH", f"{MACHINES}/m", {"metadata": {"annotations": {"example.org/hold": "yes"}}}, MERGE)
-            made = of(bench.born(), hook={"hold": HOLD})
+            made = of(bench.create_run(), hook={"hold": HOLD})
             step = Unit(name="drain", kind="exec", exec=Exec(script="#!/bin/sh"))
             spec = Lifecycle(target=made.ledger.target, pre_stop=(step,))
             body = {"metadata": {"name": "d"}, "spec": msgspec.to_builtins(spec)}
@@ -230,7 +230,7 @@ class TestHold:
 @pytest.mark.parametrize("started", [True, False])
 def test_object_that_is_gone_has_stopped(started):
     async def story(bench: Alone):
-        made = of(bench.born(), hook={"started": ReadyRule(condition="Ready") if started else None})
+        made = of(bench.create_run(), hook={"started": ReadyRule(condition="Ready") if started else None})
         bench.ask("DELETE", f"{MACHINES}/m")
         found = await bench.watched.adapter.read_state(made)
         assert (found.started, found.stopped, found.message) == (not started, True, "")

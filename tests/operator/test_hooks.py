@@ -11,13 +11,13 @@ from rig.hooking import (
     held,
     hook,
     hook_of,
+    hook_status,
     hooking,
+    is_active,
+    is_over,
     machine,
     machine_of,
-    over,
     remove_hook,
-    said,
-    taken_up,
 )
 from rig.kubelet import Script
 from rig.world import World
@@ -29,13 +29,13 @@ from selection import SELECTION
 async def backed_up(world: World) -> None:
     """Create and delete a Machine; it goes once its hook has run."""
     hook(world)
-    await world.until(lambda: taken_up(world), "the hook to become active", 600)
+    await world.until(lambda: is_active(world), "the hook to become active", 600)
     machine(world)
     await world.until(lambda: held(world), "our finalizer", 1200)
     delete(world)
     await world.until(lambda: world.cloud.starts("drain"), "preStop", 1200)
     assert machine_of(world) is not None, "the object is there while it is backed up"
-    await world.until(lambda: over(world), "everything to go", 3600)
+    await world.until(lambda: is_over(world), "everything to go", 3600)
     assert world.cloud.starts("drain") == 1
 
 
@@ -43,8 +43,8 @@ def test_pre_stop_runs_before_the_object_goes():
     async def story(world: World) -> None:
         world.start()
         await backed_up(world)
-        await world.until(lambda: said(world).get("objects") == 0, "the status message", 60)
-        assert (said(world)["ready"], said(world)["reason"]) == (True, "HookActive")
+        await world.until(lambda: hook_status(world).get("objects") == 0, "the status message", 60)
+        assert (hook_status(world)["ready"], hook_status(world)["reason"]) == (True, "HookActive")
         await world.quiet()
 
     hooking(story)
@@ -81,7 +81,7 @@ def test_recreated_object_gets_a_run_of_its_own():
         machine(world)
         await world.until(lambda: held(world), "our finalizer again", 60)
         delete(world)
-        await world.until(lambda: over(world), "everything to go again", 600)
+        await world.until(lambda: is_over(world), "everything to go again", 600)
         assert world.cloud.starts("drain") == 2
         assert len({entry.run for entry in world.cloud.log}) == 2
 
@@ -94,7 +94,7 @@ def test_object_deleted_before_it_was_held_is_ignored():
         machine(world, finalizers=["example.org/other"])
         delete(world)
         world.start()
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         await world.rest(120)
         assert not world.cloud.log
         assert not world.cluster.objects("runs")
@@ -118,7 +118,7 @@ def test_only_selected_objects_are_held(selector, meta, chosen):
         world.start()
         hook(world, selector=selector)
         machine(world, **meta)
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         await world.rest(30)
         assert held(world) is chosen
         assert len(world.cluster.objects("runs")) == int(chosen)
@@ -133,7 +133,7 @@ def test_an_object_that_is_labelled_later_is_held_from_then_on():
         world.start()
         hook(world, selector={"labels": {"backup": "yes"}})
         machine(world)
-        await world.until(lambda: taken_up(world), "the hook to become active", 60)
+        await world.until(lambda: is_active(world), "the hook to become active", 60)
         await world.rest(30)
         assert not held(world)
         change(world, {"metadata": {"labels": {"backup": "yes"}}})
@@ -141,7 +141,7 @@ def test_an_object_that_is_labelled_later_is_held_from_then_on():
         change(world, {"metadata": {"labels": {"backup": None}}})
         await world.rest(30)
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert world.cloud.starts("drain") == 1
 
     hooking(story)
@@ -164,7 +164,7 @@ def test_edited_hook_changes_nothing_for_objects_with_a_run():
         await world.until(lambda: held(world, "second"), "our finalizer", 60)
         delete(world, "first")
         delete(world, "second")
-        await world.until(lambda: over(world), "everything to go", 600)
+        await world.until(lambda: is_over(world), "everything to go", 600)
         assert (world.cloud.starts("drain"), world.cloud.starts("report")) == (1, 1)
 
     hooking(story)
@@ -179,14 +179,12 @@ def test_a_step_that_fails_is_given_up_and_said():
         machine(world)
         await world.until(lambda: held(world), "our finalizer", 60)
         delete(world)
-        await world.until(
-            lambda: "Machine shop/m: drain" in said(world).get("message", ""), "the problem", 600
-        )
-        assert said(world)["troubled"] == 1
-        assert said(world)["ready"] is True
-        await world.until(lambda: over(world), "everything to go", 3600)
+        await world.until(lambda: "Machine shop/m: drain" in hook_status(world).get("message", ""), "the problem", 600)
+        assert hook_status(world)["troubled"] == 1
+        assert hook_status(world)["ready"] is True
+        await world.until(lambda: is_over(world), "everything to go", 3600)
         assert world.cloud.starts("drain") == 5
-        await world.until(lambda: said(world).get("troubled") == 0, "the end", 60)
+        await world.until(lambda: hook_status(world).get("troubled") == 0, "the end", 60)
 
     hooking(story, scripts={"drain": Script(fails=9)})
 
@@ -207,7 +205,7 @@ def test_abandoned_object_is_released_and_not_started_again():
         assert not held(world)
         await world.quiet()
         delete(world)
-        await world.until(lambda: over(world), "everything to go", 60)
+        await world.until(lambda: is_over(world), "everything to go", 60)
         assert not world.cloud.log
 
     hooking(story)
@@ -241,7 +239,7 @@ def test_many_at_once_share_the_places_of_their_namespace():
         gone = lambda: not [each for each in world.cluster.objects("machines") if each["metadata"]["name"] == "lone"]  # noqa: E731
         await world.until(gone, "the other namespace's to go", 60)
         assert world.cluster.time() - begun < 30
-        await world.until(lambda: over(world), "everything to go", 3600)
+        await world.until(lambda: is_over(world), "everything to go", 3600)
         assert world.cloud.starts("drain") == many + 1
         beside = peak = 0
         for entry in world.cloud.log:
@@ -263,7 +261,7 @@ def test_a_hook_goes_once_it_owes_nothing():
         remove_hook(world)
         await world.rest(5)
         assert hook_of(world) is not None
-        await world.until(lambda: hook_of(world) is None and over(world), "both to go", 600)
+        await world.until(lambda: hook_of(world) is None and is_over(world), "both to go", 600)
         assert world.cloud.starts("drain") == 1
 
     hooking(story, scripts={"drain": Script(runs=30)})

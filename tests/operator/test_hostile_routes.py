@@ -164,7 +164,9 @@ class TestGateways:
                 world.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": name}, "spec": spec})
             refs = [{"group": "", "kind": "Service", "name": name, "port": 80, "weight": 1} for name in names]
             world.gateways.route("many", backendRefs=refs)
-            await world.until(lambda: "5 more Services lead to the baseline" in message(world), "the status message", 300)
+            await world.until(
+                lambda: "5 more Services lead to the baseline" in message(world), "the status message", 300
+            )
             await world.until(lambda: ready(world), "ready", 300)
             # The fork's own Service is the copy of the baseline's first one.
             assert len(world.gateways.services()) == MAX_SERVICES - 1

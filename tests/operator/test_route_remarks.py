@@ -39,14 +39,14 @@ def reported(rules: list[dict], *, taken: bool = True, more: int = 0) -> str:
     async def story(bench: Bench) -> str:
         bench.ask("PATCH", f"{PATH}/web", {"spec": {"rules": rules}}, MERGE)
         if taken:
-            bench.takes("web")
+            bench.accept_route("web")
         else:
             bench.ask("PATCH", f"{PATH}/web/status", {"status": None}, MERGE)
         for number in range(more):
             spec = {"parentRefs": [EDGE], "rules": [FREE]}
             bench.ask("POST", PATH, {"metadata": {"name": f"r{number:02}"}, "spec": spec})
         bench.look()
-        [said] = (await bench.observed()).lacking or (f"{NAME} ()",)
+        [said] = (await bench.observe()).lacking or (f"{NAME} ()",)
         return said.removeprefix(f"{NAME} (").removesuffix(")")
 
     return played(story)

@@ -30,7 +30,7 @@ class Removing(Bench):
 
     async def begin(self) -> None:
         await super().begin()
-        await self.kept()
+        await self.keep()
         self.knows()
         self.look()
 
@@ -48,7 +48,7 @@ class Removing(Bench):
     def knows(self) -> None:
         """The Gateways have accepted the current version of the route."""
         [ours] = self.ours()
-        self.takes(ours["metadata"]["name"])
+        self.accept_route(ours["metadata"]["name"])
 
     def address(self, to: str) -> None:
         """Let an endpoint's address lead to this Service."""
@@ -111,7 +111,7 @@ def test_route_that_led_again_is_withdrawn_for_the_full_time():
         await bench.removes()
         bench.clock += PATIENCE_MS
         bench.look()
-        await bench.kept()
+        await bench.keep()
         assert await bench.removes() == "withdrawn"
         assert await bench.removes() == "withdrawn"
         assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
@@ -127,7 +127,7 @@ def test_nothing_is_remembered_of_a_route_that_is_over():
         await bench.removes()
         assert bench.noted
         bench.claim(State.DONE)
-        await bench.observed()
+        await bench.observe()
         assert not bench.noted
 
     removing(story)
@@ -136,9 +136,9 @@ def test_nothing_is_remembered_of_a_route_that_is_over():
 def test_route_ends_only_after_its_virtual_service_rules():
     async def story(bench: Bench):
         await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
-        assert await bench.goes() == Running(since=1, ready=False)
+        assert await bench.read_ending_fact() == Running(since=1, ready=False)
         await bench.routes.remove(bench.run, NAME, bench.noted)
-        assert isinstance(await bench.goes(), Ended)
+        assert isinstance(await bench.read_ending_fact(), Ended)
 
     played(story)
 
@@ -148,20 +148,20 @@ def test_route_ends_only_after_addresses_that_lead_to_its_fork():
 
     async def story(bench: Bench):
         bench.address(OWN)
-        assert await bench.goes() == HOLDS
+        assert await bench.read_ending_fact() == HOLDS
         bench.ask("DELETE", f"{PATH}/site")
-        await bench.goes()
+        await bench.read_ending_fact()
         bench.clock += SETTLE_MS
-        assert (await bench.goes()).message == messages.draining()
+        assert (await bench.read_ending_fact()).message == messages.draining()
         bench.clock += DRAIN_MS - 1
         bench.address(OWN)
-        assert await bench.goes() == HOLDS
+        assert await bench.read_ending_fact() == HOLDS
         bench.ask("DELETE", f"{PATH}/site")
-        await bench.goes()
+        await bench.read_ending_fact()
         bench.clock += SETTLE_MS
-        assert (await bench.goes()).message == messages.draining(), "they have all of it again"
+        assert (await bench.read_ending_fact()).message == messages.draining(), "they have all of it again"
         bench.clock += DRAIN_MS
-        assert isinstance(await bench.goes(), Ended)
+        assert isinstance(await bench.read_ending_fact(), Ended)
 
     class Led(Removing):
         async def begin(self) -> None:
@@ -175,7 +175,7 @@ def test_route_that_was_never_created_ends_at_once():
         bench.later.clear()
         await bench.routes.remove(bench.run, NAME, bench.noted)
         assert bench.later == [0.0], "no event would wake the run"
-        assert isinstance(await bench.goes(), Ended)
+        assert isinstance(await bench.read_ending_fact(), Ended)
 
     played(story)
 
@@ -193,7 +193,7 @@ def test_late_service_and_route_of_an_ended_route_are_removed(newest, left):
         bench.claim(State.DONE)
         if not newest:
             bench.revised()
-        await bench.kept()
+        await bench.keep()
         services = [each["metadata"]["name"] for each in bench.server.objects("services")]
         assert (len(bench.ours()), services.count("f-web-2")) == (left, left)
 

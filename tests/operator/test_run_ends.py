@@ -26,7 +26,7 @@ def watched(bench: Bench) -> list[tuple[str, float]]:
 def pinned(bench: Bench, *finalizers: str) -> RunObject:
     """Create the run with its own document."""
     pin = {"name": "d", "uid": bench.document(), "digest": "sha256:0"}
-    return bench.born(*finalizers, documents=[pin])
+    return bench.create_run(*finalizers, documents=[pin])
 
 
 class TestUnborn:
@@ -111,7 +111,7 @@ class TestRelease:
 
     async def released(self, *, replaced: bool = False, removes: bool = True, **box):
         bench = Bench(**{"finalizers": (TARGET_FINALIZER, "x/y"), **box})
-        found = bench.born()
+        found = bench.create_run()
         if replaced:
             bench.change(f"{BOXES}/box", {"metadata": {"finalizers": None}})
             bench.ask("DELETE", f"{BOXES}/box")
@@ -158,7 +158,7 @@ class TestWish:
     def test_a_target_that_is_gone_wishes_the_end_as_of_its_birth(self):
         async def story():
             bench = Bench(deleted=True)
-            found = bench.born()
+            found = bench.create_run()
             ledger = msgspec.structs.replace(found.ledger, born_at=7)
             return await bench.targets.read_intent(msgspec.structs.replace(found, ledger=ledger))
 
@@ -169,7 +169,7 @@ class TestWish:
     def test_new_target_of_the_same_name_does_not_keep_the_run(self):
         async def story():
             bench = Bench(deleted=True)
-            found = bench.born()
+            found = bench.create_run()
             bench.ask("POST", BOXES, {"metadata": {"name": "box"}, "spec": {"cluster": "c"}})
             return (await bench.targets.read_intent(found)).stop.message
 
@@ -178,7 +178,7 @@ class TestWish:
     def test_target_missing_in_the_cache_is_read_from_the_server(self):
         async def story():
             bench = Bench(finalizers=("x/y",), deleted=True)
-            return (await bench.targets.read_intent(bench.born())).stop.message
+            return (await bench.targets.read_intent(bench.create_run())).stop.message
 
         assert run(story()) == "deleted"
 

@@ -65,7 +65,7 @@ class Bench:
         own = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Sandbox", "namespace": "shop", "name": "box"}
         return {**own, "uid": self.uid, **other}
 
-    def born(self, *finalizers: str, **spec) -> RunObject:
+    def create_run(self, *finalizers: str, **spec) -> RunObject:
         """Create a run without a claim on the server only."""
         ledger = {"uid": self.uid, "target": self.target(), "plan": ""}
         meta = {"name": RUN, "finalizers": [RUN_FINALIZER, *finalizers]}
@@ -80,7 +80,7 @@ class Bench:
         self.caches.documents.put(msgspec.convert(made, DocumentObject))
         return made["metadata"]["uid"]
 
-    def seen(self) -> None:
+    def cache_target(self) -> None:
         """Put the Sandbox into the cache as it was created."""
         self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
 

@@ -58,7 +58,7 @@ class Front(Bench):
         self.replaced.append(after)
         return self.written
 
-    def wishes(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
+    def set_spec(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
         """Change the spec of the Sandbox, and update the cache."""
         body = {**self.box, "spec": {"cluster": "c", **spec}, **({"status": status} if status else {})}
         self.version += 1
@@ -69,7 +69,7 @@ class Front(Bench):
         self.looked.clear()
         return found
 
-    def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
+    def cache_run(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
         """Put a run of the Sandbox into the cache, and record writes of it."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
         request = EndRequest(at=1, reason="Deleted") if closed else None
@@ -82,7 +82,7 @@ class Front(Bench):
         self.looked.clear()
         return found
 
-    def publishes(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
+    def publish_plugin(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
         """Publish a plugin; return what is queued because of it."""
         self.looked.clear()
         body = {"metadata": {"name": name.replace("@", "."), "uid": f"{uid}-{name}"}, "spec": {"name": name, **spec}}

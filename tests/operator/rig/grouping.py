@@ -60,19 +60,19 @@ class Bench:
         for queue in ("queue", "wishes", "grouped"):
             setattr(self.caches, queue, SimpleNamespace(add=self._add))
         self.emptied: list[Key] = []
-        self.crowd = ClusterMembership(self.caches, self.emptied.append)
+        self.membership = ClusterMembership(self.caches, self.emptied.append)
         self.events: list[tuple[str, str]] = []
         recorder = SimpleNamespace(say=lambda _of, _action, reason, _message, kind: self.events.append((kind, reason)))
-        self.status = GroupStatus(self.caches, recorder, self.crowd)
-        self.controller = GroupController(self.caches, self.crowd)
-        self.target = RouteGroupTarget(self.caches, self.status, has_members=self.crowd.has_any)
+        self.status = GroupStatus(self.caches, recorder, self.membership)
+        self.controller = GroupController(self.caches, self.membership)
+        self.target = RouteGroupTarget(self.caches, self.status, has_members=self.membership.has_any)
         self.version = 1_000
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         self.group = self.applied(**spec)
         self.uid = self.group.metadata.uid
         self.run_name = names.run_name("pay", self.uid)
 
-    def asked(self) -> list[str]:
+    def record_routing_checks(self) -> list[str]:
         """Record each question whether the cluster can route requests."""
         found: list[str] = []
 
@@ -93,7 +93,7 @@ class Bench:
         self.looked.append(key)
         self.later.append(after)
 
-    def taken(self) -> list[Any]:
+    def take_queued(self) -> list[Any]:
         """Return what was queued since the last call."""
         looked = list(self.looked)
         self.looked.clear()
@@ -106,7 +106,7 @@ class Bench:
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
-    def heard(self, made: Any) -> RouteGroupObject:
+    def cache_group(self, made: Any) -> RouteGroupObject:
         """Put the group into the cache."""
         self.caches.groups.put(found := msgspec.convert(made, RouteGroupObject))
         return found
@@ -114,12 +114,12 @@ class Bench:
     def applied(self, name: str = "pay", *, heard: bool = True, **spec: Any) -> RouteGroupObject:
         meta = {"name": name, **spec.pop("meta", {})}
         made = self.ask("POST", GROUPS, {"metadata": meta, "spec": {"match": MATCH, **spec}})
-        return self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
+        return self.cache_group(made) if heard else msgspec.convert(made, RouteGroupObject)
 
     def changed(self, patch: dict[str, Any], *, heard: bool = True) -> RouteGroupObject:
         """Change the group as another client."""
         made = self.ask("PATCH", f"{GROUPS}/pay", patch, MERGE)
-        self.group = self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
+        self.group = self.cache_group(made) if heard else msgspec.convert(made, RouteGroupObject)
         return self.group
 
     def box(
@@ -176,7 +176,7 @@ class Bench:
         found = msgspec.convert(made, RunObject)
         if cached:
             self.caches.runs.put(found)
-        self.taken()
+        self.take_queued()
         return found
 
     def of(self) -> Target:
@@ -188,20 +188,20 @@ class Bench:
         world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
 
-    async def tell(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:
+    async def report_run(self, told: RunReport | None = None, *, hindrance: str = "", **scene: Any) -> float:
         return await self.status.report_status(self.scene(**scene), told or report(), hindrance=hindrance)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def written_status(self) -> dict[str, Any]:
         """Return the group's status."""
         return next(each for each in self.server.objects("routegroups") if each["metadata"]["name"] == "pay")["status"]
 
     @property
-    def stands(self) -> tuple[bool, str, str]:
-        return self.said["ready"], self.said["reason"], self.said["message"]
+    def ready_fields(self) -> tuple[bool, str, str]:
+        return self.written_status["ready"], self.written_status["reason"], self.written_status["message"]
 
     def condition(self, type_: str) -> dict[str, Any]:
-        return next(each for each in self.said["conditions"] if each["type"] == type_)
+        return next(each for each in self.written_status["conditions"] if each["type"] == type_)
 
 
 def report(

@@ -86,7 +86,7 @@ class Bench:
         own = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", "namespace": "shop", "name": "m"}
         return {**own, "uid": self.machine["metadata"]["uid"]}
 
-    def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
+    def create_run(self, *, known: bool = True, **ledger: Any) -> RunObject:
         """Create the run of the pair."""
         hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
         labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
@@ -101,7 +101,7 @@ class Bench:
             self.caches.runs.put(made)
         return made
 
-    def seen(self) -> None:
+    def cache_target(self) -> None:
         """Put the Machine into the cache as it was created."""
         self.watched.adapter.cache.put(msgspec.convert(self.machine, PartialObjectMetadata))
 
@@ -144,31 +144,31 @@ class Alone(Bench):
 
         return add
 
-    def taken(self, queue: str) -> list[tuple[Any, float]]:
+    def take_queued(self, queue: str) -> list[tuple[Any, float]]:
         return self.looked.pop(queue, [])
 
-    def hears(self) -> HookObject:
+    def cache_hook(self) -> HookObject:
         """Put the current hook into the cache."""
         self.hook = self.ask("GET", f"{PATH}/{HOOK}")
         found = msgspec.convert(self.hook, HookObject)
         self.caches.hooks.put(found)
         return found
 
-    def machine_is(self, **meta: Any) -> PartialObjectMetadata:
+    def change_machine(self, **meta: Any) -> PartialObjectMetadata:
         """Change the Machine as another client, and put it into the cache."""
         self.machine = self.ask("PATCH", f"{MACHINES}/m", {"metadata": meta}, MERGE)
         item = msgspec.convert(self.machine, PartialObjectMetadata)
         self.watched.adapter.cache.put(item)
         return item
 
-    def edits(self, **spec: Any) -> HookObject:
+    def edit_hook(self, **spec: Any) -> HookObject:
         self.ask("PATCH", f"{PATH}/{HOOK}", {"spec": spec}, MERGE)
-        found = self.hears()
+        found = self.cache_hook()
         self.looked.clear()
         return found
 
     @property
-    def said(self) -> dict[str, Any]:
+    def written_status(self) -> dict[str, Any]:
         return self.ask("GET", f"{PATH}/{HOOK}").get("status", {})
 
 

@@ -83,7 +83,7 @@ class Bench(Timed):
         backend = {"group": "", "kind": "Service", "name": "web", "port": 80}
         spec = {"parentRefs": [EDGE], "rules": [{"backendRefs": [backend]}]}
         self.ask("POST", PATH, {"metadata": {"name": "web"}, "spec": spec})
-        self.takes("web")
+        self.accept_route("web")
         self.claim()
         self.service()
         self.look()
@@ -114,7 +114,7 @@ class Bench(Timed):
             for item in self.server.objects("virtualservices"):
                 self.caches.virtual_services.put(msgspec.convert(item, VirtualService))
 
-    def takes(self, name: str, at: int | None = None) -> None:
+    def accept_route(self, name: str, at: int | None = None) -> None:
         """Mark the current version of a route as accepted by the Gateway."""
         [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
         said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
@@ -123,7 +123,7 @@ class Bench(Timed):
         parents = [{"parentRef": EDGE, "controllerName": "example.org/gateways", "conditions": told}]
         self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
 
-    def beside(self, name: str, of: str = "") -> None:
+    def add_service(self, name: str, of: str = "") -> None:
         """Add another workload and its Service, or another Service of `web`, with a header match in the route of `web`."""
         pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
         spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
@@ -136,7 +136,7 @@ class Bench(Timed):
         self.ask("PATCH", f"{PATH}/web", {"spec": {"rules": [rule, *web["spec"]["rules"]]}}, MERGE)
         self.look()
 
-    def alters(self) -> None:
+    def alter_route(self) -> None:
         """Change a route of the fork as another user."""
         if self.caches.istio.kinds:
             [web] = self.server.objects("virtualservices")
@@ -150,7 +150,7 @@ class Bench(Timed):
             )
         self.look()
 
-    def answers(self, service: str) -> None:
+    def add_endpoints(self, service: str) -> None:
         """Give a Service a pod that answers."""
         meta = {"name": service, "labels": {"kubernetes.io/service-name": service}}
         self.ask("POST", ENDS, {"metadata": meta, "endpoints": [{"conditions": {"ready": True}}]})
@@ -158,7 +158,7 @@ class Bench(Timed):
     def ours(self) -> list[dict[str, Any]]:
         return [each for each in self.server.objects("httproutes") if RUN_LABEL in each["metadata"].get("labels", {})]
 
-    async def kept(self) -> list[dict[str, Any]]:
+    async def keep(self) -> list[dict[str, Any]]:
         """Update the routes and the caches; return all routes of ours."""
         self.changes.clear()
         self.later.clear()
@@ -168,15 +168,15 @@ class Bench(Timed):
         self.changes[:], self.later[:] = done, later
         return self.ours()
 
-    async def observed(self) -> RouteSight:
+    async def observe(self) -> RouteSight:
         self.later.clear()
         return await self.routes.observe(self.run, self.plan, self.clock, self.noted)
 
-    async def stands(self) -> Any:
+    async def read_fact(self) -> Any:
         """Return the fact of the route."""
-        return (await self.observed()).facts[NAME, 1]
+        return (await self.observe()).facts[NAME, 1]
 
-    async def goes(self) -> Any:
+    async def read_ending_fact(self) -> Any:
         """Return the fact of the route if its sandbox no longer asks for it."""
         self.later.clear()
         sight = await self.routes.observe(self.run, seal((), (UNIT,)), self.clock, self.noted)

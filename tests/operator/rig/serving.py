@@ -123,7 +123,7 @@ class Bench:
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
-    def hears(self) -> None:
+    def sync_caches(self) -> None:
         """Update the caches to the current objects."""
         kinds = (
             ("sandboxes", SandboxObject, self.caches.sandboxes),
@@ -140,10 +140,10 @@ class Bench:
         self.asked.clear()
         self.looked.clear()
 
-    async def begun(self, **changes: Any) -> None:
+    async def offer_sandbox(self, **changes: Any) -> None:
         """Offer the sandbox, and update the caches."""
         await self.served.offer(offer(**changes))
-        self.hears()
+        self.sync_caches()
 
     def finalizers(self, *names: str) -> None:
         self.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"finalizers": list(names)}}, MERGE)
@@ -164,7 +164,7 @@ class Bench:
         return next((each for each in self.server.objects("sandboxes") if each["metadata"]["name"] == NAME), None)
 
     @property
-    def notes(self) -> dict[str, str]:
+    def annotations(self) -> dict[str, str]:
         return (self.box or {})["metadata"].get("annotations", {})
 
     @property
@@ -179,14 +179,14 @@ class Bench:
         return names.run_name(NAME, self.box["metadata"]["uid"])
 
 
-def over(bench: Bench) -> None:
+def write_end(bench: Bench) -> None:
     """Write the end of its run on the Sandbox."""
     last = Run(uid="x", target=DOCUMENTS[0].target, plan="", phase="cleaned", ended_at=77)
     notes = {SERVED_END_ANNOTATION: encode(last).decode()}
     bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": notes}}, MERGE)
 
 
-def gone(bench: Bench) -> None:
+def delete_sandbox(bench: Bench) -> None:
     """Delete the Sandbox and its finalizers."""
     bench.finalizers()
     bench.ask("DELETE", f"{BOXES}/{NAME}")
