@@ -54,7 +54,7 @@ class _KnownHook(NamedTuple):
 
     uid: str
     generation: int
-    wish: LifecycleHook | SpecError
+    parsed: LifecycleHook | SpecError
 
 
 class HookController:
@@ -126,10 +126,10 @@ class HookController:
         Raises:
             HookNotReadyError: that is not possible yet.
         """
-        wish = self._read(seen)
-        if isinstance(wish, SpecError):
-            raise HookNotReadyError(Reason.REFUSED, str(wish), retry=False)
-        resource = await self._served(wish.spec.selector)
+        parsed = self._read(seen)
+        if isinstance(parsed, SpecError):
+            raise HookNotReadyError(Reason.REFUSED, str(parsed), retry=False)
+        resource = await self._served(parsed.spec.selector)
         self._selects[seen.metadata.name] = resource.group, resource.plural
         watched = self._kinds.watch_served(resource)
         self._unwatch_unused()
@@ -180,7 +180,7 @@ class HookController:
         # A hook that is deleted and created again at once has generation 1 again, so the UID counts, too.
         if known is None or known[:2] != which:
             known = self._known[name] = _KnownHook(*which, _parse_hook(seen))
-        return known.wish
+        return known.parsed
 
     async def _served(self, selector: Selector) -> Resource[dict[str, Any]]:
         """Return the selected kind as the API server serves it."""
@@ -212,8 +212,8 @@ class HookController:
 
     def _is_new(self, seen: HookObject, meta: AnnotatedMeta) -> bool:
         """Return whether the hook selects the object, and the object has no known run yet."""
-        wish = self._read(seen)
-        is_selected = isinstance(wish, LifecycleHook) and selects(wish, meta) and not meta.deletion_timestamp
+        parsed = self._read(seen)
+        is_selected = isinstance(parsed, LifecycleHook) and selects(parsed, meta) and not meta.deletion_timestamp
         return is_selected and not self._pairs.has_run(seen, meta)
 
     async def _remove(self, seen: HookObject) -> None:
@@ -250,14 +250,18 @@ class HookController:
 def _parse_hook(seen: HookObject) -> LifecycleHook | SpecError:
     """Parse and compile a hook; return the error if it is invalid for every object."""
     try:
-        wish = seen.parsed()
+        parsed = seen.parsed()
         example = Target(
-            api_version=wish.spec.selector.api_version, kind=wish.spec.selector.kind, namespace="n", name="n", uid="u"
+            api_version=parsed.spec.selector.api_version,
+            kind=parsed.spec.selector.kind,
+            namespace="n",
+            name="n",
+            uid="u",
         )
-        found = pod_precheck.objections(compiler.compile_hook(wish, example))
+        found = pod_precheck.objections(compiler.compile_hook(parsed, example))
     except SpecError as fault:
         return fault
-    return SpecError(f"{found[0]}; change spec.runner.podTemplateOverlay") if found else wish
+    return SpecError(f"{found[0]}; change spec.runner.podTemplateOverlay") if found else parsed
 
 
 def _active_message(status: HookStatus, seen: HookObject) -> str:

@@ -45,7 +45,7 @@ class _LivePair(NamedTuple):
     """A pair by quorum reads. Both are alive, and the hook has our finalizer, so that it outlives the run."""
 
     hook: HookObject
-    wish: LifecycleHook
+    parsed: LifecycleHook
     resource: Resource[PartialObjectMetadata]
     item: PartialObjectMetadata
 
@@ -54,9 +54,9 @@ class _LivePair(NamedTuple):
         return pair_id(self.hook.metadata.uid, self.item.metadata.uid)
 
 
-def selects(wish: LifecycleHook, meta: AnnotatedMeta) -> bool:
+def selects(parsed: LifecycleHook, meta: AnnotatedMeta) -> bool:
     """Return whether a hook selects an object of its kind."""
-    return wish.spec.selector.takes(meta.namespace, meta.labels or {})
+    return parsed.spec.selector.takes(meta.namespace, meta.labels or {})
 
 
 class PairReconciler:
@@ -104,33 +104,33 @@ class PairReconciler:
         hook = await self._client.find(HOOKS, pair.hook)
         if hook is None or hook.metadata.deletion_timestamp or not finalized(hook.metadata, HOOK_FINALIZER):
             return  # the pair is queued again once the hook has our finalizer
-        wish = hook.parsed()
+        parsed = hook.parsed()
         item = await self._client.find(resource, pair.key.name, pair.key.namespace)
         if item is None or item.metadata.uid != seen.metadata.uid or item.metadata.deletion_timestamp:
             return
-        if not selects(wish, item.metadata) or not _selects_kind(wish, resource):
+        if not selects(parsed, item.metadata) or not _selects_kind(parsed, resource):
             return
         if finalized(item.metadata, HOOKED_PREFIX + pair.hook):
             # The cache is behind: the pair may already have a run.
             self._cluster.pairs.add(pair, after=RETRY_AFTER_S)
             return
-        await self._seal(_LivePair(hook, wish, resource, item))
+        await self._seal(_LivePair(hook, parsed, resource, item))
 
     async def _seal(self, found: _LivePair) -> None:
         meta, hook = found.item.metadata, found.hook.metadata
         target = Target(
             # The version that the hook's field paths refer to. The watch may use another one, for another hook.
-            api_version=found.wish.spec.selector.api_version,
+            api_version=found.parsed.spec.selector.api_version,
             kind=found.resource.kind,
             namespace=meta.namespace,
             name=meta.name,
             uid=meta.uid,
         )
         older = milliseconds(meta.creation_timestamp) < milliseconds(hook.creation_timestamp)
-        compiled = compiler.compile_hook(found.wish, target)
+        compiled = compiler.compile_hook(found.parsed, target)
         if older:
             compiled = without_pre_start(compiled)
-        spec = found.wish.spec
+        spec = found.parsed.spec
         hooked = Hooked(
             name=hook.name,
             uid=hook.uid,
@@ -195,9 +195,9 @@ class PairReconciler:
         self._status.record_problem(pair.hook, hook.metadata.uid, _problem_key(meta), target, (reason, message))
 
 
-def _selects_kind(wish: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:
+def _selects_kind(parsed: LifecycleHook, resource: Resource[PartialObjectMetadata]) -> bool:
     """Return whether a hook selects the kind: the pair may come from an earlier hook of the same name."""
-    selector = wish.spec.selector
+    selector = parsed.spec.selector
     return (group_of(selector.api_version), selector.kind) == (resource.group, resource.kind)
 
 

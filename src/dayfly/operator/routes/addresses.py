@@ -31,17 +31,17 @@ class EndpointAddresses:
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
 
-    async def find_blocker(self, run: RunObject, key: AttemptKey, of: Baseline, memory: RouteMemory) -> str:
+    async def find_blocker(self, run: RunObject, key: AttemptKey, baseline: Baseline, memory: RouteMemory) -> str:
         """Return why the fork of an ending route must not end yet; empty if no address leads to it.
 
         Raises:
             errors.ApiError: the API server does not answer.
         """
-        if run.ledger.unit(fork_id(of)).state not in ALIVE or HTTP_ROUTES not in self._cluster.gateway.kinds:
+        if run.ledger.unit(fork_id(baseline)).state not in ALIVE or HTTP_ROUTES not in self._cluster.gateway.kinds:
             return ""  # the fork answers no requests, or there are no addresses
         name, now = run.metadata.name, self._cluster.now()
-        fork, led = fork_of(run, of).name, memory.address_left_at.get(key, {})
-        there = {each.metadata.uid: each for each in await self._shown(of.namespace)}
+        fork, led = fork_of(run, baseline).name, memory.address_left_at.get(key, {})
+        there = {each.metadata.uid: each for each in await self._shown(baseline.namespace)}
         leading = [each for each in there.values() if fork in preview.led_to(each)]
         if leading:
             memory.address_left_at[key] = led | {each.metadata.uid: [0, 0] for each in leading}

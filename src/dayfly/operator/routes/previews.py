@@ -46,8 +46,8 @@ class Previews:
         Raises:
             errors.ApiError: the API server does not answer.
         """
-        wished = _preview(step)
-        if why := await self._why_not_granted(run, wished) or self._why_impossible(wished):
+        endpoint = _preview(step)
+        if why := await self._why_not_granted(run, endpoint) or self._why_impossible(endpoint):
             return Running(since=since), why, ""
         assert self._edge is not None, "otherwise it is impossible"
         if stuck := memory.stuck.get(step.id):
@@ -78,9 +78,9 @@ class Previews:
             return Waiting(since=since, reason=Reason.ROUTE_PENDING, message=message), "", ""
         return Running(since=since), "", self._edge.url(f"{name}.{self._edge.domain}")
 
-    async def _why_not_granted(self, run: RunObject, wished: PreviewUnit) -> str:
+    async def _why_not_granted(self, run: RunObject, endpoint: PreviewUnit) -> str:
         """Return why the address may not be created. Services of another namespace are shown only if it allows that."""
-        namespace = _namespace(wished)
+        namespace = _namespace(endpoint)
         try:
             if namespace != run.ledger.target.namespace:
                 await read_fork_rights(self._cluster.client, run, namespace)
@@ -93,15 +93,15 @@ class Previews:
         """Return whether the address cannot exist now, so that it is not created."""
         return bool(self._why_impossible(_preview(step)))
 
-    def _why_impossible(self, wished: PreviewUnit) -> str:
+    def _why_impossible(self, endpoint: PreviewUnit) -> str:
         if self._edge is None:
             return "endpoints get addresses only if the operator has the option --preview-gateway"
         if HTTP_ROUTES not in self._cluster.gateway.kinds:
             return "endpoints get addresses from the Gateway API, which is not installed"
-        if wished.scheme == "https":
+        if endpoint.scheme == "https":
             return "a Gateway connects to it without TLS, so it would not answer"
-        if self._endpoint_service(wished) is None:
-            return f"there is no Service {wished.host} with port {wished.port}"
+        if self._endpoint_service(endpoint) is None:
+            return f"there is no Service {endpoint.host} with port {endpoint.port}"
         return ""
 
     async def keep(self, run: RunObject, plan: Plan, alive: list[str], memory: RouteMemory) -> None:
@@ -135,14 +135,16 @@ class Previews:
 
     async def _keep_one(self, run: RunObject, plan: Plan, step: KeptStep) -> None:
         assert self._edge is not None, "otherwise it is impossible"
-        wished = _preview(step)
-        service = await self._find_service(run, plan, wished)
+        endpoint = _preview(step)
+        service = await self._find_service(run, plan, endpoint)
         if service is None:
             return
         namespace = service.metadata.namespace
         name = preview.label(run.ledger.target.name, run.ledger.uid, step.unit.name)
-        to = (namespace, service.metadata.name, wished.port)
-        made = preview.manifest(self._edge, name, step.unit.name, run.metadata.name, owner(run), key=wished.key, to=to)
+        to = (namespace, service.metadata.name, endpoint.port)
+        made = preview.manifest(
+            self._edge, name, step.unit.name, run.metadata.name, owner(run), key=endpoint.key, to=to
+        )
         found = next((each for each in self.list_cached(run) if each.metadata.name == name), None)
         if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
             return
@@ -163,28 +165,28 @@ class Previews:
         found = (self._cluster.services.get(name, seen.metadata.namespace) for name in others)
         return any(FORK_LABEL in (each.metadata.labels or {}) for each in found if each is not None)
 
-    async def _find_service(self, run: RunObject, plan: Plan, wished: PreviewUnit) -> ForkService | None:
+    async def _find_service(self, run: RunObject, plan: Plan, endpoint: PreviewUnit) -> ForkService | None:
         """Return the Service of the fork that the key leads to; the endpoint's own Service if there is no such fork."""
-        service = self._endpoint_service(wished)
+        service = self._endpoint_service(endpoint)
         if service is None:
             return None
         own_forks = [step.unit.fork.baseline for step in plan.kept.values() if step.unit.fork is not None]
         forks = [(run, baseline) for baseline in own_forks]
-        for owner_run, baseline in forks or self._keys.find_forks(wished.key, run.ledger.target.namespace):
+        for owner_run, baseline in forks or self._keys.find_forks(endpoint.key, run.ledger.target.namespace):
             if baseline.namespace != service.metadata.namespace:
                 continue
             labels = await self._labels.read(baseline)
             if labels is None or not leading([service], labels):
                 continue
             own = self._cluster.services.get(fork_of(owner_run, baseline).name, baseline.namespace)
-            if own is not None and any(port.port == wished.port for port in own.spec.ports or ()):
+            if own is not None and any(port.port == endpoint.port for port in own.spec.ports or ()):
                 return own
         return service
 
-    def _endpoint_service(self, wished: PreviewUnit) -> ForkService | None:
+    def _endpoint_service(self, endpoint: PreviewUnit) -> ForkService | None:
         """Return the endpoint's Service, if it has the port. For a workload, it is the Service with its name."""
-        found = self._cluster.services.get(wished.host.partition(".")[0], _namespace(wished))
-        has = found is not None and any(port.port == wished.port for port in found.spec.ports or ())
+        found = self._cluster.services.get(endpoint.host.partition(".")[0], _namespace(endpoint))
+        has = found is not None and any(port.port == endpoint.port for port in found.spec.ports or ())
         return found if has else None
 
     def _requeue(self, run: RunObject, milliseconds: int) -> None:
@@ -207,8 +209,8 @@ class Previews:
         return not left
 
 
-def _namespace(wished: PreviewUnit) -> str:
-    return wished.host.partition(".")[2].partition(".")[0] or "default"
+def _namespace(endpoint: PreviewUnit) -> str:
+    return endpoint.host.partition(".")[2].partition(".")[0] or "default"
 
 
 def _preview(step: KeptStep) -> PreviewUnit:

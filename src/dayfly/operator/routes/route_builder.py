@@ -68,55 +68,57 @@ class RouteBuilder:
         Raises:
             errors.ApiError: the API server does not answer.
         """
-        of = route.baseline
-        labels = await self._labels.read(of)
+        baseline = route.baseline
+        labels = await self._labels.read(baseline)
         if labels is None:
             return None
-        local = [each for each in self._cluster.services if each.metadata.namespace == of.namespace]
+        local = [each for each in self._cluster.services if each.metadata.namespace == baseline.namespace]
         services, unfollowed = _oldest(render.leading(local, labels))
         names = [each.metadata.name for each in services]
         if not names:
-            return DesiredRoutes((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
-        others = await self._others(plan, route, local)
-        fork, every = fork_of(run, of), list(self._concerned(names, of.namespace))
-        found = every[:MAX_ROUTES]
-        meshed = find_relevant(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
+            return DesiredRoutes((), (), f"no Service leads to {KIND} {baseline.namespace}/{baseline.name}")
+        others = await self._other_services(plan, route, local)
+        fork, relevant = fork_of(run, baseline), list(self._relevant_routes(names, baseline.namespace))
+        found = relevant[:MAX_ROUTES]
+        mesh = find_relevant(self._cluster.virtual_services if self._cluster.by_istio else (), baseline, names)
         if not self._cluster.by_istio:
-            meshed = meshed._replace(shared=(), services=frozenset())
-        foreign = list(self._foreign(names, of.namespace))
-        if not found and not meshed.services:
-            return DesiredRoutes((), (), _brief([*meshed.remarks, *foreign]) or self._nothing(of))
-        asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
-        leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
-        ways = signs(route.keys, self._forms)
+            mesh = mesh._replace(shared=(), services=frozenset())
+        foreign = list(self._foreign_route_remarks(names, baseline.namespace))
+        if not found and not mesh.services:
+            return DesiredRoutes((), (), _join_remarks([*mesh.remarks, *foreign]) or self._no_route_remark(baseline))
+        requested = {name for _, each in found for name in render.named(each.rules, names, baseline.namespace)}
+        leads = {name: self._service_name(run, baseline, fork, name) for name in sorted(requested | mesh.services)}
+        key_signs = signs(route.keys, self._forms)
         wanted: list[WantedRoute] = []
         remarks = [messages.services_left_out(unfollowed)] if unfollowed else []
-        remarks += [messages.routes_left_out(len(every) - MAX_ROUTES)] if len(every) > MAX_ROUTES else []
+        remarks += [messages.routes_left_out(len(relevant) - MAX_ROUTES)] if len(relevant) > MAX_ROUTES else []
         for kind, each in found:
-            made = render.beside(kind, each, fork, RuleTargets(leads, others), ways)
+            made = render.beside(kind, each, fork, RuleTargets(leads, others), key_signs)
             wanted += (WantedRoute(kind, manifest, each) for manifest in made.manifests)
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
-        edits = tuple(self._build_edits(run, route, meshed, leads))
-        remarks += [*meshed.remarks, *foreign, *(remark for each in edits for remark in each.remarks)]
-        return DesiredRoutes(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), edits)
+        edits = tuple(self._build_edits(run, route, mesh, leads))
+        remarks += [*mesh.remarks, *foreign, *(remark for each in edits for remark in each.remarks)]
+        return DesiredRoutes(
+            tuple(wanted), tuple(render.service(each, fork) for each in own), _join_remarks(remarks), edits
+        )
 
     def _build_edits(
-        self, run: RunObject, route: Route, meshed: RelevantServices, leads: dict[str, str]
+        self, run: RunObject, route: Route, mesh: RelevantServices, leads: dict[str, str]
     ) -> Iterator[VirtualServiceEdit]:
         mark = Mark(run.ledger.born_at, run.metadata.name, fork_of(run, route.baseline).name)
-        ways = signs(route.keys, self._forms, longest=LONGEST)
-        thread = Thread(mark, route.baseline.namespace, leads_of(leads, meshed.services), ways)
-        return build_edits(meshed, thread, lambda key: self._cluster.virtual_services.get(key.name, key.namespace))
+        key_signs = signs(route.keys, self._forms, longest=LONGEST)
+        thread = Thread(mark, route.baseline.namespace, leads_of(leads, mesh.services), key_signs)
+        return build_edits(mesh, thread, lambda key: self._cluster.virtual_services.get(key.name, key.namespace))
 
-    def _nothing(self, of: Baseline) -> str:
-        what = f"no HTTPRoute or GRPCRoute leads to {KIND} {of.namespace}/{of.name}"
+    def _no_route_remark(self, baseline: Baseline) -> str:
+        what = f"no HTTPRoute or GRPCRoute leads to {KIND} {baseline.namespace}/{baseline.name}"
         unused = bool(self._cluster.istio.kinds) and not self._cluster.by_istio
         return (
             f"{what}, and Istio routes requests only if the operator has the option --istio always" if unused else what
         )
 
-    async def _others(self, plan: Plan, route: Route, local: list[ForkService]) -> frozenset[str]:
+    async def _other_services(self, plan: Plan, route: Route, local: list[ForkService]) -> frozenset[str]:
         """Return the Services that the sandbox's routes to its other forks handle."""
         found: set[str] = set()
         for step in plan.kept.values():
@@ -128,35 +130,37 @@ class RouteBuilder:
                 found |= {each.metadata.name for each in render.leading(local, labels or {})}
         return frozenset(found)
 
-    def _concerned(self, services: list[str], namespace: str) -> Iterator[tuple[Resource[RouteObject], RouteObject]]:
+    def _relevant_routes(
+        self, services: list[str], namespace: str
+    ) -> Iterator[tuple[Resource[RouteObject], RouteObject]]:
         for kind in self._cluster.gateway.kinds:
             local = (each for each in self._cluster.gateway.routes[kind.plural] if each.metadata.namespace == namespace)
             for each in render.concerned(local, services):
                 yield kind, each
 
-    def _foreign(self, services: list[str], namespace: str) -> Iterator[str]:
+    def _foreign_route_remarks(self, services: list[str], namespace: str) -> Iterator[str]:
         """Yield remarks on routes of other namespaces. There can be thousands, so only the first are named."""
-        every = [
+        relevant = [
             f"{kind.kind} {Key.of(each)}"
             for kind in self._cluster.gateway.kinds
             for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace)
         ]
-        for called in every[:MAX_NAMED_ROUTES]:
+        for called in relevant[:MAX_NAMED_ROUTES]:
             yield f"{called} leads to the baseline from another namespace: its requests reach only the baseline"
-        if more := len(every[MAX_NAMED_ROUTES:]):
+        if more := len(relevant[MAX_NAMED_ROUTES:]):
             yield f"so {'does' if more == 1 else 'do'} {more} more"
 
-    def _service(self, run: RunObject, of: Baseline, fork: RouteTarget, like: str) -> str:
+    def _service_name(self, run: RunObject, baseline: Baseline, fork: RouteTarget, like: str) -> str:
         """Return the fork's Service for one of the baseline's: the fork's own one if it has the same ports."""
-        own = self._cluster.services.get(fork.name, of.namespace)
+        own = self._cluster.services.get(fork.name, baseline.namespace)
         if own is not None and owned(own.metadata, run) and (own.metadata.labels or {}).get(LIKE_LABEL) == like:
             return fork.name
         return render.service_name(fork, like)
 
 
-def fork_of(run: RunObject, of: Baseline) -> RouteTarget:
+def fork_of(run: RunObject, baseline: Baseline) -> RouteTarget:
     """Return the fork that a route leads to."""
-    name = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
+    name = fork_name(run.ledger.target.name, run.ledger.uid, baseline.namespace, baseline.name)
     return RouteTarget(name, run.metadata.name, owner(run))
 
 
@@ -167,7 +171,7 @@ def _oldest(services: tuple[ForkService, ...]) -> tuple[tuple[ForkService, ...],
     return found, len(services) - len(found)
 
 
-def _brief(remarks: list[str]) -> str:
+def _join_remarks(remarks: list[str]) -> str:
     more = len(remarks) - MAX_REMARKS
     return "; ".join((*remarks[:MAX_REMARKS], *([f"and {more} more like these"] if more > 0 else ())))
 

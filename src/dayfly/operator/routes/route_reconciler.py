@@ -66,8 +66,8 @@ class RouteReconciler:
             errors.ApiError: the API server does not answer.
         """
         sight = RouteSight()
-        wished, ledger = _wanted_routes(plan), run.ledger
-        known = dict.fromkeys((*wished, *(name for name in ledger.units if ledger.kind(name) == Kind.ROUTE)))
+        wanted, ledger = _wanted_routes(plan), run.ledger
+        known = dict.fromkeys((*wanted, *(name for name in ledger.units if ledger.kind(name) == Kind.ROUTE)))
         alive = [name for name in known if ledger.unit(name).state in ALIVE]
         memory.keep_only({(name, ledger.unit(name).attempt) for name in alive})
         if alive:
@@ -75,10 +75,10 @@ class RouteReconciler:
             await self._cluster.istio.seen()
         for name in alive:
             key = name, ledger.unit(name).attempt
-            if ledger.closed is None and name in wished:
-                await self._observe_alive(sight, run, plan, wished[name], memory)
+            if ledger.closed is None and name in wanted:
+                await self._observe_alive(sight, run, plan, wanted[name], memory)
             else:
-                sight.facts[key] = await self._observe_ending(run, name, now, memory, wished.get(name))
+                sight.facts[key] = await self._observe_ending(run, name, now, memory, wanted.get(name))
         return sight
 
     def unrouted(self, run: RunObject, plan: Plan) -> tuple[str, ...]:
@@ -130,27 +130,27 @@ class RouteReconciler:
         return Lack(messages.route_settling())
 
     def _ours(
-        self, run: RunObject, of: Baseline
+        self, run: RunObject, baseline: Baseline
     ) -> Iterator[tuple[tuple[str, Key], tuple[Resource[RouteObject], RouteObject]]]:
         """Yield the cached routes that lead to a fork, by plural and key."""
-        own = fork_of(run, of).name
+        own = fork_of(run, baseline).name
         for kind in KINDS:
             for seen in belonging(self._cluster.gateway.routes[kind.plural], run.metadata.name):
                 if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and owned(seen.metadata, run):
                     yield (kind.plural, Key.of(seen)), (kind, seen)
 
-    async def _read_routes(self, run: RunObject, of: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
+    async def _read_routes(self, run: RunObject, baseline: Baseline) -> list[tuple[Resource[RouteObject], RouteObject]]:
         """Return the routes that lead to a fork by quorum reads."""
-        own = fork_of(run, of).name
+        own = fork_of(run, baseline).name
         found = [
             (kind, seen)
             for kind in self._cluster.gateway.kinds
-            for seen in await self._routes.left(kind, run.metadata.name, own, of.namespace)
+            for seen in await self._routes.left(kind, run.metadata.name, own, baseline.namespace)
         ]
         return [(kind, seen) for kind, seen in found if owned(seen.metadata, run)]
 
-    async def _read_rules(self, run: RunObject, of: Baseline) -> list[VirtualService]:
-        return await self._rules.read_remaining(run.metadata.name, fork_of(run, of).name, of.namespace)
+    async def _read_rules(self, run: RunObject, baseline: Baseline) -> list[VirtualService]:
+        return await self._rules.read_remaining(run.metadata.name, fork_of(run, baseline).name, baseline.namespace)
 
     async def _observe_ending(
         self, run: RunObject, name: str, now: int, memory: RouteMemory, step: KeptStep | None
@@ -231,8 +231,8 @@ class RouteReconciler:
             errors.ApiError: some of this is not done.
         """
         ledger = run.ledger
-        wished = _wanted_routes(plan) if ledger.closed is None else {}
-        alive = [step for name, step in wished.items() if ledger.unit(name).state in ALIVE]
+        wanted = _wanted_routes(plan) if ledger.closed is None else {}
+        alive = [step for name, step in wanted.items() if ledger.unit(name).state in ALIVE]
         led = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and ledger.unit(name).state in ALIVE]
         # Routes that are no longer wanted stay until their unit ends.
         await self._remove_strays(run, {fork_of(run, _baseline(name)).name for name in led})
@@ -246,18 +246,18 @@ class RouteReconciler:
                 await self._keep_one(run, step, desired, memory)
 
     async def _keep_one(self, run: RunObject, step: KeptStep, desired: DesiredRoutes, memory: RouteMemory) -> None:
-        of = _route(step).baseline
-        differences = self._compare(run, of, desired, memory)
+        baseline = _route(step).baseline
+        differences = self._compare(run, baseline, desired, memory)
         if not any(differences[1:]):
             self._clear_stuck(run, step.id, memory)
             memory.withdrawn_at.pop((step.id, run.ledger.unit(step.id).attempt), None)
             # No route leads to these Services now, and open requests have had the time of a turn.
-            await self._remove_services(run, of, {each["metadata"]["name"] for each in desired.services})
+            await self._remove_services(run, baseline, {each["metadata"]["name"] for each in desired.services})
             return
         if not await self._is_current(run):
             return
         try:
-            if await self._apply(run, of, differences, memory):
+            if await self._apply(run, baseline, differences, memory):
                 self._clear_stuck(run, step.id, memory)
         except errors.Conflict:
             self._cluster.queue.add(run.metadata.name, after=CONFLICT_RETRY_AFTER_S)
@@ -267,8 +267,10 @@ class RouteReconciler:
             memory.stuck[step.id] = blocker
             self._cluster.queue.add(run.metadata.name, after=kept_again(before, blocker))
 
-    def _compare(self, run: RunObject, of: Baseline, desired: DesiredRoutes, memory: RouteMemory) -> RouteDifferences:
-        ours = dict(self._ours(run, of))
+    def _compare(
+        self, run: RunObject, baseline: Baseline, desired: DesiredRoutes, memory: RouteMemory
+    ) -> RouteDifferences:
+        ours = dict(self._ours(run, baseline))
         wanted = {(each.kind.plural, each.key): each for each in desired.routes}
         return RouteDifferences(
             ours=ours,
@@ -276,26 +278,28 @@ class RouteReconciler:
             changed=[each for place, each in wanted.items() if is_outdated(each, ours.get(place), memory)],
             extra=[found for place, found in ours.items() if place not in wanted],
             outdated=[each for each in desired.edits if each.is_outdated],
-            unwanted=self._rules.list_unwanted(run, fork_of(run, of).name, of.namespace, desired.edits),
+            unwanted=self._rules.list_unwanted(run, fork_of(run, baseline).name, baseline.namespace, desired.edits),
         )
 
-    async def _apply(self, run: RunObject, of: Baseline, differences: RouteDifferences, memory: RouteMemory) -> bool:
+    async def _apply(
+        self, run: RunObject, baseline: Baseline, differences: RouteDifferences, memory: RouteMemory
+    ) -> bool:
         """Write all differences; return False while the fork's Services have no pods."""
         if differences.missing or differences.changed or differences.outdated:
-            await read_fork_rights(self._cluster.client, run, of.namespace)
+            await read_fork_rights(self._cluster.client, run, baseline.namespace)
         for manifest in differences.missing:
             await self._services.service(manifest)
-        if not await self._have_pods(run, new_services(of.namespace, differences)):
+        if not await self._have_pods(run, new_services(baseline.namespace, differences)):
             return False
         for each in differences.changed:
             await self._write(each, differences.ours.get((each.kind.plural, each.key)), memory)
         for edit in differences.outdated:
             await self._rules.write(run, edit)
-        key = route_id(of), run.ledger.unit(route_id(of)).attempt
+        key = route_id(baseline), run.ledger.unit(route_id(baseline)).attempt
         for extra in differences.extra:
             await self._withdraw(run, key, extra, memory)
         for service in differences.unwanted:
-            await self._remove_rules(run, service, fork_of(run, of).name)
+            await self._remove_rules(run, service, fork_of(run, baseline).name)
         return True
 
     async def _have_pods(self, run: RunObject, services: set[Key]) -> bool:
@@ -306,8 +310,8 @@ class RouteReconciler:
                 return False
         return True
 
-    async def _remove_services(self, run: RunObject, of: Baseline, but: set[str]) -> None:
-        own = fork_of(run, of).name
+    async def _remove_services(self, run: RunObject, baseline: Baseline, but: set[str]) -> None:
+        own = fork_of(run, baseline).name
         unwanted = [each for each in self._own_services(run) if _fork(each.metadata) == own]
         unwanted = [each for each in unwanted if each.metadata.name not in but]
         if unwanted and await self._is_current(run):

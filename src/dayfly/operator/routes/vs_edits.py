@@ -39,12 +39,12 @@ class VirtualServiceEdit(NamedTuple):
     def remarks(self) -> Iterator[str]:
         rules = self.seen.rules if self.seen is not None else shared(self.key, self.service)["spec"]["http"]
         made = woven(rules, self.thread, self.key.namespace)
-        called = f"VirtualService {self.key}"
+        name = f"VirtualService {self.key}"
         if made.crowded:
             numbers = ", ".join(map(str, made.crowded))
-            yield f"rule {numbers} of {called} already matches on all headers that could carry a key"
+            yield f"rule {numbers} of {name} already matches on all headers that could carry a key"
         if made.cut:
-            yield f"{called} has too many rules, or the sandbox too many groups: some keys reach the baseline"
+            yield f"{name} has too many rules, or the sandbox too many groups: some keys reach the baseline"
 
 
 class RelevantServices(NamedTuple):
@@ -56,24 +56,27 @@ class RelevantServices(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def find_relevant(every: Iterable[VirtualService], of: Baseline, services: Sequence[str]) -> RelevantServices:
+def find_relevant(every: Iterable[VirtualService], baseline: Baseline, services: Sequence[str]) -> RelevantServices:
     """Find the VirtualServices that lead to a baseline's Services, and the Services that have none."""
     known = list(in_order(every))
-    own = [each for each in known if each.metadata.namespace == of.namespace and not each.is_left_alone]
-    found = [each for each in own if not each.is_ours and _named(each, services)]
-    alone: list[str] = []
+    own = [each for each in known if each.metadata.namespace == baseline.namespace and not each.is_left_alone]
+    found = [each for each in own if not each.is_ours and _led_services(each, services)]
+    without: list[str] = []
     remarks: list[str] = []
     for service in services:
-        place = ServiceRef(service, of.namespace)
+        place = ServiceRef(service, baseline.namespace)
         covering = [each for each in known if not each.is_ours and covers(each, place)]
         if not covering:
-            alone.append(service)
-        remarks += (f"{why} where calls to Service {of.namespace}/{service} go" for why in _refused(covering, found))
+            without.append(service)
+        remarks += (
+            f"{why} where calls to Service {baseline.namespace}/{service} go"
+            for why in _blocking_remarks(covering, found)
+        )
     if len(found) > MAX_VIRTUAL_SERVICES:
         remarks.insert(0, messages.routes_left_out(len(found) - MAX_VIRTUAL_SERVICES))
     found = found[:MAX_VIRTUAL_SERVICES]
-    asked = {name for each in found for name in _named(each, services)} | set(alone)
-    return RelevantServices(tuple(found), tuple(alone), frozenset(asked), tuple(dict.fromkeys(remarks)))
+    led = {name for each in found for name in _led_services(each, services)} | set(without)
+    return RelevantServices(tuple(found), tuple(without), frozenset(led), tuple(dict.fromkeys(remarks)))
 
 
 def build_edits(
@@ -89,14 +92,14 @@ def build_edits(
             yield VirtualServiceEdit(key, only, find(key), service)
 
 
-def _named(each: VirtualService, services: Sequence[str]) -> list[str]:
+def _led_services(each: VirtualService, services: Sequence[str]) -> list[str]:
     namespace = each.metadata.namespace
     return [
         name for name in services if any(leads_to(rule, (name,), namespace, namespace) for rule in others(each.rules))
     ]
 
 
-def _refused(covering: Sequence[VirtualService], found: Sequence[VirtualService]) -> Iterator[str]:
+def _blocking_remarks(covering: Sequence[VirtualService], found: Sequence[VirtualService]) -> Iterator[str]:
     """Yield why the operator cannot add a VirtualService: if a host has two, Istio uses the older one."""
     keys = {Key.of(each) for each in found}
     for each in covering:
@@ -105,6 +108,6 @@ def _refused(covering: Sequence[VirtualService], found: Sequence[VirtualService]
             yield f"VirtualService {Key.of(each)} {how} and decides"
 
 
-def leads_of(wanted: Mapping[str, str], asked: frozenset[str]) -> dict[str, str]:
+def leads_of(wanted: Mapping[str, str], led: frozenset[str]) -> dict[str, str]:
     """Return the fork's Services for the requested Services of its baseline."""
-    return {name: wanted[name] for name in sorted(asked)}
+    return {name: wanted[name] for name in sorted(led)}

@@ -40,11 +40,11 @@ class SandboxesExtension:
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
-        wishes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
+        sandboxes = Controller("sandbox", self._reconcile, self._cluster.wishes, workers=WORKERS)
         published = Controller("plugin", self._plugins.reconcile, self._cluster.published, workers=1)
         async with asyncio.TaskGroup() as tasks:
             sweeping = tasks.create_task(self._in_use.run())
-            await asyncio.wait([tasks.create_task(wishes.run()), tasks.create_task(published.run())])
+            await asyncio.wait([tasks.create_task(sandboxes.run()), tasks.create_task(published.run())])
             sweeping.cancel()
 
     async def _reconcile(self, key: Key) -> None:

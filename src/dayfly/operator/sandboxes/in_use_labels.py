@@ -144,9 +144,9 @@ class InUseLabels:
 
 def _plugins(sandbox: SandboxObject) -> set[str]:
     """Return the names, without versions, of the plugins that a Sandbox uses."""
-    wishes = sandbox.spec.get("resources")
-    found = wishes if isinstance(wishes, list) else []
-    return {str(wish.get("plugin", "")).partition("@")[0] for wish in found if isinstance(wish, dict)}
+    resources = sandbox.spec.get("resources")
+    found = resources if isinstance(resources, list) else []
+    return {str(resource.get("plugin", "")).partition("@")[0] for resource in found if isinstance(resource, dict)}
 
 
 def _plugin_name(spec: dict[str, Any]) -> str:

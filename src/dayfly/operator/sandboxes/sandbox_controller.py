@@ -266,14 +266,14 @@ def _parse_plugin(found: PluginObject) -> Plugin | SpecError:
 
 def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
     """Reject a Sandbox with a step whose pod can never be created."""
-    wishes = seen.spec.get("resources") or []
+    resources = seen.spec.get("resources") or []
     for document in compiled.documents:
         if problem := messages.no_secrets(document.secrets()):
-            place = next(n for n, each in enumerate(wishes) if each["name"] == document.resource)
+            place = next(n for n, each in enumerate(resources) if each["name"] == document.resource)
             raise SpecError(problem, ("spec", "resources", place))
         for problem in pod_precheck.objections(document):
             if not document.resource:
                 raise SpecError(problem, ("spec", "runner"))
-            place, wish = next((n, each) for n, each in enumerate(wishes) if each["name"] == document.resource)
-            whose = f"the plugin {wish['plugin']}" if wish.get("plugin") else "the plugin"
+            place, resource = next((n, each) for n, each in enumerate(resources) if each["name"] == document.resource)
+            whose = f"the plugin {resource['plugin']}" if resource.get("plugin") else "the plugin"
             raise SpecError(f"{whose} is wrong: {problem}", ("spec", "resources", place))

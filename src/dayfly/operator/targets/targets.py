@@ -182,13 +182,13 @@ class Targets:
         elif run.ledger.closed is None:
             stop = await adapter.get_end_request(run)
         closing = stop is not None or run.ledger.closed is not None
-        asked = abandonment(meta.annotations, closing=closing)
-        if asked is not None and asked.applies:
+        request = abandonment(meta.annotations, closing=closing)
+        if request is not None and request.applies:
             # An annotation has no time, so the operator records when it first read it.
             by = f"annotation {ABANDON_ANNOTATION}"
-            now, message = self._cluster.now(), asked.reason[:MAX_REASON_CHARS]
+            now, message = self._cluster.now(), request.reason[:MAX_REASON_CHARS]
             abandon = EndRequest(at=now, reason=Reason.ABANDONED, message=message, by=by)
-        elif asked is not None:
+        elif request is not None:
             ignored = (messages.abandoned_too_early(ABANDON_ANNOTATION, run.ledger.target.kind),)
         return TargetIntent(
             stop=stop,
@@ -229,8 +229,8 @@ class Targets:
         if hook and await find_living_hook(self._cluster.client, document.spec.origin.plugin, hook) is None:
             return False
         kinds = [each.resource for each in self]
-        of = group_of(target.api_version), target.kind
-        known = next((kind.metadata_only() for kind in kinds if (kind.group, kind.kind) == of), None)
+        kind_key = group_of(target.api_version), target.kind
+        known = next((kind.metadata_only() for kind in kinds if (kind.group, kind.kind) == kind_key), None)
         if known is None:
             return True  # another operator, which knows this kind, has written it and creates its runs
         seen = await self._cluster.client.find(known, target.name, target.namespace)
