@@ -49,24 +49,24 @@ class Bench(Alone):
         self.caches.runs.put(self.run)
         self.later.clear()
 
-    def shows(self, *to: str, labels: dict[str, str] | None = None, owner: str = "") -> None:
+    def create_address(self, *to: str, labels: dict[str, str] | None = None, owner: str = "") -> None:
         """Create an address that leads to these Services."""
         of = {"apiVersion": "v1", "kind": "Run", "name": "box", "uid": owner or self.run.metadata.uid}
         meta = {"name": "site", "labels": labels or SHOWN, "ownerReferences": [of]}
         rules = [{"backendRefs": [{"name": name, "port": 80}]} for name in to]
         self.ask("POST", ROUTES, {"metadata": meta, "spec": {"rules": [*rules, {}]}})
 
-    def leads(self, to: str) -> None:
+    def redirect(self, to: str) -> None:
         spec = {"rules": [{"backendRefs": [{"name": to, "port": 80}]}]}
         self.ask("PATCH", f"{ROUTES}/site", {"spec": spec}, "application/merge-patch+json")
 
-    def tells(self, generation: int) -> None:
+    def accept_generation(self, generation: int) -> None:
         """Set the generation that its Gateway has accepted."""
         said = [{"type": "Accepted", "status": "True", "observedGeneration": generation}]
         status = {"status": {"parents": [{"conditions": said}]}}
         self.ask("PATCH", f"{ROUTES}/site/status", status, "application/merge-patch+json")
 
-    async def holds(self) -> str:
+    async def find_blocker(self) -> str:
         self.later.clear()
         return await self.addresses.find_blocker(self.run, KEY, WEB, self.memory)
 
@@ -87,11 +87,11 @@ with_bench = giving_bench(played)
 class TestLeading:
     @with_bench
     async def test_fork_stays_while_an_address_leads_to_it(self, bench: Bench):
-        bench.shows("web", OWN)
-        assert await bench.holds() == LEADS
+        bench.create_address("web", OWN)
+        assert await bench.find_blocker() == LEADS
         assert bench.later == [("box", KEPT_AGAIN_S)]
         bench.clock += 3_600_000
-        assert await bench.holds() == LEADS, "however long that is"
+        assert await bench.find_blocker() == LEADS, "however long that is"
         assert bench.memory
 
     @pytest.mark.parametrize(
@@ -106,86 +106,86 @@ class TestLeading:
     )
     @with_bench
     async def test_route_that_only_looks_like_an_address_is_ignored(self, bench: Bench, look):
-        bench.shows(OWN, **look)
-        assert await bench.holds() == ""
+        bench.create_address(OWN, **look)
+        assert await bench.find_blocker() == ""
         assert (bench.later, bool(bench.memory)) == ([], False)
 
     @with_bench
     async def test_address_that_leads_elsewhere_holds_nothing(self, bench: Bench):
-        bench.shows("web")
-        assert await bench.holds() == ""
+        bench.create_address("web")
+        assert await bench.find_blocker() == ""
         assert (bench.later, bench.memory.address_left_at) == ([], {})
 
     @with_bench
     async def test_ended_fork_is_not_held(self, bench: Bench):
         """The fork answers no requests any more, for example in an abandoned sandbox."""
-        bench.shows(OWN)
+        bench.create_address(OWN)
         bench.claimed("fork", State.DONE)
-        assert await bench.holds() == ""
+        assert await bench.find_blocker() == ""
 
     @with_bench
     async def test_fork_is_not_held_without_the_gateway_api(self, bench: Bench):
-        bench.shows(OWN)
+        bench.create_address(OWN)
         served = bench.server.forget("httproutes")
-        assert await bench.holds() == "", "it has just gone"
+        assert await bench.find_blocker() == "", "it has just gone"
         await bench.caches.gateway.look()
         bench.server.serve(served)
-        assert await bench.holds() == "", "it is not known to be back"
+        assert await bench.find_blocker() == "", "it is not known to be back"
 
 
 class TestLeft:
     @with_bench
     async def test_fork_stays_until_proxies_have_settled(self, bench: Bench):
-        bench.shows(OWN)
-        bench.tells(1)
-        await bench.holds()
+        bench.create_address(OWN)
+        bench.accept_generation(1)
+        await bench.find_blocker()
         bench.clock += PATIENCE_MS
-        bench.leads("web")
-        assert await bench.holds() == LEFT
+        bench.redirect("web")
+        assert await bench.find_blocker() == LEFT
         assert bench.later == [("box", ADDRESS_POLL_INTERVAL_S)]
         bench.clock += 1_000
-        bench.tells(2)
-        assert await bench.holds() == LEFT
+        bench.accept_generation(2)
+        assert await bench.find_blocker() == LEFT
         bench.clock += SETTLE_MS - 1
-        assert await bench.holds() == LEFT
+        assert await bench.find_blocker() == LEFT
         assert bench.later == [("box", pytest.approx(0.002))]
         bench.clock += 1
-        assert (await bench.holds(), bench.later) == ("", [])
+        assert (await bench.find_blocker(), bench.later) == ("", [])
 
     @with_bench
     async def test_fork_ends_if_the_gateway_never_reports(self, bench: Bench):
-        bench.shows(OWN)
-        bench.tells(1)
-        await bench.holds()
-        bench.leads("web")
-        assert await bench.holds() == LEFT
+        bench.create_address(OWN)
+        bench.accept_generation(1)
+        await bench.find_blocker()
+        bench.redirect("web")
+        assert await bench.find_blocker() == LEFT
         bench.clock += PATIENCE_MS - 1
-        assert await bench.holds() == LEFT
+        assert await bench.find_blocker() == LEFT
         bench.clock += 1
-        assert await bench.holds() == ""
+        assert await bench.find_blocker() == ""
 
     @with_bench
     async def test_fork_stays_for_a_moment_after_address_is_deleted(self, bench: Bench):
-        bench.shows(OWN)
-        await bench.holds()
+        bench.create_address(OWN)
+        await bench.find_blocker()
         bench.ask("DELETE", f"{ROUTES}/site")
-        assert await bench.holds() == LEFT
+        assert await bench.find_blocker() == LEFT
         bench.clock += SETTLE_MS - 1
-        assert await bench.holds() == LEFT
+        assert await bench.find_blocker() == LEFT
         bench.clock += 1
-        assert await bench.holds() == ""
+        assert await bench.find_blocker() == ""
 
     @with_bench
     async def test_address_that_leads_to_the_fork_again_holds_it(self, bench: Bench):
-        bench.shows(OWN)
-        await bench.holds()
-        bench.leads("web")
-        await bench.holds()
-        bench.leads(OWN)
+        bench.create_address(OWN)
+        await bench.find_blocker()
+        bench.redirect("web")
+        await bench.find_blocker()
+        bench.redirect(OWN)
         bench.clock += PATIENCE_MS
-        assert await bench.holds() == LEADS
-        bench.leads("web")
-        assert await bench.holds() == LEFT
+        assert await bench.find_blocker() == LEADS
+        bench.redirect("web")
+        assert await bench.find_blocker() == LEFT
 
 
 class TestHearing:

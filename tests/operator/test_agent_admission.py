@@ -37,7 +37,7 @@ def test_name_at_the_server_is_read_from_annotations(notes, told):
 
 
 class TestAdmission:
-    def test_a_run_has_documents_and_so_many_units_at_most(self):
+    def test_run_has_documents_and_a_limited_number_of_units(self):
         check_documents(DOCUMENTS, "acme")
         with pytest.raises(DocumentsRefusedError, match="a run must have documents"):
             check_documents((), "acme")
@@ -56,7 +56,7 @@ class TestAdmission:
             with pytest.raises(DocumentsRefusedError, match="only sandboxes and route groups for a server"):
                 check_documents(tuple(made), "acme")
 
-    def test_no_pod_is_made_that_none_may_be(self):
+    def test_step_with_a_forbidden_pod_is_refused(self):
         work = DOCUMENTS[0].pre_start[0]
         bare = msgspec.structs.replace(work, exec=msgspec.structs.replace(work.exec, image=""))
         with pytest.raises(DocumentsRefusedError, match="may not be made"):

@@ -12,7 +12,7 @@ from dayfly.link.http import HttpWay, WayError
     "url",
     ["http://dayfly.test", "http://control.test:7777", "ftp://dayfly.test", "dayfly.test", "https://a:b@dayfly.test"],
 )
-async def test_a_token_does_not_travel_in_clear(url):
+async def test_token_is_not_sent_unencrypted(url):
     with pytest.raises(ValueError, match=r"https://"):
         HttpWay(url, "token")
 

@@ -75,7 +75,7 @@ REFUSED = {
 def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
     change, said = REFUSED[what]
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         evil(change)
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -87,11 +87,11 @@ def test_forbidden_offer_is_refused_and_creates_nothing(story, evil, what):
         assert not world.cluster.objects("sandboxes")
         assert not world.cluster.objects("runs")
 
-    story(tell)
+    story(steps)
 
 
 def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         target = Target(
             api_version="dayfly.dev/v1alpha1", kind="Sandbox", namespace="kube-system", name="x", uid="another"
         )
@@ -106,11 +106,11 @@ def test_target_in_documents_cannot_leave_the_bound_namespace(story, evil):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
         taken = []
 
@@ -132,7 +132,7 @@ def test_name_taken_by_a_tenant_is_left_alone_and_reported(story, evil):
         world.delete(theirs["metadata"]["name"], "acme-sandboxes")
         await ready(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def kept(*units: Unit):
@@ -177,7 +177,7 @@ def test_offer_cannot_route_requests_of_others(story, evil, what, when):
     """Neither with a pattern that matches all keys, nor with a key of another user in this cluster."""
     change, said = LED[what]
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         theirs = routing_key(world.sandbox({"labels": {}}, name="theirs"))
         await until(world, lambda: true(world.status("theirs").get("ready")), "theirs is there")
         if when == "once it lives":
@@ -193,24 +193,24 @@ def test_offer_cannot_route_requests_of_others(story, evil, what, when):
         await world.rest(60)
         assert world.gateways.leads(theirs) == world.gateways.leads() == "web"
 
-    story(tell, born=led.world)
+    story(steps, born=led.world)
 
 
 def test_route_without_fork_needs_a_grant_of_its_namespace(story, evil):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         evil(kept(route("mine")))
         await plane.must("PUT", "sandboxes/shop", {"spec": {"cluster": "east"}})
         await world.rest(120)
         assert not world.gateways.ours()
         assert world.gateways.leads("mine") == "web"
 
-    story(tell, born=lambda: led.world(grants=False))
+    story(steps, born=lambda: led.world(grants=False))
 
 
 def test_unsafe_endpoint_address_is_not_shown(story):
     """A cluster can report any address for an endpoint."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must(
             "PUT", "sandboxes/shop", led.forking(defaultRouteGroup=led.previewed(site="http://web.shop.svc:80"))
         )
@@ -227,4 +227,4 @@ def test_unsafe_endpoint_address_is_not_shown(story):
             picture.record_status(msgspec.structs.replace(last, seq=last.seq + number, endpoints=bad))
             assert await led.urls(plane) == {"site": ""}
 
-    story(tell, born=led.world)
+    story(steps, born=led.world)

@@ -97,7 +97,7 @@ class TestOffer:
             await bench.served.offer(offer())
 
     @with_bench
-    async def test_a_newer_wish_is_taken_up_and_an_older_one_is_not(self, bench: Bench):
+    async def test_newer_offer_is_accepted_and_an_older_one_is_not(self, bench: Bench):
         await bench.offer_sandbox()
         assert await bench.served.offer(offer(generation=8, expires_at=0, forks=(LED,))) is Verdict.TAKEN
         [made] = bench.server.objects("runs")

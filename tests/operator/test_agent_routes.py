@@ -21,8 +21,8 @@ from selection import SELECTION
 SITE = "http://web.shop.svc:80"
 
 
-def play(story, tell, **how):
-    return story(tell, born=lambda: led.world(**how))
+def play(story, steps, **how):
+    return story(steps, born=lambda: led.world(**how))
 
 
 async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
@@ -39,7 +39,7 @@ async def leads(world: World, key: str) -> bool:
 
 
 def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE, page="http://page.shop.svc:80"))
         assert world.gateways.leads() == "web"
 
@@ -57,7 +57,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
         await gone(world, plane)
         assert world.gateways.leads(found) == "web"
 
-    play(story, tell)
+    play(story, steps)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )
 def test_ready_sandbox_reports_missing_routes(story, how, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
         await ready(world, plane)
 
@@ -83,11 +83,11 @@ def test_ready_sandbox_reports_missing_routes(story, how, said):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell, **how)
+    play(story, steps, **how)
 
 
 def test_namespace_without_grant_is_neither_forked_nor_routed(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking(defaultRouteGroup=previewed(site=SITE)))
 
         async def refused() -> bool:
@@ -100,7 +100,7 @@ def test_namespace_without_grant_is_neither_forked_nor_routed(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell, grants=False)
+    play(story, steps, grants=False)
 
 
 async def test_orders_of_one_run_are_carried_out_in_order():
@@ -126,7 +126,7 @@ async def test_orders_of_one_run_are_carried_out_in_order():
 
 
 def test_newer_of_two_concurrent_offers_wins(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await world.rest(5)
         plane.hook = lambda _number, what: Fate.LOST if what == "GET messages" else None
         asked = [asyncio.ensure_future(plane.must("PUT", "sandboxes/shop", forking()))]
@@ -139,11 +139,11 @@ def test_newer_of_two_concurrent_offers_wins(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_gateways_may_appear_later_and_disappear(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", forking())
         await ready(world, plane)
         found = await key(plane)
@@ -166,11 +166,11 @@ def test_gateways_may_appear_later_and_disappear(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell, installed=False)
+    play(story, steps, installed=False)
 
 
 def test_requests_are_not_rerouted_during_restarts(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
         fork = world.gateways.leads(found)
         before = sorted(each["metadata"]["uid"] for each in world.gateways.ours())
@@ -189,11 +189,11 @@ def test_requests_are_not_rerouted_during_restarts(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 def test_operator_that_cannot_list_routes_keeps_them(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         found = await begin(world, plane)
         fork = world.gateways.leads(found)
         asked = []
@@ -216,7 +216,7 @@ def test_operator_that_cannot_list_routes_keeps_them(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    play(story, tell)
+    play(story, steps)
 
 
 REQUESTS = 40
@@ -225,7 +225,7 @@ CELLS = [(number, fate) for number in range(1, REQUESTS + 1) for fate in Fate]
 
 @pytest.mark.parametrize(("number", "fate"), SELECTION.sample(CELLS, 119, "fates of requests about routes"))
 def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.hook = lambda now, _what: fate if now == number else None
         found = await begin(world, plane, defaultRouteGroup=previewed(site=SITE))
 
@@ -241,4 +241,4 @@ def test_any_fate_of_one_request_routes_to_the_fork(story, number, fate, played)
         assert (await plane.must("GET", "clusters/east/thaw")) == {"frozen": False}
 
     played("lives under a server, each with another fate of one request of the agent", 1)
-    play(story, tell)
+    play(story, steps)

@@ -72,7 +72,7 @@ def put_back(world: World, *, run: bool = True, sandbox: bool = True) -> None:
 
 
 def test_restarted_server_does_not_resend_confirmed_offers(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await begin(world, plane, "cart")
         await world.rest(40)
@@ -85,11 +85,11 @@ def test_restarted_server_does_not_resend_confirmed_offers(story):
         assert told["Offer"] == 1
         await ready(world, plane, "cart")
 
-    story(tell)
+    story(steps)
 
 
 def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
 
@@ -110,13 +110,13 @@ def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
         await plane.start()
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 def test_another_server_version_resends_each_offer_once(story, monkeypatch):
     """A newer server may compile the stored sandbox differently."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
         told = fetched(plane)
@@ -126,13 +126,13 @@ def test_another_server_version_resends_each_offer_once(story, monkeypatch):
             await world.rest(120)
         assert told["Offer"] == 1
 
-    story(tell)
+    story(steps)
 
 
 def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
     """No server was running when the sandbox left its group."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await plane.must("PUT", "sandboxes/shop", led.forking(labels={"team": "a"}))
         await ready(world, plane)
         match = {"match": {"label": {"key": "team", "value": "a"}}}
@@ -152,7 +152,7 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
         await plane.start()
         await until(world, lambda: true(world.gateways.leads(key) == "web"), "its key leads there no more")
 
-    story(tell, born=led.world)
+    story(steps, born=led.world)
 
 
 @pytest.mark.long_story
@@ -161,7 +161,7 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
 def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced):
     """The cluster is restored while an operator runs, so earlier confirmations no longer hold."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
         put_back(world, **what)
@@ -172,12 +172,12 @@ def test_restored_cluster_reports_loss_and_begins_nothing(story, what, replaced)
         assert await loses(plane)
         assert world.cloud.starts("db/make") == 1
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.parametrize("what", ["generation", "stop"])
 def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         path = f"{RUNS}/{world.cluster.objects('runs')[0]['metadata']['name']}"
         before = world.cluster.objects("runs")[0]["spec"]["offered"]
@@ -197,11 +197,11 @@ def test_cluster_restored_to_older_spec_is_sent_the_newest(story, what):
         assert offered() != newest
         await until(world, lambda: true(offered() == newest), "it is told again")
 
-    story(tell)
+    story(steps)
 
 
 def test_settled_offer_needs_no_api_request(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(60)
         [record] = await stored.read_all(plane.store, ORG)
@@ -214,7 +214,7 @@ def test_settled_offer_needs_no_api_request(story):
         # Record the message and do not carry it out.
         assert {each for each in asked if "watch" not in each} == {CURSOR}
 
-    story(tell)
+    story(steps)
 
 
 class Asked:
@@ -274,7 +274,7 @@ async def test_birth_without_answer_is_not_permitted(how):
 def test_repeated_acknowledgement_needs_no_api_request(story):
     """Each server acknowledges the end, and each new session does so again."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
@@ -284,7 +284,7 @@ def test_repeated_acknowledgement_needs_no_api_request(story):
         await world.rest(5)
         assert {each for each in asked if "watch" not in each} == {CURSOR}
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.long_story
@@ -292,7 +292,7 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
     """After a day without a connection there are hundreds of ends. Reading each again overloaded an API server."""
     names = ["shop", *(f"shop-{number}" for number in range(5))]
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uids = [await begin(world, plane, name) for name in names]
         link = plane.link
         with monkeypatch.context() as nobody:
@@ -309,11 +309,11 @@ def test_concurrent_acknowledgements_release_once(story, monkeypatch):
         asked = [each for each in asked if SANDBOXES in each or f"{RUNS}/" in each]
         assert Counter(each.partition(" ")[0] for each in asked) == {"PATCH": len(names)}
 
-    story(tell)
+    story(steps)
 
 
 def test_failed_release_is_retried(story, monkeypatch):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         drop, tries = ClusterWatches.drop_finalizer, []
 
@@ -329,11 +329,11 @@ def test_failed_release_is_retried(story, monkeypatch):
         await gone(world, plane)
         assert len(tries) == 2
 
-    story(tell)
+    story(steps)
 
 
 def test_acknowledged_object_that_lives_is_not_released(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         plane.link.acknowledge([uid])
         await world.rest(30)
@@ -342,14 +342,14 @@ def test_acknowledged_object_that_lives_is_not_released(story):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)
 
 
 @pytest.mark.parametrize("shown", [{"annotations": {SERVED_END_ANNOTATION: "{}"}}, {}], ids=["it said so", "deleted"])
 def test_object_restored_to_before_its_end_is_not_released(story, shown):
     """After a restore, the watch can deliver that after the server's order."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         [process] = world.processes
         cluster = process.operator.cluster
@@ -360,4 +360,4 @@ def test_object_restored_to_before_its_end_is_not_released(story, shown):
         await plane.must("DELETE", "sandboxes/shop")
         await gone(world, plane)
 
-    story(tell)
+    story(steps)

@@ -29,7 +29,7 @@ def counted(plane: Plane) -> Counter[str]:
 
 
 def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         plane.tokens["t-west"] = ClusterCaller(ORG, "west", "2")
         await plane.must("PUT", "clusters/west", {})
         west = Played(plane, token="t-west")
@@ -46,13 +46,13 @@ def test_unused_plugin_sends_no_bytes_to_the_cluster(story):
             await until(world, lambda: offered(west), "who uses it is sent it")
             assert bytes_of["t-west"] > 0
 
-    story(tell)
+    story(steps)
 
 
 def test_reading_a_status_sends_no_request_to_the_cluster(story):
     """A question would cost a round trip, so the report is sent together with the change."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         await begin(world, plane)
         await world.rest(40)
         bytes_of = counted(plane)
@@ -62,7 +62,7 @@ def test_reading_a_status_sends_no_request_to_the_cluster(story):
         await world.rest(40)
         assert not +bytes_of
 
-    story(tell)
+    story(steps)
 
 
 async def offered(played: Played) -> bool:

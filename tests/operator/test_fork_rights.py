@@ -180,7 +180,7 @@ class TestNamespaces:
 
 
 class TestCosts:
-    def test_a_bomb_is_refused(self, monkeypatch):
+    def test_patch_with_explosive_growth_is_refused(self, monkeypatch):
         """1.3 KB of `copy` operations took 532 MiB in both replicas repeatedly, as long as the Sandbox existed.
 
         A fork that cannot be created is retried every few seconds, because its baseline may change. It is rendered only

@@ -33,7 +33,7 @@ def test_operator_without_front_finishes_a_sealed_run():
     at_work(story)
 
 
-def test_an_operator_without_a_front_begins_nothing():
+def test_operator_without_the_extension_starts_nothing():
     async def story(world: World) -> None:
         await lose_front(world)
         world.sandbox(wish())
@@ -45,7 +45,7 @@ def test_an_operator_without_a_front_begins_nothing():
     at_work(story)
 
 
-def test_an_operator_without_states_loads_no_cryptography():
+def test_operator_without_states_loads_no_cryptography():
     """It takes 10 MB of memory. Only processes that serve states create certificates."""
     code = "import sys, dayfly.cli.commands.operator, dayfly.operator.main; print('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"

@@ -84,7 +84,7 @@ def test_grant_is_noticed_as_soon_as_the_role_changes(verb):
     hooking(story)
 
 
-def test_a_right_that_is_taken_back_is_said_and_waited_for():
+def test_revoked_right_is_reported_and_waited_for():
     async def story(world: World) -> None:
         world.start()
         hook(world)
@@ -151,7 +151,7 @@ def test_refused_change_blocks_a_hook_only_in_its_namespace(status):
     hooking(story)
 
 
-def test_a_kind_that_is_not_there_yet_is_waited_for():
+def test_kind_that_is_not_served_yet_is_waited_for():
     async def story(world: World) -> None:
         kind = world.cluster.forget("machines")
         world.start()
@@ -164,7 +164,7 @@ def test_a_kind_that_is_not_there_yet_is_waited_for():
     hooking(story)
 
 
-def test_a_kind_in_no_namespace_is_refused():
+def test_cluster_scoped_kind_is_refused():
     async def story(world: World) -> None:
         world.start()
         hook(world, selector={"apiVersion": "wide.example.org/v1", "kind": "Widget"})
@@ -222,7 +222,7 @@ def test_refused_watch_is_reported_in_the_servers_words():
     hooking(story)
 
 
-def test_an_operator_is_well_whatever_becomes_of_a_hooks_kind():
+def test_operator_stays_ready_without_the_kind_of_a_hook():
     """The operator's readiness does not depend on other users' kinds, and its start does not wait for them."""
 
     async def story(world: World) -> None:

@@ -55,7 +55,7 @@ def test_hold_is_set_with_the_finalizer_and_goes_after_pre_stop(hold):
     hooking(story, scripts={"drain": Script(runs=30)})
 
 
-def test_a_shared_hold_goes_with_the_last_that_needs_it():
+def test_shared_hold_is_removed_by_its_last_user():
     async def story(world: World) -> None:
         world.start()
         hook(world, "one", hold=NOTE)

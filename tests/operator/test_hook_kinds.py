@@ -111,7 +111,7 @@ def test_rules_judge_changes_of_unserved_kinds_too():
     assert broken == [f"operator: PATCH {MACHINES}/m: it names no UID"]
 
 
-def test_a_version_that_is_served_instead_of_another_is_watched():
+def test_version_that_replaces_another_is_watched():
     """The new hook has it watched. The hook with the old version stays and reports that it is not served."""
 
     async def story(world: World) -> None:
@@ -134,7 +134,7 @@ def test_a_version_that_is_served_instead_of_another_is_watched():
     hooking(story)
 
 
-def test_once_its_definition_is_gone_so_are_its_objects():
+def test_objects_count_as_gone_with_their_definition():
     async def story(world: World) -> None:
         await begun(world)
         world.take_away(f"{MACHINES}/m")

@@ -40,7 +40,7 @@ def counts(world: World) -> tuple[int, ...]:
     return tuple(world.cloud.starts(name) for name in FOUR.values())
 
 
-def test_the_four_moments():
+def test_each_moment_runs_its_steps():
     """They run in order: at once, once the object is Ready, at its deletion, and once only our finalizers are left."""
 
     async def story(world: World) -> None:
@@ -97,7 +97,7 @@ def test_object_that_never_started_skips_pre_stop():
     hooking(story)
 
 
-def test_an_older_object_has_no_pre_start_and_that_is_said():
+def test_object_older_than_the_hook_skips_pre_start():
     """Inputs from an output of preStart are unset, and steps that undo it do not run."""
 
     async def story(world: World) -> None:
@@ -143,7 +143,7 @@ def test_two_hooks_do_not_wait_for_each_other():
     hooking(story, others=("drain", "report", "drain-too", "report-too"))
 
 
-def test_a_slow_hook_is_not_waited_for_by_another():
+def test_hook_does_not_wait_for_a_slower_hook():
     async def story(world: World) -> None:
         world.start()
         hook(world, "one", postStop=[step("report")])
@@ -158,7 +158,7 @@ def test_a_slow_hook_is_not_waited_for_by_another():
 
 
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_a_step_reads_a_field_of_the_object(when):
+def test_step_reads_a_field_of_the_object(when):
     """The input is the whole object as it is when the step starts. A create step waits for it, and reports that."""
 
     async def story(world: World) -> None:
@@ -182,7 +182,7 @@ def test_a_step_reads_a_field_of_the_object(when):
     hooking(story)
 
 
-def test_a_stop_step_does_not_wait_for_a_field():
+def test_stop_step_does_not_wait_for_a_field():
     """The input is absent, and is listed as such."""
 
     async def story(world: World) -> None:

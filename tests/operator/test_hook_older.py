@@ -47,6 +47,6 @@ def test_steps_without_pre_start_get_no_inputs_from_it():
     assert all(name in plan.steps for each in plan.steps.values() for name in each.needs)
 
 
-def test_one_without_pre_start_stays_as_it_is():
+def test_document_without_pre_start_is_unchanged():
     whole = document(preStop=[step("drain")])
     assert digest(without_pre_start(whole)) == digest(whole)

@@ -65,7 +65,7 @@ QUICK = SELECTION.sample(HARMS, 4, "harms to a hook that is removed, in `make ch
 @pytest.mark.parametrize(
     "harm", [pytest.param(harm, marks=() if harm in QUICK else pytest.mark.slow) for harm in HARMS]
 )
-def test_whatever_happens_at_any_of_its_changes(harm, played):
+def test_removal_survives_a_fault_at_any_change(harm, played):
     """In particular, an operator that was paused during the removal must not start a run again."""
     sent = 0
 
@@ -109,7 +109,7 @@ def test_step_that_never_ran_is_not_undone():
     hooking(story, others=("drain", "report", "tidy"))
 
 
-def test_a_step_of_it_that_runs_is_ended_and_undone():
+def test_running_step_is_ended_and_undone():
     async def story(world: World) -> None:
         world.start()
         hook(world, preStart=[step("before")], postStop=[step("report"), step("tidy", undoes="before")])

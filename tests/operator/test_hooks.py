@@ -51,7 +51,7 @@ def test_pre_stop_runs_before_the_object_goes():
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_whatever_happens_at_any_of_its_changes(harm, played):
+def test_hook_runs_once_despite_a_fault_at_any_change(harm, played):
     """Two operators, of which one is paused or behind, and lost answers: preStop runs exactly once."""
     sent = 0
 
@@ -126,7 +126,7 @@ def test_only_selected_objects_are_held(selector, meta, chosen):
     hooking(story)
 
 
-def test_an_object_that_is_labelled_later_is_held_from_then_on():
+def test_object_labelled_later_is_held_from_then_on():
     """The run continues after the label is removed: its cleanup must still run."""
 
     async def story(world: World) -> None:
@@ -170,7 +170,7 @@ def test_edited_hook_changes_nothing_for_objects_with_a_run():
     hooking(story)
 
 
-def test_a_step_that_fails_is_given_up_and_said():
+def test_failed_step_is_abandoned_and_reported():
     """After five attempts, the object is released."""
 
     async def story(world: World) -> None:
@@ -250,7 +250,7 @@ def test_many_at_once_share_the_places_of_their_namespace():
     hooking(story)
 
 
-def test_a_hook_goes_once_it_owes_nothing():
+def test_deleted_hook_goes_after_its_last_run():
     async def story(world: World) -> None:
         world.start()
         hook(world)

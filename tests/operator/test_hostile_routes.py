@@ -48,7 +48,7 @@ class TestMeshes:
 
         meshed(story)
 
-    def test_a_strangers_rule_under_no_run_at_all_ends_no_sweep(self):
+    def test_foreign_rule_without_a_run_name_stops_no_sweep(self):
         """An empty name would list all runs, and the answer could not be parsed."""
 
         async def story(world: World) -> None:

@@ -26,7 +26,7 @@ def sandbox() -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("moment", ["GET", "PATCH"])
-def test_a_sandbox_that_finds_the_label_keeps_it(moment):
+def test_new_sandbox_keeps_a_label_that_is_being_removed(moment):
     """A new sandbox finds the label while namespaces are listed, or while the removal is under way."""
 
     async def main() -> None:

@@ -148,7 +148,7 @@ class TestOfOurs:
 class TestOfSomebody:
     """Our rules are added to a user's VirtualService, and nothing else in it is changed."""
 
-    def test_its_own_rules_stay_as_they_are(self):
+    def test_rules_of_the_user_stay_as_they_are(self):
         async def story(world: World) -> None:
             world.meshes.write("web", API, WEB)
             key, name = await routed(world)
@@ -231,7 +231,7 @@ class TestOfSomebody:
 
         play(story)
 
-    def test_a_right_that_is_missing_is_said(self):
+    def test_missing_right_is_reported(self):
         async def story(world: World) -> None:
             world.meshes.write("web", WEB)
             world.cluster.denied.add(("patch", "virtualservices.networking.istio.io"))

@@ -160,7 +160,7 @@ def addresses(world: World, name: str, namespace: str = "shop") -> dict[str, str
     return {each["name"]: host(each["url"]) for each in found.get("status", {}).get("endpoints", ())}
 
 
-def test_a_groups_address_follows_its_members():
+def test_group_address_follows_its_members():
     async def story(world: World) -> None:
         uid = grouped(world, "all", site="http://web.shop.svc:80")
         await world.until(lambda: addresses(world, "all"), "the address", 60)
@@ -243,7 +243,7 @@ def test_group_address_is_removed_if_it_cannot_be_redirected():
     play(story, groups=True)
 
 
-def test_a_groups_address_leads_to_no_fork_of_another_namespace():
+def test_group_address_leads_to_no_fork_of_another_namespace():
     """A user who may write groups there, and knows a key, gains nothing."""
 
     async def story(world: World) -> None:
@@ -268,7 +268,7 @@ def test_a_groups_address_leads_to_no_fork_of_another_namespace():
     play(story, groups=True)
 
 
-def test_one_into_a_namespace_that_does_not_let_it_is_refused():
+def test_address_into_a_namespace_without_grant_is_refused():
     """The right to write Sandboxes in one namespace gives no access to another."""
 
     async def story(world: World) -> None:

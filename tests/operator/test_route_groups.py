@@ -69,7 +69,7 @@ def leftovers(world):
     return [*world.leftovers(), *(each["metadata"]["name"] for each in world.cluster.objects("routegroups"))]
 
 
-def test_a_whole_life_with_all_four_hooks():
+def test_group_runs_all_four_hooks_in_its_life():
     async def story(world):
         world.start()
         uid = apply(world, **HOOKS, endpoints=[{"name": "web", "target": "http://w.shop.svc:80"}])
@@ -169,7 +169,7 @@ def test_sandbox_in_cleanup_is_not_a_member():
     live(born, story)
 
 
-def test_a_group_takes_none_of_another_namespace():
+def test_sandbox_of_another_namespace_does_not_match():
     """A namespace belongs to one tenant: a label in another one must not attract its requests."""
 
     async def story(world):
@@ -185,7 +185,7 @@ def test_a_group_takes_none_of_another_namespace():
     tell(story)
 
 
-def test_the_oldest_of_two_forks_goes_first():
+def test_oldest_of_two_forks_gets_the_requests():
     async def story(world):
         world.forks.baseline("web")
         world.start()
@@ -230,7 +230,7 @@ def test_group_expires_after_its_ttl_without_sandboxes():
 
 
 @pytest.mark.parametrize("kind", ["group", "sandbox"])
-def test_its_end_is_said_to_be_near_once(kind):
+def test_upcoming_expiry_is_reported_once(kind):
     async def story(world):
         world.start()
         ttl = {"duration": "1h", "offsetFrom": "createdAt"}
@@ -268,7 +268,7 @@ def test_its_end_is_said_to_be_near_once(kind):
     tell(story)
 
 
-def test_a_match_that_is_wrong_is_refused_and_the_old_one_stays():
+def test_invalid_match_is_refused_and_the_old_one_stays():
     async def story(world):
         world.start()
         world.sandbox({"labels": {"team": "pay"}}, "one")
@@ -288,7 +288,7 @@ def test_a_match_that_is_wrong_is_refused_and_the_old_one_stays():
     tell(story)
 
 
-def test_a_lost_ledger_freezes_it():
+def test_lost_ledger_freezes_the_group():
     async def story(world):
         world.start()
         apply(world, **HOOKS)
@@ -330,7 +330,7 @@ def test_without_the_wing_nothing_is_done():
 
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
-def test_an_operator_that_dies_at_any_write_loses_nothing(harm):
+def test_operator_crash_at_any_write_loses_nothing(harm):
     """All four hooks run once and in order, and nothing is left. Each commit plays a sample of the writes."""
 
     async def whole(world):

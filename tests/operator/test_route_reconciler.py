@@ -32,7 +32,7 @@ from kube.fake import Fault, Harm
 
 
 class TestStanding:
-    def test_once_it_is_taken_its_proxies_have_a_moment_to_go_by_it(self):
+    def test_accepted_route_settles_before_it_is_ready(self):
         async def story(bench: Bench):
             [ours] = await bench.keep()
             assert isinstance(await bench.read_fact(), Waiting)
@@ -234,7 +234,7 @@ class TestWriting:
         played(story)
 
     @pytest.mark.parametrize("off", [{"labels": {"team": None}}, {"annotations": {LABELS_ANNOTATION: None}}])
-    def test_a_label_that_the_baselines_has_no_more_leaves_ours(self, off):
+    def test_label_removed_from_the_baseline_route_leaves_ours(self, off):
         """Policies select routes by labels: one for the baseline would apply to requests with a key as well."""
 
         async def story(bench: Bench):
@@ -322,7 +322,7 @@ class TestWriting:
 class TestBeginning:
     """Before the first list arrives, nothing seems to exist."""
 
-    def test_its_baselines_routes_are_listed_before_any_is_missed(self):
+    def test_routes_are_listed_before_one_counts_as_missing(self):
         async def story(bench: Bench):
             [ours] = await bench.keep()
             cache = bench.caches.gateway.routes["httproutes"]
@@ -334,7 +334,7 @@ class TestBeginning:
 
         played(story)
 
-    def test_its_virtual_services_are_listed_before_one_is_made(self):
+    def test_virtual_services_are_listed_before_one_is_created(self):
         async def story(bench: Bench):
             await bench.meshed()
             await bench.keep()

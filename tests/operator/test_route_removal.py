@@ -31,10 +31,10 @@ class Removing(Bench):
     async def begin(self) -> None:
         await super().begin()
         await self.keep()
-        self.knows()
+        self.accept_current()
         self.look()
 
-    async def removes(self) -> str:
+    async def remove(self) -> str:
         """Remove the route as far as possible, and return its state (led, withdrawn or gone)."""
         self.changes.clear()
         self.later.clear()
@@ -45,7 +45,7 @@ class Removing(Bench):
         meta = ours[0]["metadata"]
         return "withdrawn" if WITHDRAWN_ANNOTATION in meta["annotations"] else "led"
 
-    def knows(self) -> None:
+    def accept_current(self) -> None:
         """The Gateways have accepted the current version of the route."""
         [ours] = self.ours()
         self.accept_route(ours["metadata"]["name"])
@@ -65,31 +65,31 @@ def removing(story) -> None:
 
 def test_route_is_deleted_once_its_gateways_know_it_is_withdrawn():
     async def story(bench: Removing):
-        assert (await bench.removes(), bench.later) == ("withdrawn", [CONFLICT_RETRY_AFTER_S])
-        assert (await bench.removes(), bench.changes) == ("withdrawn", [])
+        assert (await bench.remove(), bench.later) == ("withdrawn", [CONFLICT_RETRY_AFTER_S])
+        assert (await bench.remove(), bench.changes) == ("withdrawn", [])
         assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
         bench.clock += 1_000
-        bench.knows()
-        assert await bench.removes() == "withdrawn"
+        bench.accept_current()
+        assert await bench.remove() == "withdrawn"
         assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
         bench.clock += SETTLE_MS - 1
-        assert await bench.removes() == "withdrawn"
+        assert await bench.remove() == "withdrawn"
         assert bench.later == [pytest.approx(0.002)], "it counts from when they first knew"
         bench.clock += 1
-        assert (await bench.removes(), bool(bench.noted), bench.later) == ("gone", False, [])
+        assert (await bench.remove(), bool(bench.noted), bench.later) == ("gone", False, [])
 
     removing(story)
 
 
 def test_route_is_deleted_in_time_whatever_its_gateways_report():
     async def story(bench: Removing):
-        await bench.removes()
-        await bench.removes()
+        await bench.remove()
+        await bench.remove()
         bench.clock += PATIENCE_MS - 1
-        bench.knows()
-        assert await bench.removes() == "withdrawn"
+        bench.accept_current()
+        assert await bench.remove() == "withdrawn"
         bench.clock += 1
-        assert await bench.removes() == "gone"
+        assert await bench.remove() == "gone"
 
     removing(story)
 
@@ -100,20 +100,20 @@ def test_route_that_may_not_be_withdrawn_is_deleted_at_once(status, then):
 
     async def story(bench: Removing):
         bench.server.refuses = lambda request: Refusal(status, "no") if request.method == "PUT" else None
-        assert (await bench.removes(), bench.later) == (then, [CONFLICT_RETRY_AFTER_S])
+        assert (await bench.remove(), bench.later) == (then, [CONFLICT_RETRY_AFTER_S])
 
     removing(story)
 
 
 def test_route_that_led_again_is_withdrawn_for_the_full_time():
     async def story(bench: Removing):
-        await bench.removes()
-        await bench.removes()
+        await bench.remove()
+        await bench.remove()
         bench.clock += PATIENCE_MS
         bench.look()
         await bench.keep()
-        assert await bench.removes() == "withdrawn"
-        assert await bench.removes() == "withdrawn"
+        assert await bench.remove() == "withdrawn"
+        assert await bench.remove() == "withdrawn"
         assert bench.later == [pytest.approx(PATIENCE_MS / 1000 + 0.001)]
 
     removing(story)
@@ -123,8 +123,8 @@ def test_nothing_is_remembered_of_a_route_that_is_over():
     """Otherwise a resting run would stay in memory."""
 
     async def story(bench: Removing):
-        await bench.removes()
-        await bench.removes()
+        await bench.remove()
+        await bench.remove()
         assert bench.noted
         bench.claim(State.DONE)
         await bench.observe()

@@ -43,7 +43,7 @@ def answered(board: Board, key: str) -> str:
     return name
 
 
-def test_a_rule_holds_while_its_fork_answers_by_its_route():
+def test_rule_is_published_while_the_fork_answers_by_its_route():
     async def story(world: World) -> None:
         async with watching(world) as board:
             world.gateways.latency = 30.0
@@ -80,7 +80,7 @@ def test_late_subscriber_receives_the_current_rules():
     play(story)
 
 
-def test_a_groups_key_goes_from_one_sandbox_to_the_other():
+def test_group_key_moves_from_one_sandbox_to_the_other():
     async def story(world: World) -> None:
         async with watching(world) as board:
             uid = world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))

@@ -157,7 +157,7 @@ class TestWithout:
 
         play(story, route=False)
 
-    def test_a_route_of_another_namespace_is_named(self):
+    def test_route_of_another_namespace_is_reported_by_name(self):
         """Its ReferenceGrant names the baseline's Service only, so no route to the fork is possible."""
 
         async def story(world: World) -> None:
@@ -174,7 +174,7 @@ class TestWithout:
 
         play(story, route=False)
 
-    def test_a_route_that_no_gateway_takes_keeps_nothing_up(self):
+    def test_unaccepted_baseline_route_does_not_delay_ready(self):
         async def story(world: World) -> None:
             world.gateways.knows = ()
             world.gateways.route()
@@ -184,7 +184,7 @@ class TestWithout:
 
         play(story, route=False)
 
-    def test_a_baseline_without_a_service(self):
+    def test_baseline_without_a_service_is_reported(self):
         async def story(world: World) -> None:
             world.ask("DELETE", "/api/v1/namespaces/shop/services/web")
             await routed(world)
@@ -277,7 +277,7 @@ class TestKeeping:
         play(story)
 
     @pytest.mark.parametrize("verb", ["create", "delete"])
-    def test_a_right_that_is_missing_is_said(self, verb):
+    def test_missing_right_is_reported(self, verb):
         async def story(world: World) -> None:
             if verb == "create":
                 world.cluster.denied.add((verb, "httproutes.gateway.networking.k8s.io"))
@@ -301,7 +301,7 @@ class TestKeeping:
 
         play(story)
 
-    def test_a_route_that_cannot_be_withdrawn_goes_at_once(self):
+    def test_route_that_cannot_be_withdrawn_is_deleted_at_once(self):
         """A route that may no longer be changed must not block the end of the sandbox."""
 
         async def story(world: World) -> None:

@@ -85,7 +85,7 @@ class TestUnborn:
 
         assert run(story()) == ["x/y"]
 
-    def test_a_claim_that_comes_in_between_keeps_it(self):
+    def test_claim_during_the_removal_keeps_the_run(self):
         """The claim comes between our delete and the removal of our finalizer. The run then ends like any other."""
 
         async def story():
@@ -143,7 +143,7 @@ class TestRelease:
 
 class TestDocuments:
     @pytest.mark.parametrize(("pinned", "stays"), [(True, False), (False, True)])
-    def test_the_very_one_that_was_pinned_goes(self, pinned, stays):
+    def test_only_the_pinned_document_is_removed(self, pinned, stays):
         async def story():
             bench = Bench()
             uid = bench.document()
@@ -155,7 +155,7 @@ class TestDocuments:
 
 
 class TestWish:
-    def test_a_target_that_is_gone_wishes_the_end_as_of_its_birth(self):
+    def test_missing_target_ends_the_run_as_of_its_birth(self):
         async def story():
             bench = Bench(deleted=True)
             found = bench.create_run()

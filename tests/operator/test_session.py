@@ -80,10 +80,10 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
     at_work(story)
 
 
-def test_one_of_a_server_is_remembered_by_neither_side(story):
+def test_both_sides_forget_an_ended_sandbox_of_a_server(story):
     """Both live for months. The operator keeps a limited number of the agent's last questions, and of Events."""
 
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)
         words = (uid, box(world)["metadata"]["uid"])
         [process] = world.processes
@@ -101,4 +101,4 @@ def test_one_of_a_server_is_remembered_by_neither_side(story):
         left = {place for places in known() for place in places}
         assert not [place for place in left if "births" not in place]
 
-    story(tell)
+    story(steps)

@@ -72,7 +72,7 @@ class TestHearing:
     @pytest.mark.parametrize(
         ("finalizers", "urgency"), [((TARGET_FINALIZER,), Urgency.BACKGROUND), (("x/y",), Urgency.NORMAL)]
     )
-    def test_so_has_its_wish(self, finalizers, urgency):
+    def test_change_queues_the_sandbox_for_its_controller(self, finalizers, urgency):
         async def story(bench: SandboxBench):
             wishes: list[Any] = []
             bench.caches.wishes = SimpleNamespace(add=lambda key, urgency: wishes.append((key, urgency)))
@@ -95,7 +95,7 @@ class TestHearing:
 
         played(story)
 
-    def test_an_end_is_looked_at_first(self):
+    def test_deletion_is_queued_as_urgent(self):
         async def story(bench: SandboxBench):
             bench.change_sandbox()
             bench.box = bench.ask("DELETE", f"{BOXES}/box")
@@ -105,7 +105,7 @@ class TestHearing:
 
         played(story, finalizers=("x/y",))
 
-    def test_a_run_that_stays_is_looked_at_once_its_target_is_gone(self):
+    def test_kept_run_is_queued_only_when_its_target_is_gone(self):
         async def story(bench: Alone):
             bench.create_run(phase="cleaned")
             bench.cache_target()
@@ -249,7 +249,7 @@ class TestFencing:
 
         played(story)
 
-    def test_a_hook_that_is_there_lets_its_run_begin(self):
+    def test_run_with_an_existing_hook_may_start(self):
         async def story(bench: Alone):
             assert await bench.targets.fence(bench.create_run()) is True
             assert bench.ask("GET", f"{MACHINES}/m")["metadata"]["finalizers"] == [OURS]
@@ -305,7 +305,7 @@ class TestEnding:
 
         played(story)
 
-    def test_a_reason_of_any_length_gives_it_up(self):
+    def test_long_reason_of_an_abandonment_is_cut(self):
         """A ledger and a status take 65,536 characters, and a status contains more than the reason."""
 
         async def story(bench: SandboxBench):
@@ -318,7 +318,7 @@ class TestEnding:
         played(story)
 
     @pytest.mark.parametrize("how", ["there", "deleted", "gone"])
-    def test_with_its_run_it_goes_and_is_deleted_once(self, how):
+    def test_target_is_deleted_once_with_its_run(self, how):
         async def story(bench: SandboxBench):
             made, asked = bench.caches.ledger.get(RUN), []
             if how != "there":
@@ -362,7 +362,7 @@ class TestEnding:
 
         played(story)
 
-    def test_a_document_without_labels_is_no_hooks(self):
+    def test_document_without_labels_belongs_to_no_hook(self):
         async def story(bench: SandboxBench):
             bench.document()
             found = bench.caches.documents.get("d")
@@ -386,7 +386,7 @@ class TestEnding:
 
         played(story, Alone, machine=(OURS,))
 
-    def test_a_sandbox_is_held_by_nothing_else(self):
+    def test_sandbox_has_no_hold(self):
         """Otherwise each turn would try to remove a hold."""
 
         async def story(bench: SandboxBench):

@@ -172,7 +172,7 @@ def test_target_starts_and_stops_by_itself():
 
 
 @pytest.mark.parametrize("harm", [Harm.CRASH_BEFORE, Harm.CRASH_AFTER])
-def test_a_crash_at_any_of_its_changes(harm, played):
+def test_life_survives_a_crash_at_any_change(harm, played):
     """The next process has the same adapters, and its own watch."""
     sent = 0
 
@@ -287,7 +287,7 @@ def test_held_target_without_a_run_is_reported_to_its_adapter():
     assert set(journal) == {"no run of box"}
 
 
-def test_a_kind_that_comes_later_is_watched_from_then_on():
+def test_kind_added_later_is_watched_from_then_on():
     """Kinds can be added while the operator runs. Until then, units that depend on the target wait."""
 
     async def story(world: World) -> None:

@@ -97,7 +97,7 @@ class Recorded:
 
 @BOTH
 def test_operator_reads_recorded_messages_of_the_server(story, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         way = Recorded(world, is_later=said == LATER)
         world.agent = lambda _process: (
             lambda cluster, admit: Agent(cluster, way, {ORG: "acme-sandboxes"}, "dayfly-system", admit, seed=1)
@@ -118,12 +118,12 @@ def test_operator_reads_recorded_messages_of_the_server(story, said):
         for unit in ("db/make", "db/seed", "db/drop"):
             assert world.cloud.starts(unit) == 1
 
-    story(tell, dialling=False)
+    story(steps, dialling=False)
 
 
 @BOTH
 def test_server_reads_recorded_messages_of_the_operator(story, said):
-    async def tell(world: World, plane: Plane) -> None:
+    async def steps(world: World, plane: Plane) -> None:
         operator = Played(plane, is_later=said == LATER)
         await plane.must("PUT", "resource-plugins/pg", PLUGIN)
         await plane.must("PUT", "sandboxes/shop", wish())
@@ -146,7 +146,7 @@ def test_server_reads_recorded_messages_of_the_operator(story, said):
 
             await until(world, acknowledged, "its end is acknowledged")
 
-    story(tell, dialling=False)
+    story(steps, dialling=False)
 
 
 async def offered(operator: Played) -> bool:
