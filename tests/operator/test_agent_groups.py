@@ -181,7 +181,7 @@ def test_endpoint_address_routes_as_the_group_key_does(story):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
+        ({"edge": None}, "endpoints get addresses only if the operator has the option --preview-gateway"),
         ({"grants": False}, "may not be forked by sandboxes of acme-sandboxes"),
     ],
 )

@@ -106,8 +106,11 @@ class Adapter(StatusReporter, Protocol):
         releases its target.
         """
 
-    async def keeps_ledger(self, run: RunObject, /) -> bool:
-        """Return whether the ledger of an ended run must stay as long as its target, which would start again else."""
+    async def record_end(self, run: RunObject, /) -> bool:
+        """Record the end for the target's owner; return whether the ledger must stay as long as the target.
+
+        It must stay if the target would otherwise get a new run.
+        """
 
     async def read_fields(self, run: RunObject, /) -> dict[str, Any] | None:
         """Return the target as it is now, for inputs from its fields; None if it is gone or steps may not read it."""
@@ -159,7 +162,7 @@ class BaseAdapter:
     async def permits(self, _run: RunObject) -> bool | None:
         return True
 
-    async def keeps_ledger(self, _run: RunObject) -> bool:
+    async def record_end(self, _run: RunObject) -> bool:
         return False
 
     async def read_fields(self, _run: RunObject) -> dict[str, Any] | None:

@@ -134,8 +134,8 @@ class HookedTarget(BaseAdapter):
             return
         raise KindLostError(messages.kind_lost(target.kind, target.api_version, definition, proves=True))
 
-    async def keeps_ledger(self, run: RunObject) -> bool:
-        """Keep the ledger as long as the hook exists: otherwise the target, which stays, would count as new."""
+    async def record_end(self, run: RunObject) -> bool:
+        """Keep the ledger as long as the hook exists: otherwise the target, which stays, would get a new run."""
         hook = _hook(run)
         self._reporter.clear_problem(hook.uid, run.metadata.name)
         return await find_living_hook(self._client, hook.name, hook.uid) is not None

@@ -107,7 +107,7 @@ class SandboxTarget(BaseAdapter):
     async def read_state(self, run: RunObject) -> TargetState | None:
         return await read_group_state(self._cluster, run) if _is_group(run) else None
 
-    async def keeps_ledger(self, run: RunObject) -> bool:
+    async def record_end(self, run: RunObject) -> bool:
         """Write the final ledger on a server's Sandbox, which stays until the server has acknowledged the end."""
         if run.spec.offered is not None:
             last = msgspec.structs.replace(run.ledger, units={}, plan="")

@@ -212,7 +212,7 @@ class Targets:
                 await self._cluster.client.delete(target_kind(run), target.name, target.namespace, uid=target.uid)
         if seen is not None:
             await self._unfence(run, seen.metadata)
-        return seen is None or not await self.adapter_for(run).keeps_ledger(run)
+        return seen is None or not await self.adapter_for(run).record_end(run)
 
     async def _unfence(self, run: RunObject, meta: ObjectMeta) -> None:
         """Remove the hold and finalizer that were set on the target for this run."""
