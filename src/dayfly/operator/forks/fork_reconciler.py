@@ -1,7 +1,9 @@
 """Forks in a cluster: observed, created without replicas, and kept in their desired state."""
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +26,7 @@ from dayfly.operator.forks.baselines import read_fork_rights
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
+from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
@@ -32,6 +35,8 @@ from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
 from dayfly.spec.run import ALIVE, UnitRecord
 
+T = TypeVar("T")
+
 CONFLICT_RETRY_AFTER_S = 1.0
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
 
@@ -39,10 +44,12 @@ _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refuse
 class ForkMemory:
     """Remembered state of the forks of a run."""
 
-    __slots__ = ("refusals", "refused", "stuck")
+    __slots__ = ("refusals", "refused", "retries", "stuck")
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self, refusals: Refusals, retries: Retries | None = None) -> None:
+        """`retries` has the refused deletions of the run."""
         self.refusals = refusals
+        self.retries = Retries() if retries is None else retries
         self.stuck: dict[str, Objection] = {}
         """Why a running fork cannot get its desired form or its Service."""
         self.refused: dict[str, ForkRefusal] = {}
@@ -128,7 +135,8 @@ class ForkReconciler:
         ledger = run.ledger
         alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in ALIVE}
         coming = {_own_name(run, name) for name in wanted.keys() - alive}
-        yield self._remove_unwanted(run, coming, coming | {_own_name(run, name) for name in alive})
+        kept = coming | {_own_name(run, name) for name in alive}
+        yield self._remove_unwanted(run, coming, kept, sight.memory.retries)
         for name in (each for each in wanted if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
             if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
@@ -242,7 +250,7 @@ class ForkReconciler:
         if memory.stuck.pop(fork, None):
             self._cluster.queue.add(run.metadata.name)
 
-    async def _remove_unwanted(self, run: RunObject, coming: set[str], kept: set[str]) -> None:
+    async def _remove_unwanted(self, run: RunObject, coming: set[str], kept: set[str], retries: Retries) -> None:
         """Remove Services outside `kept`, and unclaimed Deployments that no fork in `coming` is about to claim.
 
         An unclaimed Deployment can have the name of a claimed fork: a paused peer has created it too late, or another
@@ -257,12 +265,14 @@ class ForkReconciler:
             for found in self._deployments(run)
             if found.metadata.name not in coming and found.metadata.uid not in refs
         ]
-        if (unwanted or left) and await self._is_current(run):
-            removals = chain(map(self._forks.remove_service, unwanted), map(self._forks.remove, left))
-            await all_done(self._remove(each, run) for each in removals)
+        requests: list[Request] = [
+            (deletion(each), partial(self._remove, self._forks.remove_service, each, run)) for each in unwanted
+        ]
+        requests += [(deletion(each), partial(self._remove, self._forks.remove, each, run)) for each in left]
+        await attempt_due(self._cluster, run.metadata.name, retries, requests, partial(self._is_current, run))
 
-    async def _remove(self, removal: Awaitable[bool], run: RunObject) -> None:
-        self._requeue_unless(await removal, run)
+    async def _remove(self, remove: Callable[[T], Awaitable[bool]], item: T, run: RunObject) -> None:
+        self._requeue_unless(await remove(item), run)
 
     def _requeue_unless(self, done: bool, run: RunObject) -> None:
         """Requeue the run after a conflict: its watch event may have arrived before."""

@@ -1,5 +1,8 @@
 """Addresses of endpoints in a cluster: one HTTPRoute for each, at the Gateway of the option `--preview-gateway`."""
 
+from collections.abc import Iterable
+from functools import partial
+
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway import preview, read
@@ -14,7 +17,8 @@ from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, all_done, kept_again
+from dayfly.operator.refusals import KEPT_AGAIN_S, kept_again
+from dayfly.operator.retries import attempt, deletion
 from dayfly.operator.routes.differences import PATIENCE_MS, REFUSALS, SETTLE_MS, to_objection
 from dayfly.operator.routes.group_keys import GroupKeyIndex
 from dayfly.operator.routes.route_builder import fork_of
@@ -126,7 +130,12 @@ class Previews:
                 if memory.stuck.pop(step.id, None):
                     self._cluster.queue.add(run.metadata.name)
         own = (each for each in self.list_cached(run) if owned(each.metadata, run))
-        await all_done(self._routes.remove(HTTP_ROUTES, each) for each in own if each.metadata.name not in names)
+        await self._remove(run, (each for each in own if each.metadata.name not in names), memory)
+
+    async def _remove(self, run: RunObject, unwanted: Iterable[RouteObject], memory: RouteMemory) -> None:
+        for each in unwanted:
+            remove = partial(self._routes.remove, HTTP_ROUTES, each)
+            await attempt(self._cluster, run.metadata.name, memory.retries, deletion(each), remove)
 
     def _record_stuck(self, run: RunObject, name: str, blocker: Objection, memory: RouteMemory) -> None:
         before = memory.stuck.get(name)
@@ -192,21 +201,31 @@ class Previews:
     def _requeue(self, run: RunObject, milliseconds: int) -> None:
         self._cluster.queue.add(run.metadata.name, after=milliseconds / 1000 + 0.001)
 
-    async def remove(self, run: RunObject, endpoint: str) -> bool:
-        """Delete an endpoint's address; return whether it is gone by a quorum read.
+    async def remove(self, run: RunObject, endpoint: str, memory: RouteMemory) -> bool:
+        """Delete the address of an endpoint; return whether it is gone, by a quorum read.
 
         Raises:
             errors.ApiError: the API server does not answer.
         """
+        left = await self._left(run, endpoint)
+        await self._remove(run, left, memory)
+        return not left
+
+    async def is_gone(self, run: RunObject, endpoint: str) -> bool:
+        """Return whether the address of an endpoint is gone, by a quorum read.
+
+        Raises:
+            errors.ApiError: the API server does not answer.
+        """
+        return not await self._left(run, endpoint)
+
+    async def _left(self, run: RunObject, endpoint: str) -> list[RouteObject]:
         which = f"{RUN_LABEL}={run.metadata.name},{preview.PREVIEW_LABEL}={endpoint}"
         try:
             found = (await self._cluster.client.list_all(HTTP_ROUTES, labels=which)).items
         except errors.NotServed:
-            return True  # the Gateway API has been removed
-        left = [each for each in found if owned(each.metadata, run)]
-        for each in left:
-            await self._routes.remove(HTTP_ROUTES, each)
-        return not left
+            return []  # the Gateway API has been removed
+        return [each for each in found if owned(each.metadata, run)]
 
 
 def _namespace(endpoint: PreviewUnit) -> str:

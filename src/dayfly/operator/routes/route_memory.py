@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from dayfly.operator.retries import Retries
 from dayfly.plan.world import AttemptKey, Fact, Objection
 
 
@@ -15,13 +16,16 @@ class RouteMemory:
         "accepted_at",
         "address_left_at",
         "gone_at",
+        "retries",
         "stuck",
         "withdrawn_at",
         "woven_at",
         "written_generation",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, retries: Retries | None = None) -> None:
+        """`retries` has the refused deletions of the run."""
+        self.retries = Retries() if retries is None else retries
         self.gone_at: dict[AttemptKey, int] = {}
         """Since when nothing of an ending route exists."""
         self.address_left_at: dict[AttemptKey, dict[str, list[int]]] = {}

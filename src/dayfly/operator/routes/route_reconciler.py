@@ -1,6 +1,7 @@
 """Routes by routing key in a cluster: observed, and kept in their desired state while their sandboxes live."""
 
 from collections.abc import Awaitable, Collection, Iterator
+from functools import partial
 
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL
@@ -17,6 +18,7 @@ from dayfly.operator.cluster.caches import ClusterWatches, belonging
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.refusals import all_done, kept_again
+from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.operator.routes.addresses import EndpointAddresses
 from dayfly.operator.routes.differences import (
     REFUSALS,
@@ -235,7 +237,7 @@ class RouteReconciler:
         alive = [step for name, step in wanted.items() if ledger.unit(name).state in ALIVE]
         led = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and ledger.unit(name).state in ALIVE]
         # Routes that are no longer wanted stay until their unit ends.
-        await self._remove_strays(run, {fork_of(run, _baseline(name)).name for name in led})
+        await self._remove_strays(run, {fork_of(run, _baseline(name)).name for name in led}, memory.retries)
         if not alive or not self._cluster.routed:
             return
         await self._cluster.gateway.seen()
@@ -252,7 +254,8 @@ class RouteReconciler:
             self._clear_stuck(run, step.id, memory)
             memory.withdrawn_at.pop((step.id, run.ledger.unit(step.id).attempt), None)
             # No route leads to these Services now, and open requests have had the time of a turn.
-            await self._remove_services(run, baseline, {each["metadata"]["name"] for each in desired.services})
+            wanted = {each["metadata"]["name"] for each in desired.services}
+            await self._remove_services(run, baseline, wanted, memory.retries)
             return
         if not await self._is_current(run):
             return
@@ -310,13 +313,12 @@ class RouteReconciler:
                 return False
         return True
 
-    async def _remove_services(self, run: RunObject, baseline: Baseline, but: set[str]) -> None:
+    async def _remove_services(self, run: RunObject, baseline: Baseline, but: set[str], retries: Retries) -> None:
         own = fork_of(run, baseline).name
         unwanted = [each for each in self._own_services(run) if _fork(each.metadata) == own]
         unwanted = [each for each in unwanted if each.metadata.name not in but]
-        if unwanted and await self._is_current(run):
-            for each in unwanted:
-                await self._services.remove_service(each)
+        requests: list[Request] = [(deletion(each), partial(self._services.remove_service, each)) for each in unwanted]
+        await attempt_due(self._cluster, run.metadata.name, retries, requests, partial(self._is_current, run))
 
     def _own_services(self, run: RunObject) -> list[ForkService]:
         """Return the cached Services that lead to forks and are not the forks' own."""
@@ -339,7 +341,7 @@ class RouteReconciler:
         seen = self._cluster.services.get(meta["name"], meta["namespace"])
         return seen is not None and owned(seen.metadata, run)
 
-    async def _remove_strays(self, run: RunObject, stays: set[str]) -> None:
+    async def _remove_strays(self, run: RunObject, stays: set[str], retries: Retries) -> None:
         """Remove routes and Services to forks without a live route: a paused peer may have created them."""
         name = run.metadata.name
         routes = [
@@ -351,12 +353,12 @@ class RouteReconciler:
         services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
         within = namespaces_of(run)
         strays = self._rules.has_strays(name, stays, within)
-        if (routes or services or strays) and await self._is_current(run):
-            await self._rules.remove_strays(name, stays, within)
-            for kind, seen in routes:
-                await self._routes.remove(kind, seen)
-            for each in services:
-                await self._services.remove_service(each)
+        requests: list[Request] = []
+        if strays:
+            requests.append((("Rules", name, 0), partial(self._rules.remove_strays, name, stays, within)))
+        requests += [(deletion(seen), partial(self._routes.remove, kind, seen)) for kind, seen in routes]
+        requests += [(deletion(each), partial(self._services.remove_service, each)) for each in services]
+        await attempt_due(self._cluster, name, retries, requests, partial(self._is_current, run))
 
     async def clear(self, run: str, within: Collection[str] | None = None) -> None:
         """Remove what is left of the routes of a run that has ended or is gone. Services are removed with the forks'.
