@@ -10,19 +10,19 @@
 #include <unistd.h>
 
 #define MOST_WORDS 64
-#define DEEPEST 4 /* scripts whose interpreters are scripts; the kernel follows as many */
-#define HEAD 4096 /* bytes at the start of a program that say how it is loaded */
+#define DEEPEST 4 /* how many scripts in a row may have a script as interpreter; the kernel's limit */
+#define HEAD 4096 /* bytes read from the start of a program */
 
 extern char **environ;
 
 /* The folders that `env` searches without a PATH: the defaults of the C libraries, and some more. */
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:.";
 
-/* The arguments of `env`, as far as they are read. */
+/* The arguments of `env` that have been read. */
 struct told {
     char text[HEAD];  /* the words of -S */
     size_t used;      /* of TEXT */
-    const char *path; /* where programs are searched for */
+    const char *path; /* search path of programs */
     const char *program;
 };
 
@@ -66,7 +66,7 @@ static const char *loader(const char *head, size_t length) {
     return NULL;
 }
 
-/* Whether the kernel finds what a program names as its interpreter or loader. True if that is unknown. */
+/* Whether the kernel finds the interpreter or loader of a program. True if that is unknown. */
 static bool has_interpreter(const char *path) {
     char name[PATH_MAX];
     snprintf(name, sizeof name, "%s", path);
@@ -87,7 +87,7 @@ static bool has_interpreter(const char *path) {
     return true;
 }
 
-/* Whether PATH has a program NAME that can be executed. */
+/* Whether the folders of PATH contain an executable NAME. */
 static bool is_in_path(const char *name, const char *path) {
     char candidate[PATH_MAX];
     if (strchr(name, '/') != NULL) return is_program(name) && has_interpreter(name);
@@ -103,7 +103,7 @@ static bool is_in_path(const char *name, const char *path) {
     }
 }
 
-/* Splits the text of -S into WORDS, up to ROOM of them. False if `env` might read it differently. */
+/* Splits the text of -S into WORDS, at most ROOM of them. False if `env` might split it differently. */
 static bool split(struct told *told, const char *text, const char **words, size_t room, size_t *count) {
     for (;;) {
         text += strspn(text, " \t");
@@ -122,7 +122,7 @@ static bool split(struct told *told, const char *text, const char **words, size_
     }
 }
 
-/* The text that an option has `env` split; NULL if it is another option. NEXT is the argument behind it. */
+/* The text of an option that makes `env` split it; NULL for other options. NEXT is the argument after the option. */
 static const char *text_to_split(const char *word, const char *next, size_t *taken) {
     static const char name[] = "--split-string=";
     *taken = 1;

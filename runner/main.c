@@ -1,4 +1,4 @@
-/* dayfly-runner: runs one step on a machine or as a pod's first process. README.md has the formats. */
+/* dayfly-runner runs one step, on a machine or as a pod's first process. README.md has the formats. */
 #include <stdio.h>
 #include <string.h>
 

@@ -15,17 +15,17 @@
 
 #include "packet.h"
 
-/* All rooms are let go a second after the last launcher was asked for (`serve.c`); what came later would stay. */
+/* Rooms are dropped a second after the last request (`serve.c`). A room that arrived later would stay in use. */
 enum { GIVEN_WITHIN_MS = 500 };
 
-/* What a launcher sends with its namespace. */
+/* The data that a launcher sends with its namespace. */
 struct given {
     unsigned generation;
     size_t count;
     struct laid laid[LAID_LIMIT];
 };
 
-/* The kernel's number of the mount on which our `/` lies; -1 if it does not say. Its inode is the caller's to compare. */
+/* The kernel's ID of the mount of our `/`; -1 if unknown. The caller compares its inode. */
 static int root_mount(struct stat *root) {
     char path[64], text[512];
     int mount = -1, folder = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -41,7 +41,7 @@ static int root_mount(struct stat *root) {
     return mount;
 }
 
-/* True if our `/` is that of our mounts. Elsewhere (chroot) whoever enters a copy of them would see another one. */
+/* True if our `/` is the root of our mounts. In a chroot it is not, and a copy of the mounts would show another root. */
 static bool is_at_root(void) {
     struct stat before, after;
     int status;
@@ -89,7 +89,7 @@ unsigned rooms_generation(struct rooms *rooms) {
     return ++rooms->generation;
 }
 
-/* Takes what launchers have given, as far as there is place for it. */
+/* Receives rooms from launchers while there is space for them. */
 static void receive(struct rooms *rooms) {
     struct {
         struct given given;
@@ -145,7 +145,7 @@ void rooms_close(struct rooms *rooms) {
 
 static bool enter(const struct rooms *rooms, const struct room *room, struct ahead *ahead) {
     if (setns(room->mounts, CLONE_NEWNS) < 0) return false;
-    /* What is there is of processes that are gone. */
+    /* The room's /proc belongs to a dead PID namespace. */
     if (umount2("/proc", MNT_DETACH) == 0) ahead_mount_proc(ahead);
     if (ahead->own_proc) return true;
     if (setns(rooms->own, CLONE_NEWNS) < 0) _exit(1);
@@ -188,12 +188,12 @@ void giver_watch(struct giver *giver, const struct privates *privates) {
     if (is_usual(giver, privates)) giver->changes = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
 }
 
-/* Below a folder that is there the host's may lie, or what a link of the step's leads to. */
+/* Removes only a direct entry of FOLDER: a subfolder may be the host's, or a link of the step. */
 static void clear_place(const char *path, const char *folder) {
     if (is_within(path, folder) && strrchr(path, '/') == path + strlen(folder)) unlink(path);
 }
 
-/* Takes away what the order itself wanted there, while no mount lies over it. */
+/* Removes the order's own inputs and outputs from the directory, while nothing is mounted over them. */
 static void clear(const struct privates *privates, const struct order *order) {
     for (size_t i = 0; i < privates->count; i++) {
         const char *folder = privates->laid[i].path;
@@ -205,7 +205,7 @@ static void clear(const struct privates *privates, const struct order *order) {
 void giver_give(const struct giver *giver, const struct privates *privates, const struct order *order) {
     struct pollfd changed = {giver->changes, POLLPRI, 0};
     if (giver->changes < 0 || now_ms() - giver->since >= GIVEN_WITHIN_MS) return;
-    /* That a step has shared its mounts changes none of them, but from then on a copy's changes come into them. */
+    /* A step may have made its mounts shared. That counts as no change, but later changes of a copy would propagate. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || poll(&changed, 1, 0) != 0) return;
     clear(privates, order);
     for (size_t i = 0; i < privates->count; i++) {
