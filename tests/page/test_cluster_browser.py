@@ -64,12 +64,12 @@ def test_viewer_has_no_buttons_and_reads_the_reason(browser, stage):
         assert "extend, retry, abandon: you may not patch sandboxes" in said
         assert page.locator(".actions button.danger").count() == 0
         page.wait_for_selector(".unit :text('its log cannot be shown while it runs')")
-        page.wait_for_selector("text=Its receipt and history cannot be shown")
+        page.wait_for_selector("text=The receipt and history cannot be shown")
         page.wait_for_selector("text=The outputs between its units and their configuration cannot be shown")
         assert page.locator(".node").count() == 3, "and the graph is there all the same"
         assert visit.axe() == []
         visit.open("/page/plugins", ".fault:has-text('cannot get')")
-        visit.open("/page/ended", "text=A cluster keeps nothing of a sandbox that is gone")
+        visit.open("/page/ended", "text=A cluster keeps neither logs nor history")
         assert visit.axe() == []
 
 
