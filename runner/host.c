@@ -165,7 +165,7 @@ static int prepare(struct host *host, char *program, size_t size, struct fault *
         if (inputs_place(&host->order, &host->privates, host->attempt_dir, fault) < 0) return -1;
         ahead_mount_proc(&host->ahead);
         if (spaces_can_share(&host->inside) && host->ahead.own_proc) {
-            giver_watch(&host->caller.giver, &host->privates);
+            room_sender_watch(&host->caller.room_sender, &host->privates);
         }
         return step_enter_folder(&host->order, fault);
     }
@@ -341,9 +341,10 @@ static int attempt(struct host *host) {
 }
 
 /* Reports that the receipt is in place. A lost message does no harm, because our exit reports the same. */
-static void tell(const struct host *host) {
+static void report_receipt(const struct host *host) {
     int32_t pid = (int32_t)host->pid;
-    if (host->caller.teller >= 0 && pid > 0) send(host->caller.teller, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
+    int notify = host->caller.notify_socket;
+    if (notify >= 0 && pid > 0) send(notify, &pid, sizeof pid, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 int host_main(const char *attempt_dir, const struct inside *inside, const struct ahead *ahead,
@@ -361,7 +362,7 @@ int host_main(const char *attempt_dir, const struct inside *inside, const struct
     }
     if (!image_folder(host.image_folder, sizeof host.image_folder)) host.image_folder[0] = '\0';
     watch_block_signals();
-    int *kept[] = {&host.dir, &host.caller.teller, &host.caller.giver.socket, &host.proc};
+    int *kept[] = {&host.dir, &host.caller.notify_socket, &host.caller.room_sender.socket, &host.proc};
     if (detach(kept, sizeof kept / sizeof *kept) < 0) return EXIT_NO_RECEIPT;
     int locked = gate_lock(host.dir);
     if (locked <= 0) return locked < 0 ? EXIT_NO_RECEIPT : EXIT_TAKEN;
@@ -371,7 +372,7 @@ int host_main(const char *attempt_dir, const struct inside *inside, const struct
     host.receipt.outcome = "refused";
     int code = attempt(&host);
     if (code != 0) return code;
-    tell(&host);
-    giver_give(&host.caller.giver, &host.privates, &host.order);
+    report_receipt(&host);
+    room_sender_send(&host.caller.room_sender, &host.privates, &host.order);
     return 0;
 }

@@ -8,8 +8,8 @@
 
 /* The sockets of a resident parent; each may be -1. */
 struct caller {
-    int teller; /* gets our process id once the receipt is in place, because our exit takes the kernel longer */
-    struct giver giver; /* where our mounts go after the step */
+    int notify_socket; /* gets our process id once the receipt is in place, because our exit takes the kernel longer */
+    struct room_sender room_sender; /* where our mounts go after the step */
 };
 
 /* INSIDE describes our namespaces: either those of the order or the caller's. In the caller's, a child runs the attempt

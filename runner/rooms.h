@@ -22,7 +22,7 @@ struct room {
 /* The rooms of a resident runner. Each is a copy of the runner's mounts and keeps unmounted file systems in use, so all
  * are dropped after a short time. */
 struct rooms {
-    int taker, giver; /* a socket pair, from launchers to the runner; -1 if rooms are not possible */
+    int receive_socket, send_socket; /* a socket pair, from launchers to the runner; -1 if rooms are not possible */
     int own;          /* our own mounts */
     int changes;      /* poll() reports each change of our mounts; -1 if unsupported */
     unsigned generation; /* how often they have changed */
@@ -45,7 +45,7 @@ unsigned rooms_generation(struct rooms *rooms);
 bool rooms_take(struct rooms *rooms, struct room *room);
 
 /* Drops all rooms, and those that have just arrived. */
-void rooms_let_go(struct rooms *rooms);
+void rooms_drop(struct rooms *rooms);
 
 /* Call in a long-lived child: it gives up its copies of the rooms. */
 void rooms_close(struct rooms *rooms);
@@ -55,21 +55,21 @@ void rooms_close(struct rooms *rooms);
 void rooms_enter(const struct rooms *rooms, const struct room *room, struct inside *inside, struct ahead *ahead);
 
 /* The state that a launcher needs to hand over its room. */
-struct giver {
+struct room_sender {
     int socket; /* -1: rooms are not collected */
     unsigned generation;
     int64_t since; /* time of the request, in Unix ms */
-    int changes;   /* poll() reports a change by the step; -1 before `giver_watch` */
+    int changes;   /* poll() reports a change by the step; -1 before `room_sender_watch` */
     const struct rooms *rooms;
 };
 
-struct giver giver_none(void);
-struct giver giver_of(const struct rooms *rooms);
+struct room_sender room_sender_none(void);
+struct room_sender room_sender_of(const struct rooms *rooms);
 
 /* All mounts for the step are made: every change from now on is the step's. */
-void giver_watch(struct giver *giver, const struct privates *privates);
+void room_sender_watch(struct room_sender *room_sender, const struct privates *privates);
 
 /* Call when every process of the step is dead and its outputs are kept: hands over the room if it is unchanged. */
-void giver_give(const struct giver *giver, const struct privates *privates, const struct order *order);
+void room_sender_send(const struct room_sender *room_sender, const struct privates *privates, const struct order *order);
 
 #endif

@@ -22,7 +22,7 @@
 #include "rooms.h"
 #include "watch.h"
 
-enum { EXIT_USAGE = 64, TELLER = 3, IDLE_MS = 1000 };
+enum { EXIT_USAGE = 64, NOTIFY_FD = 3, IDLE_MS = 1000 };
 
 /* True if the packet begins with this word; the rest follows it. */
 static bool takes_word(const char *word, const char **packet) {
@@ -57,7 +57,7 @@ struct launch {
     const char *path;
     struct inside inside;
     struct ahead ahead;
-    struct giver giver;
+    struct room_sender room_sender;
 };
 
 /* A launcher is our caller's child, not ours. The caller reaps it and may hold a descriptor of it, and our exit does not
@@ -74,7 +74,7 @@ static pid_t fork_for_caller(struct rooms *rooms, struct launch *launch) {
         in_room ? spaces_fork_for_mounts(CLONE_PARENT) : spaces_fork(&launch->inside, launch->inside.isolation, CLONE_PARENT);
     int error = errno;
     if (launcher == 0) {
-        launch->giver = giver_of(rooms);
+        launch->room_sender = room_sender_of(rooms);
         if (in_room) rooms_enter(rooms, &room, &launch->inside, &launch->ahead);
         return 0;
     }
@@ -132,7 +132,7 @@ static void wait_for_folder(struct rooms *rooms, int socket, char *packet, size_
     if (launch->ahead.count == 0) ahead_make(&launch->ahead, &launch->inside, rooms->folders, rooms->folder_count);
     if (recv_packet(packet, size) <= 0) _exit(0);
     launch->path = packet;
-    launch->giver.since = now_ms();
+    launch->room_sender.since = now_ms();
 }
 
 /* Forks a process that waits to become a launcher. */
@@ -167,8 +167,8 @@ static bool answer(int32_t number) {
 
 /* Drops all rooms after a time without requests: they keep file systems in use that were unmounted in the meantime. */
 static void keep_rooms_while_asked(struct rooms *rooms) {
-    struct pollfd asked = {STDIN_FILENO, POLLIN, 0};
-    if (poll(&asked, 1, IDLE_MS) == 0) rooms_let_go(rooms);
+    struct pollfd waiting_data = {STDIN_FILENO, POLLIN, 0};
+    if (poll(&waiting_data, 1, IDLE_MS) == 0) rooms_drop(rooms);
 }
 
 /* True while there may be more requests. A child returns from here too, inside its namespaces. */
@@ -180,7 +180,7 @@ static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packe
     launch->path = packet;
     if (strcmp(packet, "let go") == 0) {
         dismiss(waiting);
-        rooms_let_go(rooms);
+        rooms_drop(rooms);
         return answer(0);
     }
     bool early = takes_word("ahead ", &launch->path);
@@ -203,10 +203,10 @@ static bool serve_once(struct waiting *waiting, struct rooms *rooms, char *packe
 }
 
 /* Descriptor 3, if it is a socket: the caller wants to be notified of receipts there. Otherwise -1. */
-static int find_teller(void) {
+static int find_notify_socket(void) {
     int type = 0;
     socklen_t size = sizeof type;
-    return getsockopt(TELLER, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET ? TELLER : -1;
+    return getsockopt(NOTIFY_FD, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET ? NOTIFY_FD : -1;
 }
 
 /* Does once what each launcher would do for itself. It allocates and frees memory, so that later allocations of the same
@@ -222,7 +222,7 @@ static void prepare_launchers(void) {
 
 int serve_main(bool user) {
     char packet[PATH_MAX];
-    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing(), .giver = giver_none()};
+    struct launch launch = {.inside = spaces_outside(), .ahead = ahead_nothing(), .room_sender = room_sender_none()};
     struct waiting waiting = {.socket = -1};
     static struct rooms rooms;
     int type = 0;
@@ -233,11 +233,11 @@ int serve_main(bool user) {
     }
     /* It may run for months, so it must not use a folder of its caller. */
     if (chdir("/") < 0) return EXIT_USAGE;
-    int teller = find_teller();
+    int notify_socket = find_notify_socket();
     if (user) spaces_enter_user(&launch.inside);
     rooms_begin(&rooms);
     prepare_launchers();
     while (serve_once(&waiting, &rooms, packet, sizeof packet, &launch)) {}
-    struct caller caller = {.teller = teller, .giver = launch.giver};
+    struct caller caller = {.notify_socket = notify_socket, .room_sender = launch.room_sender};
     return launch.is_child ? host_main(launch.path, &launch.inside, &launch.ahead, &caller) : 0;
 }

@@ -79,14 +79,14 @@ static bool listen_once(struct watch *watch, struct end *end) {
 }
 
 /* Ends the step: SIGTERM the first time, then SIGKILL. */
-static void stop(struct watch *watch, bool *asked) {
-    if (*asked || watch->grace_ms == 0) {
+static void stop(struct watch *watch, bool *stopping) {
+    if (*stopping || watch->grace_ms == 0) {
         watch->kill(watch->state);
     } else {
         watch->terminate(watch->state);
         arm(watch->timer, watch->grace_ms);
     }
-    *asked = true;
+    *stopping = true;
 }
 
 static bool reaped(struct watch *watch, bool child_is_program, struct end *end) {
@@ -117,7 +117,7 @@ int watch_open(struct watch *watch, struct fault *fault) {
 void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
     struct signalfd_siginfo caught;
     uint64_t expirations;
-    bool asked = false, gone = false;
+    bool stopping = false, gone = false;
     if (watch->run_ms > 0) arm(watch->timer, watch->run_ms);
     while (!gone) {
         struct pollfd polled[] = {
@@ -126,15 +126,15 @@ void watch_run(struct watch *watch, bool child_is_program, struct end *end) {
         if (polled[2].revents != 0) pump(watch);
         if (polled[3].revents != 0) listen_once(watch, end);
         if (polled[1].revents != 0 && read(watch->timer, &expirations, sizeof expirations) > 0) {
-            if (!asked) end->cause = BY_DEADLINE;
-            stop(watch, &asked);
+            if (!stopping) end->cause = BY_DEADLINE;
+            stop(watch, &stopping);
         }
         while (read(watch->signals, &caught, sizeof caught) == (ssize_t)sizeof caught) {
-            if (caught.ssi_signo == SIGCHLD || asked) continue;
+            if (caught.ssi_signo == SIGCHLD || stopping) continue;
             /* The kernel sets the sender to 0 if it is outside of our PID namespace. */
             if (watch->first && caught.ssi_pid != 0) continue;
             end->cause = BY_CANCEL;
-            stop(watch, &asked);
+            stop(watch, &stopping);
         }
         gone = reaped(watch, child_is_program, end);
     }
