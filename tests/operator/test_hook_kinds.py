@@ -72,7 +72,7 @@ def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
         remove_hook(world)
         await world.until(lambda: forgotten, "it to be let go", 60)
         assert world.cloud.starts("report") == 1
-        await world.until(lambda: "serves no Machine" in said(world).get("message", ""), "it to be said", 60)
+        await world.until(lambda: "no longer serves Machine" in said(world).get("message", ""), "it to be said", 60)
         await world.rest(600)
         assert hook_of(world)
         world.cluster.serve(*forgotten)

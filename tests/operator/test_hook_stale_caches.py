@@ -180,7 +180,7 @@ class TestGone:
             found = bench.born()
             bench.server.forget("machines")
             with pytest.raises(
-                KindLostError, match=r"the cluster serves no Machine of cluster\.example\.org/v1 any more"
+                KindLostError, match=r"the cluster no longer serves Machine of cluster\.example\.org/v1"
             ):
                 await bench.targets.wish(found)
             with pytest.raises(KindLostError):
