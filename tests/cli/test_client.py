@@ -1,4 +1,4 @@
-"""Whatever a server can do wrong is said in one line, with the exit code for it."""
+"""Each error of a server becomes one line with an exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake(cli: Cli) -> Iterator[Fake]:
-    """A scripted server, of which the home knows address and key."""
+    """A scripted server whose address and key are in the home."""
     found = Fake()
     with serving(found) as url:
         cli.home.mkdir()
@@ -218,7 +218,7 @@ def test_status_counts_each_failed_reason(cli: Cli, fake: Fake):
 
 
 def test_plugin_delete_repeats_hidden_users_of_the_plugin(cli: Cli, fake: Fake):
-    """A key with a scope is told of none of them."""
+    """A key with a scope does not see the users."""
     plugin = {"name": "db@1.0.0", "spec": {}, "status": {"resources": []}}
     fake.say("GET", "resource-plugins/db", plugin)
     fake.say("GET", "resource-plugins/db/versions", [plugin])

@@ -89,7 +89,7 @@ delete, stage 1: preStop
   a (up to 5 times, 5 s apart at first)
 
 delete, stage 2: stop
-  has stopped once no finalizer but Dayfly's is left
+  has stopped once only Dayfly's finalizer is left
 
 removal of the hook: nothing to run
 """

@@ -16,7 +16,7 @@ from conformance.tales import Tale
 from conformance.telling import EVENTS, line, said, settled, tells
 from conformance.toys import Toys
 from dayfly.execute.pod import names
-from dayfly.execute.webhook.exit_codes import ExitCode, of_status
+from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import (
@@ -27,7 +27,7 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.monitoring import json_log
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.targets.adapter import CachedTarget, Plain, Times
+from dayfly.operator.targets.adapter import BaseAdapter, CachedTarget, Times
 from dayfly.spec.kinds import Pin, RunSpec
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent, Target, digest, unit_id
 from dayfly.spec.report import RunReport, UnitReport
@@ -71,13 +71,13 @@ def reconcilers() -> Iterator[list[Reconciler]]:
         yield made
 
 
-class Leased(Plain):
+class Leased(BaseAdapter):
     """Wanted as long as somebody renews a lease: Sandboxes have none."""
 
     def __init__(self) -> None:
         super().__init__(Resource("", "v1", "configmaps", "ConfigMap", PartialObjectMetadata, partial=True))
 
-    def times(self, _run: RunObject, seen: CachedTarget) -> Times:
+    def get_times(self, _run: RunObject, seen: CachedTarget) -> Times:
         return Times(lease_until=int((seen.meta.annotations or {}).get(LEASE, "0")))
 
 
@@ -195,7 +195,7 @@ class _Stage:
 
 def _end(status: int) -> int:
     """How the sender ends that is so answered."""
-    return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else of_status(status)
+    return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else code_of_status(status)
 
 
 def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:

@@ -1,4 +1,4 @@
-"""How an object is written: what it becomes, who removes it and when, and every mistake with its place."""
+"""The fields of object steps: the resulting units, removal of the object, and every error with its path."""
 
 import pytest
 
@@ -26,7 +26,7 @@ HERE = "spec.create[0].object"
 
 
 def step(more="", made=GOOD):
-    """A plugin that makes one object; `more` stands beside it."""
+    """Return a plugin with one object step. `more` has other fields of the step."""
     return STEP + made + more
 
 
@@ -317,7 +317,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_removal_that_cannot_be_is_refused_with_its_place(case):
+def test_invalid_removal_is_refused_with_its_path(case):
     more, words = WRONG[case]
     with pytest.raises(SpecError) as caught:
         run(BOX, PLUGIN + more)
@@ -326,12 +326,12 @@ def test_a_removal_that_cannot_be_is_refused_with_its_place(case):
     assert caught.value.line
 
 
-def test_an_object_is_no_way_to_create_by_removing():
+def test_delete_step_cannot_create_an_object():
     source, _, words = REFUSED["removal that creates"]
     assert words in plugin_refusal(source)
 
 
-def test_a_hook_that_stops_makes_no_object():
+def test_stop_hook_creates_no_object():
     hooks = "  hooks:\n    preStop:\n    - name: a\n      object: {§manifest: {apiVersion: v1, kind: ConfigMap}}\n"
     assert "a preStop hook cannot create an object" in refused("name: box\nspec:\n  cluster: local\n" + hooks)
 

@@ -14,7 +14,7 @@ CYCLE = plugin(
 )
 HOST = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec:\n  hostPID: true\n"}}
 TWICE = {**CHAIN, "create": [step("make"), step("make")]}
-HOST_SAID = "the pod of step make may not be made: spec.hostPID must be false"
+HOST_SAID = "the pod of step make is refused: spec.hostPID must be false"
 CYCLE_SAID = "steps that wait for each other can never start: b.out -> a.out -> b.out"
 
 

@@ -19,7 +19,7 @@ from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
 from dayfly.operator.pods.log_follower import Followers
-from dayfly.operator.sandboxes.in_use_labels import InUse
+from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.plan.actions import Prepare
 from dayfly.spec.frames import decode, encode
@@ -82,7 +82,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
         seen.sandboxes.put(msgspec.convert(born, SandboxObject))
         for each in plugins:
             seen.plugins.put(msgspec.convert(each, PluginObject))
-        front = SandboxController(seen, InUse(seen), lambda *_: None)
+        front = SandboxController(seen, InUseLabels(seen), lambda *_: None)
         assert await front.reconcile(Key("shop", "box")) is None
         assert not world.cluster.objects("runs")
         world.start()
@@ -120,7 +120,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
     async def story(world: World) -> None:
         world.cluster.admission.append(widened)
         world.sandbox(wish())
-        await world.until(lambda: "changed in the cluster" in message(world), "what its maker says", 30)
+        await world.until(lambda: "changed by an admission webhook" in message(world), "what its maker says", 30)
         await world.processes.pop().end()
         world.start()
         await world.until(lambda: "later than any that Dayfly makes" in message(world), "what a peer says", 30)

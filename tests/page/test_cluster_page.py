@@ -8,11 +8,10 @@ import re
 import msgspec
 import pytest
 
-from cli.clusters import FLAGS, changed, still
-from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
+from cli.clusters import FAILING, FLAGS, LIFE, LINE, NEVER_GOES, SLOW, changed, failing, running, still, stuck, up
 from dayfly.cli.cluster_page import sessions
 from dayfly.server import attention
-from dayfly.server.http import page_forms
+from dayfly.server.http import forms
 from dayfly.spec import api
 from page.clusters import SHOP, apart, serving, stage
 from server.client import wait_for
@@ -121,17 +120,17 @@ class TestWhatItSays:
             assert {key: report[key] for key in verbs} == verbs
             assert served.get("sandboxes/box/why") == why
             for path, form in (
-                ("/page/session", page_forms.PageSession),
+                ("/page/session", forms.PageSession),
                 ("sandboxes/box", api.Sandbox),
                 ("sandboxes/box/report", api.Report),
                 ("sandboxes/box/why", api.Blocker),
-                ("sandboxes/box/plan", page_forms.Plan),
+                ("sandboxes/box/plan", forms.Plan),
                 ("sandboxes/box/history", list[api.Move]),
                 ("sandboxes/box/attempts", list[api.Attempt]),
                 ("sandboxes/box/outputs?masked=true", list[api.Output]),
                 ("attention", list[attention.Concern]),
                 ("resource-plugins?version=all", list[api.Plugin]),
-                ("ended-sandboxes", list[page_forms.Ended]),
+                ("ended-sandboxes", list[forms.Ended]),
             ):
                 assert msgspec.convert(served.get(path), form) is not None, path
 
@@ -285,7 +284,7 @@ class TestLogs:
             said = self.log(served, "db/make", wait=20)
             assert said.status == 403
             assert 'its log cannot be shown while it runs: User "ada" cannot get' in said.json["error"]
-            assert "it can be read here within seconds of its end" in said.json["error"]
+            assert "its log is available seconds after it has ended" in said.json["error"]
 
 
 class TestRights:
@@ -422,7 +421,7 @@ class TestChanges:
         with serving(still(status={"servedFor": "acme/sb1"})) as served:
             served.sign_in()
             wait_for(lambda: "delete" in served.get("sandboxes/box/report")["denied"])
-            assert "a server has it, as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
+            assert "a server manages it as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
 
 
 def _as_verbs_say(asked):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from dayfly.execute.process.log_times_file import LogTimes
+from dayfly.execute.process.log_times import LogTimes
 from dayfly.spec.log_times import entries_between, time_at
 from runner.attempts import wait_until
 

@@ -1,4 +1,4 @@
-"""How a webhook is written: what it becomes, and every mistake with its place."""
+"""The fields of a webhook: the resulting unit, and every error with its path."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from compile.builders import run
 from dayfly.cli import options
 from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
-from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
+from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
@@ -30,12 +30,12 @@ GOOD = """\
 
 
 def step(more="", webhook=GOOD):
-    """A plugin with one webhook, of which `webhook` is the request, and `more` stands beside it."""
+    """Return a plugin with one webhook step. `webhook` is its request, and `more` has other fields of the step."""
     return STEP + webhook + more
 
 
 def field(line):
-    """A webhook of which one more line is wrong."""
+    """Return a webhook with one invalid line."""
     return step(webhook=GOOD + f"      {line}\n")
 
 
@@ -215,7 +215,7 @@ def test_each_mistake_has_its_place(case):
         "https://" + "a" * 2048,
     ],
 )
-def test_a_url_that_can_be_read_in_two_ways_is_refused(url):
+def test_ambiguous_url_is_refused(url):
     error = refusal(step(webhook=f"      method: POST\n      §url: {url!r}\n"))
     assert error.path == f"{HERE}.url"
 
@@ -272,7 +272,7 @@ def test_webhook_becomes_a_unit_with_request_and_deadlines():
     assert make.webhook.env["DAYFLY_SANDBOX_NAME"] == "box"
     assert make.inputs[0].as_.env == "DAYFLY_INPUT_ZONE"
     assert [(output.json_path, output.header) for output in make.outputs] == [("$.id", ""), ("", "ETag")]
-    # It cannot be cancelled, so whoever wants it to end waits for as long as it may take.
+    # A sent request cannot be cancelled, so an end of the step waits for its time limit.
     assert make.timeouts == UnitTimeouts(run_ms=300_000, grace_ms=300_000)
     assert (wait.timeouts.run_ms, drop.timeouts.grace_ms) == (3_600_000, 60_000)
     assert drop.retry.idempotent
@@ -286,8 +286,8 @@ def test_plan_shows_webhook_request_and_outputs():
     assert [each.path for each in line.outputs] == ["$.id of the answer", "header ETag of the answer"]
 
 
-def test_a_body_may_say_null():
-    """A server may read it as the order to take something away."""
+def test_body_may_contain_null():
+    """A server may interpret such a path segment as a request for the parent."""
     wish = load(field("body: {note: null, list: [null], deep: {a: null}, at: {$input: zone}}"))
     body = {"note": None, "list": [None], "deep": {"a": None}, "at": {"$input": "zone"}}
     assert wish.spec.create[0].webhook.body == body
@@ -317,11 +317,11 @@ def test_sender_order_has_no_secrets_and_parsed_paths():
     ]
 
 
-def test_a_request_without_headers_takes_none_from_a_secret():
+def test_request_without_headers_reads_no_secret():
     make = run(BOX, PLUGIN).documents[0].pre_start[0]
-    assert variables(make) == ["DNS_TOKEN"]
+    assert secret_variables(make) == ["DNS_TOKEN"]
     del make.webhook.request["headers"]
-    assert variables(make) == []
+    assert secret_variables(make) == []
     running = as_exec(
         make, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
     )
@@ -329,8 +329,8 @@ def test_a_request_without_headers_takes_none_from_a_secret():
 
 
 @pytest.mark.parametrize(("server", "allowed"), [("[::1]:80", "true"), ("[::2]:80", "false"), ("::1:80", "true")])
-def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
-    """As it is written in a URL; whether the brackets are is nobody's concern."""
+def test_server_is_allowed_by_its_address(server, allowed):
+    """As in a URL, with or without brackets."""
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "http://[::1]/v1")).documents[0].pre_start[0]
     place = SenderSetup(command=("python3",), folder="/f", allowed=frozenset({server}))
     running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
@@ -341,17 +341,17 @@ def test_unchecked_document_cannot_redirect_a_webhook():
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "https://dns.example.com/"))
     unit = make.documents[0].pre_start[0]
     unit.webhook.request["url"] = "https://user@dns.example.com/"
-    with pytest.raises(CannotRenderError, match="is no plain URL"):
+    with pytest.raises(CannotRenderError, match="is not a plain http or https URL"):
         as_exec(
             unit, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
         )
 
 
 @pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])
-def test_a_server_that_is_allowed_is_a_host_and_a_port(wrong):
+def test_allowed_server_is_a_host_and_a_port(wrong):
     with pytest.raises(DayflyError, match="write --allow-webhook HOST:PORT"):
-        options.webhook_servers(("dns:443", wrong))
+        options.parse_webhook_servers(("dns:443", wrong))
 
 
-def test_servers_are_allowed_whatever_their_letters():
-    assert options.webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}
+def test_allowed_servers_ignore_case():
+    assert options.parse_webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}

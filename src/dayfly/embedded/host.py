@@ -29,7 +29,7 @@ from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.turn_view import Scenes
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.attempt_storage import leave_place, open_place, sweep_places
+from dayfly.execute.process.attempt_storage import open_storage, remove_storage, sweep_storage
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
@@ -135,8 +135,8 @@ class EmbeddedHost:
         """
         lock = take(home)
         ledger, reader, life, owes_leases = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
-        writer, place = Writer(ledger), open_place(home)
-        await asyncio.to_thread(sweep_places)
+        writer, place = Writer(ledger), open_storage(home)
+        await asyncio.to_thread(sweep_storage)
         environment, allowed = without_ci_marks(environment), frozenset(webhooks)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
@@ -183,7 +183,7 @@ class EmbeddedHost:
         await self._writer.close()
         if not self._engine.reader.uids():
             with contextlib.suppress(OSError):
-                leave_place(self._place)
+                remove_storage(self._place)
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)

@@ -1,10 +1,9 @@
 """Gathers the world of one run: its documents, its target's wish, and what the executors of its kinds know."""
 
-from dayfly.execute import target_fields
+from dayfly.execute import inputs
 from dayfly.execute.executor import Known, Registry
-from dayfly.execute.in_place_updates import in_place
-from dayfly.execute.inputs import remarks
-from dayfly.execute.turn import Scene, judged
+from dayfly.execute.inputs import unfit_messages
+from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
@@ -47,9 +46,9 @@ class Observer:
             PlanLostError: its documents are not those that were sealed.
             errors.ApiError: the server cannot be asked.
         """
-        wish = await self._targets.wish(run)
+        wish = await self._targets.read_intent(run)
         sealed = await self._plan(run, session, given_up=wish.abandon is not None)
-        plan = in_place(sealed, run.ledger, CHANGED_IN_PLACE)
+        plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
@@ -57,20 +56,20 @@ class Observer:
         known = self._executors.known(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
-        facts = judged(plan, run.ledger, known.facts, now)
+        facts = adjust_facts(plan, run.ledger, known.facts, now)
         hindered = {**_crowded(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
         share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
             wish=wish,
             facts=facts | refused,
-            target=await self._targets.of(run).state(run),
+            target=await self._targets.adapter_for(run).read_state(run),
             gated=self._executors.gated,
             made=dict(known.made),
             definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,
-            remarks=remarks(plan, run.ledger, teller(self._cluster, run)),
+            remarks=unfit_messages(plan, run.ledger, teller(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight
 
@@ -95,11 +94,11 @@ class Observer:
     async def _ask_target(self, sight: Sight) -> None:
         """Read what the next steps take from the target: as it is now, once for all of them."""
         run, kind = sight.run, sight.run.ledger.target.kind
-        steps = target_fields.readers(sight.plan, run.ledger, closing=sight.closing)
-        found = await self._targets.of(run).fields(run) if steps else None
+        steps = inputs.steps_with_target_inputs(sight.plan, run.ledger, closing=sight.closing)
+        found = await self._targets.adapter_for(run).read_fields(run) if steps else None
         for step in steps:
-            sight.given[step.id] = target_fields.given(step, found)
-            if message := target_fields.lack(step, found, kind):
+            sight.given[step.id] = inputs.target_values(step, found)
+            if message := inputs.missing_target_field(step, found, kind):
                 sight.lacking[step.id] = Objection(reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now)
                 # Whoever writes the field may do so without a sign that we heed.
                 self._cluster.queue.add(run.metadata.name, after=AGAIN_S)

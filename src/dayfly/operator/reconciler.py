@@ -9,10 +9,10 @@ import msgspec
 
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.log_masks import overwritten
+from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
-from dayfly.execute.pod.read import began
+from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -26,8 +26,8 @@ from dayfly.operator.executors.route_executor import GatewayRouteExecutor
 from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.executors.webhook_executor import PodWebhookExecutor
+from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
-from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError
 from dayfly.operator.pods.fallback_image import FallbackImage
@@ -37,6 +37,7 @@ from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.step_slots import STEPS, Places
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.refusals import is_down
+from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.run_memory import RunMemories, RunMemory, Sight
@@ -121,6 +122,11 @@ class Reconciler:
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
 
+    def retries(self, run: str) -> Retries:
+        """Return the requests of that run that were refused and are tried again."""
+        session = self.sessions.find(self._cluster.ledger.get(run))
+        return session.retries if session is not None else Retries()
+
     def lacking(self, run: str) -> tuple[str, ...]:
         """What the latest turn of that run found to be wished for in vain."""
         session = self.sessions.find(self._cluster.ledger.get(run))
@@ -151,7 +157,7 @@ class Reconciler:
         if session is None or session.loosened or found is None or found.ledger.closed is None:
             return
         scene = self.last(run)
-        session.loosened = scene is not None and _may_stop(scene) and await self.targets.loosen(found)
+        session.loosened = scene is not None and _may_stop(scene) and await self.targets.remove_hold(found)
 
     async def turn(self, run: str) -> Decision | None:
         """Take a run a step further. Where that cannot be finished, what is kept is kept all the same: that the end of
@@ -276,7 +282,7 @@ class Reconciler:
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
-        if self.targets.of(sight.run).copies:
+        if self.targets.adapter_for(sight.run).copies:
             self.logs.heard(sight.session.logs, key, printed)
         return True
 
@@ -286,22 +292,34 @@ class Reconciler:
             if not isinstance(move, Void) or scene.kind(move.unit) != Kind.WEBHOOK:
                 continue
             key = move.unit, move.attempt
-            pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
-            if pod is not None and began(pod) and (printed := await self.followers.printed(pod)):
+            pod = sight.pods.get(key) if self.targets.adapter_for(sight.run).copies else None
+            if pod is not None and has_started(pod) and (printed := await self.followers.printed(pod)):
                 self.logs.heard(sight.session.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
-        """Bring an effect about. If it fails, the others still follow, unless the server is down."""
+        """Bring an effect about. If it fails, the others still follow, unless the server is down.
+
+        A refused effect waits before it is tried again, whatever turns the run has until then.
+        """
         sight = self._sight(scene)
+        run, retries, is_done = sight.run.metadata.name, sight.session.retries, False
         try:
-            await self._effects.perform(scene, sight, effect)
+            is_done = await attempt(
+                self._cluster, run, retries, _key(effect), lambda: self._effects.perform(scene, sight, effect)
+            )
         except Exception as error:
             if isinstance(effect, Dissolve) or is_down(error):
                 raise
             sight.failed = sight.failed or error
-        if isinstance(effect, Dissolve):
+        if is_done and isinstance(effect, Dissolve):
             self.sessions.drop(sight.session.name)
             self._ended()
+
+
+def _key(effect: Effect) -> RequestKey:
+    """What identifies an effect: its reason and its message may differ between turns."""
+    name = type(effect).__name__
+    return (name, "", 0) if isinstance(effect, Dissolve) else (name, effect.unit, effect.attempt)
 
 
 def _may_stop(scene: Scene) -> bool:
@@ -315,7 +333,7 @@ def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
     """The end of a log without what only its step's outputs have told to be sensitive."""
     if printed is None:
         return None
-    return printed._replace(tail=overwritten(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
+    return printed._replace(tail=mask(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
 def _outputs_lost(move: Record) -> Record:

@@ -1,4 +1,4 @@
-"""`dayfly manifest`: what is in files as objects that kubectl applies. It needs no server."""
+"""`dayfly manifest`: print files as Kubernetes objects for kubectl. It needs no server."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     wishes = reading.load(files, sets)
     items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
     if not items:
-        message = f"{', '.join(files)}: it contains nothing for a cluster"
+        message = f"{', '.join(files)}: contains nothing for a cluster"
         raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
     for wished in wishes:
         if isinstance(wished.wish, Workload):
-            show.talk(f"left out: the baseline {wished.name}, for a cluster has Deployments of its own")
+            show.print_message(f"left out: the baseline {wished.name}, because a cluster has its own Deployments")
     show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
 
 

@@ -38,13 +38,13 @@ class GatewayPreviewExecutor:
             record = run.ledger.unit(name)
             key = name, record.attempt
             if run.ledger.closed is None and name in wished:
-                fact, lack, url = await self._previews.standing(run, wished[name], record.claimed_at, memory)
+                fact, lack, url = await self._previews.observe(run, wished[name], record.claimed_at, memory)
                 facts[key] = fact
                 if lack:
                     sight.unrouted += (f"{name} ({lack})",)
                 if url:
                     urls[wished[name].unit.name] = url
-            elif await self._previews.remove(run, name.partition(":")[2]):
+            elif await self._previews.is_gone(run, name.partition(":")[2]):
                 facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
@@ -64,7 +64,7 @@ class GatewayPreviewExecutor:
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         """It is made by `keep`, of which this is the first time; of what cannot be nobody will hear."""
-        if self._previews.unable(sight.plan.kept[effect.unit]):
+        if self._previews.is_impossible(sight.plan.kept[effect.unit]):
             self._cluster.queue.add(sight.run.metadata.name)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
@@ -74,7 +74,7 @@ class GatewayPreviewExecutor:
         await self._end(sight, effect.unit)
 
     async def _end(self, sight: Sight, unit: str) -> None:
-        if await self._previews.remove(sight.run, unit.partition(":")[2]):
+        if await self._previews.remove(sight.run, unit.partition(":")[2], sight.session.routes):
             self._cluster.queue.add(sight.run.metadata.name)  # of what is not there nobody hears that it has gone
 
     async def recall(self, sight: Sight, effect: Recall) -> None:

@@ -206,7 +206,7 @@ def _in_json(entry: StepLog) -> int:
 
 def _manifest(run: RunObject, logs: list[StepLog]) -> dict[str, Any]:
     target = run.ledger.target
-    name = names.derived("l", target.name, "logs", target.uid, logs[0].unit, str(logs[0].attempt))
+    name = names.derive_name("l", target.name, "logs", target.uid, logs[0].unit, str(logs[0].attempt))
     sandbox = SandboxRef(namespace=target.namespace, name=target.name, uid=target.uid)
     return {
         "apiVersion": STEP_LOGS.api_version,
