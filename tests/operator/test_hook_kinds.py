@@ -85,7 +85,7 @@ def test_hook_waits_if_the_kind_goes_as_its_object_is_released():
         await world.until(lambda: forgotten, "the release", 60)
         assert world.cloud.starts("report") == 1
         await world.until(
-            lambda: "serves no Machine" in hook_status(world).get("message", ""), "the status message", 60
+            lambda: "no longer serves Machine" in hook_status(world).get("message", ""), "the status message", 60
         )
         await world.rest(600)
         assert hook_of(world)

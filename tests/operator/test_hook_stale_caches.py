@@ -180,7 +180,7 @@ class TestGone:
             found = bench.create_run()
             bench.server.forget("machines")
             with pytest.raises(
-                KindLostError, match=r"the cluster serves no Machine of cluster\.example\.org/v1 any more"
+                KindLostError, match=r"the cluster no longer serves Machine of cluster\.example\.org/v1"
             ):
                 await bench.targets.read_intent(found)
             with pytest.raises(KindLostError):
