@@ -61,10 +61,10 @@ async def test_unsupported_runs_raise_instead_of_counting_as_gone(runs, cluster)
     made = await runs.birth(BODY)
     taken = cluster.forget("runs")
     with pytest.raises(errors.NotServed):
-        await runs.fresh("box")
+        await runs.read_current("box")
     assert runs.get("box") == made
     cluster.serve(taken)
-    assert await runs.fresh("box") == made
+    assert await runs.read_current("box") == made
 
 
 async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
@@ -93,7 +93,7 @@ async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
     made = await runs.birth(BODY)
     cache.put(made)
     await client.delete(RUNS, "box")
-    assert await runs.fresh("box") is None
+    assert await runs.read_current("box") is None
     assert runs.get("box") is None
     again = await runs.birth(BODY)
     assert again.metadata.uid != made.metadata.uid
@@ -104,7 +104,7 @@ async def test_watch_deletion_of_a_living_run_is_corrected_by_a_read(runs, cache
     made = await runs.birth(BODY)
     cache.put(made)
     cache.drop(Key("", "box"))
-    assert await runs.fresh("box") == made
+    assert await runs.read_current("box") == made
     assert runs.get("box") == made
 
 
@@ -212,7 +212,7 @@ async def test_conflicting_write_adopts_the_stored_run(runs, client):
 
 async def test_commit_is_reported_once_when_written(runs, client):
     told = []
-    runs.written = lambda run, moves: told.append((run.ledger.closed is not None, moves))
+    runs.on_commit = lambda run, moves: told.append((run.ledger.closed is not None, moves))
     made = await runs.birth(BODY)
     close = TestOwn.CLOSE
     assert await runs.commit(made, TestOwn.PLAN, (close,))

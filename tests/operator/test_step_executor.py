@@ -12,7 +12,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
-from dayfly.operator.cluster.caches import ALONE_S, ClusterWatches
+from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.pods.namespaces import NotGrantedError
@@ -159,7 +159,7 @@ async def test_state_is_accessible_from_before_the_pod_until_its_end():
 
 @pytest.mark.parametrize(
     ("effect", "after"),
-    [(Launch(unit=MAKE, attempt=1), AGAIN_S), (Release(unit=MAKE, attempt=1), ALONE_S)],
+    [(Launch(unit=MAKE, attempt=1), AGAIN_S), (Release(unit=MAKE, attempt=1), DELETION_CHECK_S)],
     ids=["launch", "release"],
 )
 async def test_run_is_queued_again_if_its_pod_was_not_changed(effect, after):

@@ -23,7 +23,7 @@ from dayfly.kube.objects import (
     StateWaiting,
 )
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, BaselineMeta, ClusterWatches
+from dayfly.operator.cluster.caches import BATCH_DELAY_S, DELETION_CHECK_S, BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, PluginObject, RunObject, SandboxObject
 from dayfly.operator.targets.adapter import Plain
 from dayfly.operator.targets.sandbox import SandboxTarget
@@ -98,12 +98,12 @@ def test_first_status_of_a_running_step_wakes_at_once(cluster, woken):
     begin(cluster, State.CLAIMED)
     woken.clear()
     cluster.pods.put(pod(2, node="n"))
-    assert woken == [COMPANY_S], "nothing waits for its node"
+    assert woken == [BATCH_DELAY_S], "nothing waits for its node"
     cluster.pods.put(pod(3, node="n", seen=True))
-    assert woken == [COMPANY_S, 0.0]
+    assert woken == [BATCH_DELAY_S, 0.0]
 
 
-@pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, COMPANY_S), (State.NONE, 0.0)])
+@pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, BATCH_DELAY_S), (State.NONE, 0.0)])
 def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, after):
     """We took it off, and the watch told of it before the answer came; from what nobody claimed it may not go."""
     begin(cluster, state, ref="pod" if state is State.CLAIMED else "")
@@ -115,12 +115,12 @@ def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, aft
 
 @pytest.mark.parametrize("heeded", [True, False])
 def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, heeded):
-    cluster.heeds = lambda pod: heeded
+    cluster.follows_log = lambda pod: heeded
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n", seen=True))
     woken.clear()
     cluster.pods.put(pod(3, node="n", runs=True))
-    assert woken == [0.0 if heeded else COMPANY_S]
+    assert woken == [0.0 if heeded else BATCH_DELAY_S]
     cluster.pods.put(pod(4, node="n", runs=True, held=False))
     assert woken[1:] == [0.0], "whatever else becomes of it is"
 
@@ -132,7 +132,7 @@ def test_other_changes_of_a_running_step_wake_at_once(cluster, woken):
     woken.clear()
     cluster.pods.put(pod(3, node="n"))
     assert woken == [0.0], "it was placed before"
-    cluster.heeds = lambda pod: False
+    cluster.follows_log = lambda pod: False
     begun = pod(4, node="n")
     early = msgspec.structs.replace(begun.status, phase="Running")
     cluster.pods.put(msgspec.structs.replace(begun, status=early))
@@ -155,10 +155,12 @@ def test_own_change_wakes_with_other_changes(cluster, woken):
     cluster.pods.advance(pod(3, node="n", seen=True))
     woken.clear()
     cluster.pods.put(pod(2, node="n"))
-    assert woken == [COMPANY_S]
+    assert woken == [BATCH_DELAY_S]
 
 
-@pytest.mark.parametrize(("ahead", "gated", "after"), [(True, True, COMPANY_S), (True, False, 0.0), (False, True, 0.0)])
+@pytest.mark.parametrize(
+    ("ahead", "gated", "after"), [(True, True, BATCH_DELAY_S), (True, False, 0.0), (False, True, 0.0)]
+)
 def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gated, after):
     begin(cluster, State.NONE, ref="")
     cluster.pods.drop(Key("runners", "p"))
@@ -172,11 +174,11 @@ def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gate
 def test_deletion_of_a_released_pod_wakes_nothing(cluster, woken):
     begin(cluster, State.DONE)
     woken.clear()
-    with cluster.letting_go(pod(1)):
+    with cluster.releasing(pod(1)):
         cluster.pods.put(pod(2, goes=True))
     assert woken == []
     cluster.pods.put(pod(3, goes=True))
-    assert woken == [ALONE_S]
+    assert woken == [DELETION_CHECK_S]
 
 
 def test_only_the_own_pod_of_a_recorded_unit_wakes_nothing(cluster, woken):
@@ -220,10 +222,10 @@ def test_ended_pod_of_a_recorded_step_wakes_its_release(cluster, woken):
     cluster.pods.put(pod(2, node="n", seen=True))
     assert woken == [0.0]
     cluster.pods.put(pod(3, node="n", seen=True, goes=True))
-    assert woken == [0.0, ALONE_S]
+    assert woken == [0.0, DELETION_CHECK_S]
     cluster.pods.put(pod(4, node="n", seen=True, goes=True, held=False))
     cluster.pods.drop(Key("runners", "p"))
-    assert woken == [0.0, ALONE_S]
+    assert woken == [0.0, DELETION_CHECK_S]
 
 
 def test_a_closed_run_waits_for_whatever_goes(cluster, woken):

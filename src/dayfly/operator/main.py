@@ -158,7 +158,7 @@ class Operator:
     async def _work(self) -> None:
         """Until the queues are closed."""
         with contextlib.suppress(errors.ApiError):  # who needs to know asks again
-            await self.cluster.looked()
+            await self.cluster.wait_discovered()
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._reconciler.sweeper.run())]
             if self._told is not None:

@@ -80,7 +80,7 @@ class Reconciler:
         self._ended = ended
         self.targets = targets
         self.followers = Followers(cluster.client, cluster.queue.add)
-        cluster.heeds = self.followers.wants
+        cluster.follows_log = self.followers.wants
         self._outputs = AttemptSecrets(cluster.client)
         pods = Pods(cluster.client, cluster.pods.advance)
         self.sessions = RunMemories(self._end)
@@ -221,7 +221,7 @@ class Reconciler:
             session.work.scene, session.work.sight = await self._observer.scene(found, session)
         except PlanLostError:
             # Documents go before their run does: only of a run that is as we saw it are they missed.
-            now = await self._cluster.ledger.fresh(run)
+            now = await self._cluster.ledger.read_current(run)
             if now is not None and (now.metadata.uid, now.ledger.seq) == (found.metadata.uid, found.ledger.seq):
                 raise
             if now is not None:

@@ -16,7 +16,7 @@ from dayfly.execute.pod.run import Pods
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import ClusterWatches, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import DocumentObject
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.refusals import all_done
@@ -69,12 +69,12 @@ class OrphanSweeper:
 
     async def sweep(self) -> None:
         """Look at everything once."""
-        await _unless_refused(self._cluster.gateway.look())
-        await _unless_refused(self._cluster.istio.look())
+        await _unless_refused(self._cluster.gateway.discover())
+        await _unless_refused(self._cluster.istio.discover())
         routes = (each for cache in self._cluster.gateway.routes.values() for each in cache)
         everything = (*self._cluster.pods, *self._cluster.forks, *self._cluster.services, *routes)
         named = {(item.metadata.labels or {}).get(names.RUN_LABEL, "") for item in everything} - {""}
-        for run in sorted(named | self._cluster.woven.runs()):
+        for run in sorted(named | self._cluster.vs_index.runs()):
             await _unless_refused(self.tidy(run))
         for uid in self.orphans.keys() - {pod.metadata.uid for pod in self._cluster.pods}:
             del self.orphans[uid]
@@ -86,16 +86,16 @@ class OrphanSweeper:
         """Take away what is left of a run that is gone."""
         seen = self._cluster
         caches: tuple[Cache[Any], ...] = (seen.pods, seen.forks, seen.services, *seen.gateway.routes.values())
-        if not (any(belonging(cache, run) for cache in caches) or seen.woven.of(run)):
+        if not (any(owned_by_run(cache, run) for cache in caches) or seen.vs_index.with_rules_of(run)):
             return
-        if self._cluster.ledger.get(run) or await self._cluster.ledger.fresh(run):
+        if self._cluster.ledger.get(run) or await self._cluster.ledger.read_current(run):
             return
         await all_done(self._parts(run))
 
     def _parts(self, run: str) -> Iterator[Awaitable[None]]:
         yield self._routes.clear(run)
         yield self._forks.clear(run)
-        for pod in belonging(self._cluster.pods, run):
+        for pod in owned_by_run(self._cluster.pods, run):
             if FORK_LABEL not in (pod.metadata.labels or {}):  # those of forks go with them
                 yield self._orphan(run, pod)
 
@@ -120,5 +120,5 @@ class OrphanSweeper:
         run = (document.metadata.labels or {}).get(names.RUN_LABEL, "")
         if self._cluster.ledger.get(run) is not None:
             return
-        if not await self._targets.wants_run(document) and not await self._cluster.ledger.fresh(run):
+        if not await self._targets.wants_run(document) and not await self._cluster.ledger.read_current(run):
             await self._targets.release_document(document.metadata)

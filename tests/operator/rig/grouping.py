@@ -79,7 +79,7 @@ class Bench:
         async def looked() -> None:
             found.append("what leads")
 
-        self.caches.looked = looked
+        self.caches.wait_discovered = looked
         return found
 
     def _note(self, call: Any) -> Fault | None:
@@ -154,12 +154,12 @@ class Bench:
     async def serve_gateways(self) -> None:
         """The Gateway API is served from now on, and the caches know it."""
         self.server.serve(gateways.KINDS[0])
-        await self.caches.gateway.look()
+        await self.caches.gateway.discover()
 
     async def forget_gateways(self) -> None:
         """The Gateway API is no longer served, and the caches know it."""
         self.server.forget(gateways.KINDS[0].plural)
-        await self.caches.gateway.look()
+        await self.caches.gateway.discover()
 
     def runs(self, *, closed: bool = False, cached: bool = True, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
         """The run of the group, which the server has, and the caches if it is `cached`."""

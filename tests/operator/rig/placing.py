@@ -99,7 +99,7 @@ class Bench:
     async def recorded(self, name, **how) -> None:
         """We have read or written this form of a run, and its watch has not told of it yet."""
         self.client.recorded = self.made(name, **how)
-        await self.caches.ledger.fresh(name)
+        await self.caches.ledger.read_current(name)
 
     def heard(self, name, **how) -> list[str]:
         """Who is looked at beside it for the news of a run."""

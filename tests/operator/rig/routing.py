@@ -61,8 +61,8 @@ class Timed(Alone):
 
     async def begin(self) -> None:
         """Find out which kinds of routes the server has."""
-        await self.caches.gateway.look()
-        await self.caches.istio.look()
+        await self.caches.gateway.discover()
+        await self.caches.istio.discover()
         self.changes.clear()
 
     async def unserve(self) -> None:

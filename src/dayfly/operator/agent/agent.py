@@ -65,7 +65,7 @@ class Agent:
         while not self._uid:
             try:
                 # Or it would be told that nothing leads requests here, and would take all routes away.
-                await self._cluster.looked()
+                await self._cluster.wait_discovered()
                 # Of all objects of a cluster this one is always there, and never made anew.
                 self._uid = (await self._cluster.client.get(NAMESPACES, "kube-system")).metadata.uid
             except errors.ApiError as fault:

@@ -20,7 +20,7 @@ from dayfly.operator.agent.local_keys import LocalKeys
 from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.agent.report_log import ReportLog
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
@@ -89,7 +89,7 @@ class ClusterHost:
     @property
     def routes(self) -> bool:
         """Whether it leads requests to forks by their routing key: as far as is known."""
-        return self._cluster.routed
+        return self._cluster.can_route
 
     def begin_session(self) -> int:
         return self.session
@@ -116,7 +116,7 @@ class ClusterHost:
         run, endpoints = self._run(seen), self._spoken.endpoints(uid)
         if objects.has_ended(seen, run=run is not None):
             report, endpoints = objects.last_word(seen, uid), ()
-        elif run is None and finalized(seen.metadata, TARGET_FINALIZER):
+        elif run is None and has_finalizer(seen.metadata, TARGET_FINALIZER):
             report = objects.lost(uid)
         elif (said := self._spoken.report(uid)) is not None:
             report = said
@@ -153,7 +153,7 @@ class ClusterHost:
             return self._ends(offer.uid, seen)
         if run is not None:
             await self._revise(run, offer)
-        elif finalized(seen.metadata, TARGET_FINALIZER) or not offer.birth:
+        elif has_finalizer(seen.metadata, TARGET_FINALIZER) or not offer.birth:
             return Verdict.UNKNOWN
         else:
             # Somebody else may have sealed it meanwhile, with what was offered before.
@@ -333,7 +333,7 @@ class ClusterHost:
 
     async def _fresh(self, seen: SandboxObject) -> RunObject | None:
         """Its run by a quorum read, after the Sandbox was read: the finalizer there goes before the run does."""
-        return await self._cluster.ledger.fresh(names.run_name(seen.metadata.name, seen.metadata.uid))
+        return await self._cluster.ledger.read_current(names.run_name(seen.metadata.name, seen.metadata.uid))
 
     async def _begin(self, offer: wire.Offer) -> SandboxObject | None:
         """Make its Sandbox; None where it is not to be made, or may be there already."""
@@ -390,7 +390,7 @@ class ClusterHost:
 
     async def _drop(self, seen: SandboxObject, uid: str) -> Verdict:
         """It has no run: nothing of it has begun, or nobody knows what has."""
-        if finalized(seen.metadata, TARGET_FINALIZER):
+        if has_finalizer(seen.metadata, TARGET_FINALIZER):
             return Verdict.UNKNOWN
         await objects.remove(self._client, seen)
         return self._ends(uid, seen)

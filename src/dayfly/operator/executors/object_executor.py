@@ -185,7 +185,7 @@ class ObjectExecutor:
 
         A peer may have seen it before we heard that it was made: then it is the run's, however far that has come.
         """
-        run = await self._cluster.ledger.fresh(sight.run.metadata.name)
+        run = await self._cluster.ledger.read_current(sight.run.metadata.name)
         if run is None or run.metadata.uid != sight.run.metadata.uid:
             return False
         record = run.ledger.unit(where.identity.unit)

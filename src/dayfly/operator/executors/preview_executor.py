@@ -33,7 +33,7 @@ class GatewayPreviewExecutor:
         run, wished, memory = sight.run, sight.plan.kept, sight.session.routes
         alive = self._alive(sight)
         if alive:
-            await self._cluster.gateway.seen()
+            await self._cluster.gateway.wait_listed()
         for name in alive:
             record = run.ledger.unit(name)
             key = name, record.attempt
@@ -48,7 +48,7 @@ class GatewayPreviewExecutor:
                 facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
-        self._cluster.tell_urls(run.metadata.name, urls)
+        self._cluster.set_urls(run.metadata.name, urls)
         sight.known[self.kind] = Known(facts=facts)
 
     def _alive(self, sight: Sight) -> list[str]:
@@ -88,7 +88,7 @@ class GatewayPreviewExecutor:
             await self._previews.keep(sight.run, sight.plan, alive, sight.session.routes)
 
     async def clear(self, sight: Sight) -> None:
-        self._cluster.tell_urls(sight.run.metadata.name, {})  # its routes go with those of its forks
+        self._cluster.set_urls(sight.run.metadata.name, {})  # its routes go with those of its forks
 
     async def close(self) -> None:
         """Nothing is under way."""

@@ -12,7 +12,7 @@ from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
-from dayfly.operator.cluster.caches import ALONE_S, ClusterWatches, belonging
+from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches, owned_by_run
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
@@ -174,9 +174,9 @@ class PodStepExecutor:
             self._followers.forget(pod.metadata.uid)
             sight.session.pods.pop(pod.metadata.uid, None)
             await self._revoke(sight, effect, pod.metadata.namespace)
-            with self._cluster.letting_go(pod):
+            with self._cluster.releasing(pod):
                 if not await self._pods.release(pod):
-                    self._cluster.queue.add(sight.run.metadata.name, after=ALONE_S)
+                    self._cluster.queue.add(sight.run.metadata.name, after=DELETION_CHECK_S)
 
     async def keep(self, sight: Sight) -> None:
         """A step is done once."""
@@ -184,7 +184,7 @@ class PodStepExecutor:
     async def clear(self, sight: Sight) -> None:
         if self._states is not None and any(access.wants(step.unit) for step in sight.plan.steps.values()):
             await self._states.clear(sight.run)
-        for pod in belonging(self._cluster.pods, sight.run.metadata.name):
+        for pod in owned_by_run(self._cluster.pods, sight.run.metadata.name):
             if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
                 await self._pods.release(pod)
 

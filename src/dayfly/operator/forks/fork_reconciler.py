@@ -18,7 +18,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import ClusterWatches, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
 from dayfly.operator.forks.namespaces import leave
@@ -140,14 +140,14 @@ class ForkReconciler:
         Raises:
             errors.ApiError: not all is done.
         """
-        forks, services = belonging(self._cluster.forks, run), belonging(self._cluster.services, run)
+        forks, services = owned_by_run(self._cluster.forks, run), owned_by_run(self._cluster.services, run)
         await all_done(chain(map(self._forks.remove, forks), map(self._forks.remove_service, services)))
 
     # --- seeing -----------------------------------------------------------------------------------------------------
 
     def _deployments(self, run: RunObject) -> list[read.ForkDeployment]:
         """Those in the cache that belong to that very run."""
-        return [item for item in belonging(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
+        return [item for item in owned_by_run(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
 
     async def _claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.ForkDeployment | None, now: int
@@ -246,7 +246,7 @@ class ForkReconciler:
 
         One may bear the name of a fork that is claimed: made too late by a paused peer, or put in the place of ours.
         """
-        services = belonging(self._cluster.services, run.metadata.name)
+        services = owned_by_run(self._cluster.services, run.metadata.name)
         forks = [each for each in services if FORK_LABEL in (each.metadata.labels or {})]  # others are routes' own
         unwanted = [each for each in forks if each.metadata.name not in kept]
         refs = {record.ref for record in run.ledger.units.values()}
@@ -269,7 +269,7 @@ class ForkReconciler:
 
     async def _is_newest(self, run: RunObject) -> bool:
         """Whether the wish is the newest: one that a peer has revised since is its business, or the next turn's."""
-        found = await self._cluster.ledger.fresh(run.metadata.name)
+        found = await self._cluster.ledger.read_current(run.metadata.name)
         return found is not None and found.metadata.resource_version == run.metadata.resource_version
 
 

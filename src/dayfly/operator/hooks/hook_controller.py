@@ -11,7 +11,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.discovery import served
 from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, anything
 from dayfly.kube.ownership import add_finalizer
-from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
     HOOK_LABEL,
@@ -219,7 +219,7 @@ class HookController:
         """It is on its way out: its runs hear of that and close by themselves, and once all have ended it may go."""
         meta = seen.metadata
         left = [run for run in self._status.runs_of(meta.uid) if self._owes(run)]
-        if not finalized(meta, HOOK_FINALIZER):
+        if not has_finalizer(meta, HOOK_FINALIZER):
             return
         if not left:
             # What the cache has not heard of yet may have been born before the hook's end.
@@ -238,7 +238,9 @@ class HookController:
             return True
         target = run.ledger.target
         found = self._kinds.want(kind_of(run)).adapter.cache.get(target.name, target.namespace)
-        return found is not None and found.metadata.uid == target.uid and finalized(found.metadata, finalizer_of(run))
+        return (
+            found is not None and found.metadata.uid == target.uid and has_finalizer(found.metadata, finalizer_of(run))
+        )
 
     def _settle(self) -> None:
         """Watch the kinds that hooks select or runs go with, and no others."""

@@ -14,7 +14,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     HOOK_FINALIZER,
@@ -74,7 +74,7 @@ class Pairs:
 
     def heard(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
         """Something has become of an object: one that is gone, or that the hook does not hold, lacks no run now."""
-        if change.new is None or not finalized(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
+        if change.new is None or not has_finalizer(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
             self._status.settle(hook.metadata.uid, _key(change.seen.metadata))
 
     async def reconcile(self, pair: Pair) -> None:
@@ -94,14 +94,14 @@ class Pairs:
         if hook is not None and self.is_begun(hook, meta):
             self._status.settle(hook.metadata.uid, _key(meta))
             return
-        if finalized(meta, HOOKED_PREFIX + pair.hook):
+        if has_finalizer(meta, HOOKED_PREFIX + pair.hook):
             await self._lost(pair, watched.adapter.resource, item)
         elif hook is not None and not (meta.deletion_timestamp or hook.metadata.deletion_timestamp):
             await self._begin(pair, watched.adapter.resource, item)
 
     async def _begin(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
         hook = await self._client.find(HOOKS, pair.hook)
-        if hook is None or hook.metadata.deletion_timestamp or not finalized(hook.metadata, HOOK_FINALIZER):
+        if hook is None or hook.metadata.deletion_timestamp or not has_finalizer(hook.metadata, HOOK_FINALIZER):
             return  # whoever holds it, or hears of its end, looks at its objects again
         wish = hook.parsed()
         item = await self._client.find(resource, pair.key.name, pair.key.namespace)
@@ -109,7 +109,7 @@ class Pairs:
             return
         if not selected(wish, item.metadata) or not _means(wish, resource):
             return
-        if finalized(item.metadata, HOOKED_PREFIX + pair.hook):
+        if has_finalizer(item.metadata, HOOKED_PREFIX + pair.hook):
             # The cache is behind. A run that is born now might be a second one.
             self._cluster.pairs.add(pair, after=AGAIN_S)
             return
@@ -156,7 +156,7 @@ class Pairs:
             self._cluster.pairs.add(pair, after=AGAIN_S)  # heard of by then; or it is an earlier hook's, and is ending
             return
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
-        if now is None or now.metadata.uid != uid or not finalized(now.metadata, HOOKED_PREFIX + pair.hook):
+        if now is None or now.metadata.uid != uid or not has_finalizer(now.metadata, HOOKED_PREFIX + pair.hook):
             return
         asked = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
         reason = asked.reason if asked is not None and asked.applies else ""

@@ -32,7 +32,7 @@ class RunTraces:
         self._tracer, self._written, self._now = tracer, written, cluster.now
         # By uid of runs that are not told yet: what was written of them, the newest of it.
         self._lines: dict[str, collections.deque[HistoryEntry]] = {}
-        cluster.ledger.written = self._moved if tracer is not None else written
+        cluster.ledger.on_commit = self._moved if tracer is not None else written
         if tracer is not None:
             cluster.runs.listen(self._heard)
 

@@ -154,7 +154,7 @@ class GroupStatus:
     def _saying(
         self, seen: RouteGroupObject, stands: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
-        leads, report = GroupReach(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
+        leads, report = GroupReach(anywhere=self._cluster.can_route, addresses=None), about[1] if about else None
         lacking = (*group_unsupported(seen.spec, leads), *(report.unsupported if report else ()))
         meta = seen.metadata
         return _GroupMessage(

@@ -10,7 +10,7 @@ from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import ClusterWatches, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
@@ -43,7 +43,7 @@ class Previews:
 
     def seen(self, run: RunObject) -> list[RouteObject]:
         """Those of a run that there are, as the cache knows them."""
-        every = belonging(self._cluster.gateway.routes[HTTP_ROUTES.plural], run.metadata.name)
+        every = owned_by_run(self._cluster.gateway.routes[HTTP_ROUTES.plural], run.metadata.name)
         return [each for each in every if preview.PREVIEW_LABEL in (each.metadata.labels or {})]
 
     async def standing(self, run: RunObject, step: KeptStep, since: int, memory: RouteMemory) -> tuple[Fact, str, str]:

@@ -80,8 +80,8 @@ class RouteBuilder:
         others = await self._others(plan, route, local)
         fork, every = fork_of(run, of), list(self._concerned(names, of.namespace))
         found = every[:MOST_ROUTES]
-        meshed = concerned(self._cluster.virtual_services if self._cluster.by_istio else (), of, names)
-        if not self._cluster.by_istio:
+        meshed = concerned(self._cluster.virtual_services if self._cluster.uses_istio else (), of, names)
+        if not self._cluster.uses_istio:
             meshed = meshed._replace(shared=(), services=frozenset())
         foreign = list(self._foreign(names, of.namespace))
         if not found and not meshed.services:
@@ -110,7 +110,7 @@ class RouteBuilder:
 
     def _nothing(self, of: Baseline) -> str:
         what = f"no HTTPRoute or GRPCRoute leads to {KIND} {of.namespace}/{of.name}"
-        unused = bool(self._cluster.istio.kinds) and not self._cluster.by_istio
+        unused = bool(self._cluster.istio.kinds) and not self._cluster.uses_istio
         return f"{what}, and by Istio requests are led where the operator has --istio always" if unused else what
 
     async def _others(self, plan: Plan, route: Route, local: list[ForkService]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     TARGET_FINALIZER,
@@ -86,7 +86,7 @@ class SandboxController:
 
     def _routed(self, seen: SandboxObject) -> Routed:
         """What leads to its forks beside its own key; None where nothing leads to any fork."""
-        return self._cluster.keys_of(seen) if self._cluster.routed and seen.spec.get("forks") else None
+        return self._cluster.keys_of(seen) if self._cluster.can_route and seen.spec.get("forks") else None
 
     def heeded(self, seen: SandboxObject) -> Heeded:
         """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
@@ -102,13 +102,13 @@ class SandboxController:
         if seen is None:
             return None
         run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
-        if run is None and finalized(seen.metadata, TARGET_FINALIZER):
+        if run is None and has_finalizer(seen.metadata, TARGET_FINALIZER):
             lost = await births.recover(self._cluster, SANDBOXES, seen, "sandbox")
             return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
             return None  # a server's: it comes with its documents
-        await self._cluster.looked()
+        await self._cluster.wait_discovered()
         routed = self._routed(seen)
         is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid, routed)
         if is_done or (run is not None and not await self._note_update(seen, run)):

@@ -183,7 +183,7 @@ class HookedTarget(Plain):
 
     async def _needs(self, name: str, hold: Hold) -> bool:
         """Whether another run of the target has the same hold, and something to do yet before the target stops."""
-        run = await self._cluster.ledger.fresh(name)
+        run = await self._cluster.ledger.read_current(name)
         if run is None or run.spec.hook is None or run.spec.hook.hold != hold or run.ledger.phase in _OVER:
             return False
         documents = []

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_END_ANNOTATION,
@@ -62,7 +62,7 @@ class SandboxTarget(Plain):
         seen = change.seen
         if only_ours(change):
             return False
-        held = finalized(seen.metadata, TARGET_FINALIZER)
+        held = has_finalizer(seen.metadata, TARGET_FINALIZER)
         self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             # Also without a run: what a peer has made for it meanwhile is tidied up.
@@ -140,7 +140,7 @@ def only_ours(change: Change[SandboxObject] | Change[RouteGroupObject]) -> bool:
     if old is None or new is None:
         return False
     finalizers = old.metadata.finalizers
-    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
+    if has_finalizer(new.metadata, TARGET_FINALIZER) and not has_finalizer(old.metadata, TARGET_FINALIZER):
         finalizers = [*(finalizers or ()), TARGET_FINALIZER]
     version = new.metadata.resource_version
     before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
@@ -101,7 +101,7 @@ class Targets:
         if run is None or run.ledger.phase not in OVER or run.spec.hook is None:
             return False
         seen = self._cached(run)
-        return seen is not None and not finalized(seen.meta, finalizer_of(run))
+        return seen is not None and not has_finalizer(seen.meta, finalizer_of(run))
 
     def sweep(self) -> None:
         """Tell of each target that is held by a finalizer of ours without its run."""
@@ -136,11 +136,11 @@ class Targets:
             seen = await self._read(run)
             if seen is not None and _free(seen.metadata, finalizer):
                 seen = await self._hold(run, seen.metadata) or await self._read(run)
-                if seen is not None and not finalized(seen.metadata, finalizer):
+                if seen is not None and not has_finalizer(seen.metadata, finalizer):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
         # One that is deleted already, but with our finalizer, was fenced by whoever made the run: it ends as any other.
-        if seen is None or not finalized(seen.metadata, finalizer):
+        if seen is None or not has_finalizer(seen.metadata, finalizer):
             await self._unborn(run)
             return False
         hook = run.spec.hook
@@ -286,7 +286,7 @@ class Targets:
         meta, ledger = run.metadata, self._cluster.ledger
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
-        found = await ledger.fresh(meta.name)
+        found = await ledger.read_current(meta.name)
         if found is not None:
             if found.metadata.uid != meta.uid or found.ledger.units or found.ledger.seq:
                 return
@@ -301,7 +301,7 @@ class Targets:
 
 def _free(meta: AnnotatedMeta, finalizer: str) -> bool:
     """Whether it lives and is yet to get our finalizer."""
-    return not meta.deletion_timestamp and not finalized(meta, finalizer)
+    return not meta.deletion_timestamp and not has_finalizer(meta, finalizer)
 
 
 def kind_of(run: RunObject) -> Resource[PartialObjectMetadata]:
