@@ -13,7 +13,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, Key, Pod
 from dayfly.operator.pods.log_follower import Followers
 from dayfly.operator.pods.node_access import FIRST_S, PATIENCE
-from dayfly.operator.status.step_logs import MOST_ATTEMPTS, MOST_IN_ONE
+from dayfly.operator.status.step_logs import MAX_ATTEMPTS, MAX_LOGS_PER_OBJECT
 from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 LINE = "a line of its own\n"
@@ -319,13 +319,13 @@ def test_endless_cleanup_keeps_only_its_newest_logs():
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
         world.delete()
-        tries = MOST_ATTEMPTS + 5
+        tries = MAX_ATTEMPTS + 5
         await world.until(
             lambda: world.ledger()["units"].get("db/drop", {}).get("failures", 0) >= tries, "many tries", 9e4
         )
         await world.rest(10)
         attempts = sorted(attempt for unit, attempt in kept(world) if unit == "db/drop")
-        assert attempts == list(range(tries - MOST_ATTEMPTS + 1, tries + 1))
+        assert attempts == list(range(tries - MAX_ATTEMPTS + 1, tries + 1))
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "enough"}}})
         await gone(world)
 
@@ -374,7 +374,7 @@ def test_a_namespace_that_takes_none_stops_nothing():
 
 
 def test_many_at_once_are_no_object_too_large():
-    assert MOST_IN_ONE * (TAIL_LIMIT * 4 // 3 + 1000) < 1 << 20
+    assert MAX_LOGS_PER_OBJECT * (TAIL_LIMIT * 4 // 3 + 1000) < 1 << 20
 
 
 class TestStatus:

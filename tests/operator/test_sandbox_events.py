@@ -121,7 +121,7 @@ def test_undeliverable_events_delay_no_other_namespace():
 
 
 async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, caplog):
-    monkeypatch.setattr(sandbox_events, "MOST_WAITING", 3)
+    monkeypatch.setattr(sandbox_events, "MAX_WAITING_EVENTS", 3)
     listeners, posts, ended = [], [], []
     status = SimpleNamespace()
 
@@ -140,7 +140,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
         return msgspec.convert({"metadata": meta}, SandboxObject)
 
     def note(*who, **labels):
-        status.told(box(*who, **labels), report(), 1, Expiry())
+        status.on_report(box(*who, **labels), report(), 1, Expiry())
 
     async def oldest(namespace="shop"):
         event = await events.oldest(namespace)

@@ -113,14 +113,14 @@ def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, aft
     assert woken == [after]
 
 
-@pytest.mark.parametrize("heeded", [True, False])
-def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, heeded):
-    cluster.follows_log = lambda pod: heeded
+@pytest.mark.parametrize("followed", [True, False])
+def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, followed):
+    cluster.follows_log = lambda pod: followed
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n", seen=True))
     woken.clear()
     cluster.pods.put(pod(3, node="n", runs=True))
-    assert woken == [0.0 if heeded else BATCH_DELAY_S]
+    assert woken == [0.0 if followed else BATCH_DELAY_S]
     cluster.pods.put(pod(4, node="n", runs=True, held=False))
     assert woken[1:] == [0.0], "whatever else becomes of it is"
 

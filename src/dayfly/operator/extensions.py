@@ -8,7 +8,7 @@ from dayfly.kube.events import Recorder
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.status.sandbox_events import ClusterEventReceiver
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.operator.targets.adapter import Adapter
 from dayfly.operator.targets.sandbox import ControlPlane
 from dayfly.operator.targets.targets import Targets
@@ -18,7 +18,7 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 class SandboxExtension(Protocol):
     """Who makes runs of what people wish for; whoever has none takes the runs further that are there."""
 
-    def heeded(self, seen: SandboxObject) -> Heeded:
+    def applied_spec(self, seen: SandboxObject) -> AppliedSpec:
         """Which of its owner's wishes the run of a Sandbox goes by."""
 
     def ended(self) -> None:

@@ -38,7 +38,7 @@ from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatusWriter
 from dayfly.operator.status.sandbox_events import SandboxEvents
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.operator.targets.adapter import Adapter, UndecidableError
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
@@ -81,11 +81,13 @@ class Operator:
         self._manager.add(Runnable(self._work, self.cluster.close, self._stand_by, self._take_over))
         self._traces = RunTraces(self.cluster, json_log.moved, heralds.tracer)
         self._sandbox_status = SandboxStatusWriter(self.cluster, self._manager.events)
-        self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
+        self._sandbox_events = (
+            SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
+        )
         self._front = front(self.cluster, self._sandbox_status) if front else None
         for queue in () if self._front else (self.cluster.wishes, self.cluster.published):
             queue.close()
-        speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
+        speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._applied_spec)
         self._agent = agent(self.cluster, self._admit) if agent else None
         others = (make(self.cluster) for make in kinds)
         self.targets = Targets(self.cluster, SandboxTarget(self.cluster, speaker, self._agent), *others)
@@ -161,9 +163,9 @@ class Operator:
             await self.cluster.wait_discovered()
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(self._reconciler.sweeper.run())]
-            if self._told is not None:
-                await self._told.begin()
-                beside.append(tasks.create_task(self._told.run()))
+            if self._sandbox_events is not None:
+                await self._sandbox_events.identify_cluster()
+                beside.append(tasks.create_task(self._sandbox_events.run()))
             if self._agent is not None:
                 beside.append(tasks.create_task(self._agent.run()))
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
@@ -177,8 +179,8 @@ class Operator:
     def _admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         self._reconciler.executors.admit(documents, forks)
 
-    def _heeded(self, seen: SandboxObject) -> Heeded:
-        return self._front.heeded(seen) if self._front else Heeded(seen.metadata.generation)
+    def _applied_spec(self, seen: SandboxObject) -> AppliedSpec:
+        return self._front.applied_spec(seen) if self._front else AppliedSpec(seen.metadata.generation)
 
     def _ended(self) -> None:
         if self._front is not None:
@@ -241,7 +243,9 @@ class Operator:
         self._traces.look(found.ledger, report)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
+            if target.copies and (
+                after := await self._resource_status.write_due(scene, found, report, session.resources)
+            ):
                 self.cluster.queue.add(run, after=after)
         except Exception as error:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
@@ -250,7 +254,7 @@ class Operator:
             # Else it is said with what hinders it, and not now without and then with it, turn after turn.
             raise
         await self._speak(run, target, scene, report)
-        if target.copies and (after := await self._reconciler.logs.run(scene, found, report, session.logs)):
+        if target.copies and (after := await self._reconciler.logs.write_due(scene, found, report, session.logs)):
             self.cluster.queue.add(run, after=after)
 
     async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
@@ -262,7 +266,7 @@ class Operator:
         target = found.ledger.target if found is not None and found.spec.offered is not None else None
         seen = self.cluster.sandboxes.get(target.name, target.namespace) if target is not None else None
         if seen is not None and (why := agent.why_waiting(seen)) is not None:
-            await self._sandbox_status.waiting(seen, why)
+            await self._sandbox_status.report_waiting(seen, why)
 
     async def _say_hindered(self, run: str, error: Exception) -> None:
         """Nobody need read our log to learn what keeps a run from going on, once it has for a while."""
@@ -294,20 +298,20 @@ class _OfSandboxes:
     """Tells the owners of Sandboxes how their runs stand."""
 
     def __init__(
-        self, cluster: ClusterWatches, status: SandboxStatusWriter, heeded: Callable[[SandboxObject], Heeded]
+        self, cluster: ClusterWatches, status: SandboxStatusWriter, applied_spec: Callable[[SandboxObject], AppliedSpec]
     ) -> None:
         self._cluster = cluster
         self._status = status
-        self._heeded = heeded
+        self._applied_spec = applied_spec
 
     async def tell(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
-        return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
+        return await self._status.write_report(scene, report, self._applied_spec, hindrance=hindrance)
 
     async def freeze(self, run: RunObject, why: UndecidableError) -> None:
         target = run.ledger.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await self._status.waiting(seen, SandboxNotReadyError(why.reason, str(why)))
+            await self._status.report_waiting(seen, SandboxNotReadyError(why.reason, str(why)))
 
 
 class ProcessIdentity(NamedTuple):

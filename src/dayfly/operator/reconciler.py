@@ -277,7 +277,7 @@ class Reconciler:
                 raise
             return not move.result.outputs
         if self.targets.of(sight.run).copies:
-            self.logs.heard(sight.session.logs, key, printed)
+            self.logs.add_log(sight.session.logs, key, printed)
         return True
 
     async def _hear_unsent(self, sight: Sight, scene: Scene, moves: tuple[Move, ...]) -> None:
@@ -288,7 +288,7 @@ class Reconciler:
             key = move.unit, move.attempt
             pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
             if pod is not None and began(pod) and (printed := await self.followers.printed(pod)):
-                self.logs.heard(sight.session.logs, key, printed)
+                self.logs.add_log(sight.session.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
         """Bring an effect about. If it fails, the others still follow, unless the server is down."""

@@ -113,7 +113,7 @@ class RunMemory:
     def is_blank(self) -> bool:
         """Whether it remembers no more than that its target was fenced."""
         remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused, self.refusals)
-        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.dealt_with or self.loosened)
+        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.handled or self.loosened)
 
 
 class RunMemories:

@@ -10,7 +10,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit
 from dayfly.spec.run import EndRequest, Run
@@ -43,9 +43,9 @@ class Front(Bench):
         in_use = SimpleNamespace(mark=self._mark)
         self.front = SandboxController(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
 
-    def heeded(self) -> Heeded:
+    def applied_spec(self) -> AppliedSpec:
         """Return which form of the Sandbox its run follows."""
-        return self.front.heeded(self.caches.sandboxes.get("box", "shop"))
+        return self.front.applied_spec(self.caches.sandboxes.get("box", "shop"))
 
     def _add(self, key, after=0.0, **_):
         self.looked.append(key)

@@ -163,7 +163,7 @@ class GroupStatus:
             lacking=lacking,
             message=f"{stands.message} {messages.unsupported(lacking)}" if stands.ready else stands.message,
             urls=self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {},
-            expiry=Expiry.of(about[0].world if about else None, seen.spec, now),
+            expiry=Expiry.from_world(about[0].world if about else None, seen.spec, now),
         )
 
 

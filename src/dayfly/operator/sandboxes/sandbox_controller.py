@@ -26,7 +26,7 @@ from dayfly.operator.cluster.objects import (
     is_served,
 )
 from dayfly.operator.sandboxes.in_use_labels import InUse
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError
 from dayfly.operator.targets.sandbox import counts_updates
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -60,7 +60,7 @@ class SandboxController:
         # keys that lead to its forks beside its own.
         self._done: dict[str, tuple[int, str, Routed]] = {}
         # Likewise: a generation that no run can take up.
-        self._refused: dict[str, Heeded] = {}
+        self._refused: dict[str, AppliedSpec] = {}
         cluster.sandboxes.listen(self._heard)
         cluster.plugins.listen(self._published_anew)
         cluster.gateway.listen(self._routed_anew)
@@ -88,13 +88,13 @@ class SandboxController:
         """What leads to its forks beside its own key; None where nothing leads to any fork."""
         return self._cluster.keys_of(seen) if self._cluster.can_route and seen.spec.get("forks") else None
 
-    def heeded(self, seen: SandboxObject) -> Heeded:
+    def applied_spec(self, seen: SandboxObject) -> AppliedSpec:
         """Of which wish its run speaks: after a restart of the one it spoke of before, until this one is tended."""
         uid, spoken = seen.metadata.uid, seen.status
         if uid in self._refused:
             return self._refused[uid]
         known = self._done[uid][0] if uid in self._done else spoken.observed_generation if spoken else 0
-        return Heeded(known or seen.metadata.generation)
+        return AppliedSpec(known or seen.metadata.generation)
 
     async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
         """Take one Sandbox a step further; what is returned is why it has no run."""
@@ -151,12 +151,12 @@ class SandboxController:
 
     def _take_up(self, seen: SandboxObject, run: RunObject, routed: Routed) -> None:
         """The run goes by that wish now."""
-        meta, before = seen.metadata, self.heeded(seen)
+        meta, before = seen.metadata, self.applied_spec(seen)
         if not self._is_there(seen):
             return
         self._refused.pop(meta.uid, None)
         self._done[meta.uid] = meta.generation, run.metadata.uid, routed
-        if before != Heeded(meta.generation):
+        if before != AppliedSpec(meta.generation):
             self._cluster.queue.add(run.metadata.name)  # it is said
 
     def _refuse(self, seen: SandboxObject, run: RunObject, why: SandboxNotReadyError) -> None:
@@ -169,7 +169,7 @@ class SandboxController:
             return
         said = self._refused.get(meta.uid)
         if said is None or (said.generation, str(said.refusal)) != (meta.generation, str(why)):
-            self._refused[meta.uid] = Heeded(meta.generation, why)
+            self._refused[meta.uid] = AppliedSpec(meta.generation, why)
             self._cluster.queue.add(run.metadata.name)
 
     def _is_there(self, seen: SandboxObject) -> bool:
