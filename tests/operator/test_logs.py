@@ -11,8 +11,8 @@ from rig.world import World
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, Key, Pod
-from dayfly.operator.pods.log_follower import Followers
-from dayfly.operator.pods.node_access import FIRST_S, PATIENCE
+from dayfly.operator.pods.log_follower import LogFollowers
+from dayfly.operator.pods.node_access import FIRST_PAUSE_S, MAX_FAILURES
 from dayfly.operator.status.step_logs import MAX_ATTEMPTS, MAX_LOGS_PER_OBJECT
 from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
@@ -212,14 +212,14 @@ def test_unreadable_logs_block_nothing():
 
 
 class Silent:
-    """Followers beside an API server that reaches no kubelet until it is `back`; `asked` are the pods asked for."""
+    """LogFollowers beside an API server that reaches no kubelet until it is `back`; `asked` are the pods asked for."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1)
         self.cluster.faults = self._harm
         self.back = False
         self.asked: list[str] = []
-        self.followers = Followers(Client(self.cluster.transport("operator"), seed=1), lambda _: None)
+        self.followers = LogFollowers(Client(self.cluster.transport("operator"), seed=1), lambda _: None)
 
     def _harm(self, call) -> Fault | None:
         if not call.request.path.endswith("/log"):
@@ -240,7 +240,7 @@ class Silent:
         """Ask for the log of one that has ended; how many requests that was."""
         before = len(self.asked)
         for _ in range(times):
-            await self.followers.printed(pod)
+            await self.followers.read_tail(pod)
         return len(self.asked) - before
 
 
@@ -252,18 +252,18 @@ def test_unreachable_node_is_queried_with_backoff(caplog):
         for each in (here, there):
             silent.cluster.log_of(each.metadata.name, "default").write(b"", ended=True)
         silent.asked.clear()
-        assert await silent.ask(here, 10) == PATIENCE
+        assert await silent.ask(here, 10) == MAX_FAILURES
         assert await silent.ask(there) == 1  # each node for itself
-        assert silent.followers.nodes.silent() == 1
-        for pause in (FIRST_S, 2 * FIRST_S):
+        assert silent.followers.nodes.count_unreachable() == 1
+        for pause in (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S):
             await asyncio.sleep(pause - 1)
             assert await silent.ask(here) == 0
             await asyncio.sleep(1.1)
             assert await silent.ask(here, 3) == 1
         silent.back = True
-        await asyncio.sleep(4 * FIRST_S + 1)
+        await asyncio.sleep(4 * FIRST_PAUSE_S + 1)
         assert await silent.ask(here, 3) == 3
-        assert silent.followers.nodes.silent() == 0
+        assert silent.followers.nodes.count_unreachable() == 0
 
     run(story())
     said = [record.message for record in caplog.records if "node here" in record.message]
@@ -280,16 +280,16 @@ def test_step_on_a_silent_node_is_followed_after_recovery():
         silent.asked.clear()
         for pod in pods:
             silent.followers.follow(pod, "run")
-        await asyncio.sleep(FIRST_S - 1)
-        assert len(silent.asked) <= len(pods) + PATIENCE  # those that were under way, and no more
+        await asyncio.sleep(FIRST_PAUSE_S - 1)
+        assert len(silent.asked) <= len(pods) + MAX_FAILURES  # those that were under way, and no more
         silent.followers.follow(late, "run")
         before = len(silent.asked)
-        await asyncio.sleep(FIRST_S)
+        await asyncio.sleep(FIRST_PAUSE_S)
         assert "late" not in silent.asked
         assert len(silent.asked) == before + 1, "of all that wait one asks whether it is back"
         silent.back = True
-        await asyncio.sleep(4 * FIRST_S)
-        assert silent.followers.nodes.silent() == 0
+        await asyncio.sleep(4 * FIRST_PAUSE_S)
+        assert silent.followers.nodes.count_unreachable() == 0
         silent.followers.follow(late, "run")
         await asyncio.sleep(1)
         assert "late" in silent.asked
@@ -304,9 +304,9 @@ def test_unreachable_api_server_does_not_mark_nodes_silent():
     async def story() -> None:
         pod = await silent.place("p", "here")
         silent.cluster.faults = lambda _call: Fault(Harm.UNREACHABLE)
-        for _ in range(2 * PATIENCE):
-            assert await silent.followers.printed(pod) is None
-        assert silent.followers.nodes.silent() == 0
+        for _ in range(2 * MAX_FAILURES):
+            assert await silent.followers.read_tail(pod) is None
+        assert silent.followers.nodes.count_unreachable() == 0
 
     run(story())
 

@@ -52,7 +52,7 @@ class Bench:
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
             targets=SimpleNamespace(wish=self._answer(self.wish), of=lambda _run: adapter),
             executors=executors,
-            places=SimpleNamespace(share=self._share),
+            slots=SimpleNamespace(share=self._share),
         )
 
     @staticmethod

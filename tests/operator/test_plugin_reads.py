@@ -10,7 +10,7 @@ from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, w
 from rig.world import World, live
 
 from dayfly.execute.pod.policy import Reference
-from dayfly.operator.pods.namespaces import BELIEVED_MS
+from dayfly.operator.pods.namespaces import GRANT_CACHE_MS
 from dayfly.operator.pods.plugin_reads import PLUGINS_ANNOTATION, PluginReads
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
@@ -48,7 +48,7 @@ def test_secret_or_config_map_must_name_the_plugin(plural):
         kind = KINDS[plural]
         await world.until(lambda: f"{kind} dayfly-runners/own does not exist" in message(world), "the objection", 10)
         keep(world, plural, {"dayfly.dev/plugins": "cluster:other, acme:pg, pg"})
-        said = f"{kind} dayfly-runners/own does not name the plugin cluster:pg: whoever owns it can annotate it"
+        said = f"{kind} dayfly-runners/own does not name the plugin cluster:pg: its owner can annotate it"
         await world.until(lambda: said in message(world), "the other objection", 30)
         await world.rest(60)
         assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
@@ -173,7 +173,7 @@ async def test_reads_not_requested_again_are_forgotten():
     for number in range(20):
         for _ in range(2):
             await reads.check(origin, "shop", [Reference("Secret", each, "") for each in (f"s-{number:02}", "shared")])
-        now += BELIEVED_MS // 2
+        now += GRANT_CACHE_MS // 2
     assert asked.count("shared") == 10
     assert [asked.count(f"s-{number:02}") for number in range(20)] == [1] * 20
     assert sum(bool(remembered(reads, f"s-{number:02}")) for number in range(20)) <= 3

@@ -17,9 +17,9 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.pods.images import NoSenderError
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.pods.webhook_pods import NoSenderError
 from dayfly.operator.states.state_access import Given, NoStatesError
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import seal
@@ -44,14 +44,14 @@ RUN = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u",
 def building(*, traced: bool = False, states=None, sender=None, services: tuple[ForkService, ...] = ()) -> PodBuilder:
     """Return a builder in a cluster where any step may run."""
 
-    async def of(_namespace, _home):
+    async def grant_for(_namespace, _home):
         return SimpleNamespace(level="restricted", keys=frozenset())
 
     cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: BORN_MS)
     for service in services:
         cluster.services.put(service)
     runner = SimpleNamespace(name="runner-1", architecture="amd64")
-    return PodBuilder(cluster, SimpleNamespace(of=of), runner, sender, states, traced=traced)
+    return PodBuilder(cluster, SimpleNamespace(grant_for=grant_for), runner, sender, states, traced=traced)
 
 
 def plan_of(**changes) -> object:
@@ -59,7 +59,7 @@ def plan_of(**changes) -> object:
 
 
 async def made(builder: PodBuilder, plan=PLAN, start_before: int = 0) -> dict:
-    return await builder.manifest(RUN, plan, ("db/make", 1), {}, start_before)
+    return await builder.build(RUN, plan, ("db/make", 1), {}, start_before)
 
 
 async def judged(builder: PodBuilder, pod: dict, **order: object) -> str:
@@ -67,7 +67,7 @@ async def judged(builder: PodBuilder, pod: dict, **order: object) -> str:
     stored = copy.deepcopy(pod)
     stored["metadata"]["creationTimestamp"] = BORN
     stored["metadata"]["annotations"] |= order
-    return await builder.examine(RUN, PLAN, ("db/make", 1), {}, stored)
+    return await builder.check_stored(RUN, PLAN, ("db/make", 1), {}, stored)
 
 
 async def test_pod_may_start_until_its_schedule_and_pull_time_end():
@@ -84,12 +84,12 @@ async def test_peers_pod_that_may_start_too_late_is_refused(start_before):
     """By the end of its window a lost step is known to have ended."""
     order = encode("dayfly-order", [("start-before-ms", b"%d" % start_before)]).decode()
     said = await judged(building(), await made(building()), **{names.ORDER_ANNOTATION: order})
-    assert said.endswith("would be allowed to start later than any that Dayfly makes; delete it")
+    assert said.endswith("has a later start deadline than Dayfly sets: delete it")
 
 
 async def test_peers_pod_without_a_start_window_is_refused():
     order = {names.ORDER_ANNOTATION: encode("dayfly-order", []).decode()}
-    assert "allowed to start later" in await judged(building(), await made(building()), **order)
+    assert "later start deadline" in await judged(building(), await made(building()), **order)
 
 
 @pytest.mark.parametrize("ours", [False, True])
@@ -125,7 +125,7 @@ class TestStates:
         async def given(*_):
             raise NoStatesError("Service dayfly/states is missing")
 
-        with pytest.raises(RefusedPodError, match="this operator serves none: give it --state-port"):
+        with pytest.raises(RefusedPodError, match="the operator does not serve states: start it with --state-port"):
             await made(building(), self.PLAN)
         with pytest.raises(RefusedPodError, match="Service dayfly/states is missing"):
             await made(building(states=SimpleNamespace(given=given)), self.PLAN)
@@ -154,12 +154,12 @@ async def test_pod_that_a_service_selects_is_refused(namespace, selector, refuse
 
 
 async def test_webhook_without_a_sender_image_refuses_the_pod():
-    async def place():
+    async def setup():
         raise NoSenderError("name an image")
 
     plan = plan_of(kind="webhook", exec=None, webhook=WebhookUnit(request={}))
     with pytest.raises(RefusedPodError, match="name an image"):
-        await made(building(sender=SimpleNamespace(place=place)), plan)
+        await made(building(sender=SimpleNamespace(setup=setup)), plan)
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ async def test_secret_reads_are_judged_by_the_plugin_of_the_step(name, error):
         for resource, origin in origins.items()
     )
     with pytest.raises((NotGrantedError, CannotRenderError), match=error):
-        await building().manifest(RUN, seal(tuple(documents)), (name, 1), {})
+        await building().build(RUN, seal(tuple(documents)), (name, 1), {})

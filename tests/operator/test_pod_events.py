@@ -7,7 +7,7 @@ import pytest
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Event, EventSeries, ObjectMeta, Pod
-from dayfly.operator.pods.pod_events import APART_MS, LONGEST_MS, RESPITE, PodEvents, Silence
+from dayfly.operator.pods.pod_events import MAX_QUEUE_MS, MIN_INTERVAL_MS, PAUSE_FACTOR, EventQuery, PodEvents
 from dayfly.plan import messages
 from dayfly.plan.world import NeverRan, Waiting
 
@@ -33,13 +33,13 @@ def test_many_pods_that_hang_are_no_burden_to_the_server():
         server = _Server()
         events = PodEvents(server, lambda: now)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(number)]
-        silences = [Silence() for _ in pods]
+        queries = [EventQuery() for _ in pods]
         fact = Waiting(since=STARTED, reason="ContainerCreating")
         for _ in range(90):
             now += 1000
-            for pod, silence in zip(pods, silences, strict=True):
-                assert await events.explain(pod, fact, silence, recallable=True) == fact
-        return server.asked, max(events.again_in(silence) for silence in silences)
+            for pod, query in zip(pods, queries, strict=True):
+                assert await events.explain(pod, fact, query, recallable=True) == fact
+        return server.asked, max(events.seconds_until_query(query) for query in queries)
 
     asked, longest = asyncio.run(story(3000))
     assert 6_000 < asked <= 90 * 100
@@ -55,15 +55,15 @@ def test_more_waiting_pods_are_queried_less_often():
         events = PodEvents(server, lambda: STARTED)
         pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
         fact = Waiting(since=STARTED, reason="ContainerCreating")
-        silences = [Silence() for _ in range(1000)]
-        for silence in silences:
-            await events.explain(pod, fact, silence, recallable=True)
-        assert events.again_in(silences[0]) == 3.001
-        assert events.again_in(silences[-1]) == pytest.approx(999 * APART_MS / 1000, abs=0.02)
-        for silence in silences[:-1]:
-            events.end(silence)
-        await events.explain(pod, fact, last := Silence(), recallable=True)
-        assert events.again_in(last) == 3.001
+        queries = [EventQuery() for _ in range(1000)]
+        for query in queries:
+            await events.explain(pod, fact, query, recallable=True)
+        assert events.seconds_until_query(queries[0]) == 3.001
+        assert events.seconds_until_query(queries[-1]) == pytest.approx(999 * MIN_INTERVAL_MS / 1000, abs=0.02)
+        for query in queries[:-1]:
+            events.forget(query)
+        await events.explain(pod, fact, last := EventQuery(), recallable=True)
+        assert events.seconds_until_query(last) == 3.001
         assert server.asked == 0
 
     asyncio.run(story())
@@ -87,13 +87,13 @@ def hung(number: int, takes: int, seconds: int, first: int = 0) -> tuple[int, fl
         server = Slow()
         events = PodEvents(server, lambda: now)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(number)]
-        silences = [Silence() for _ in pods]
+        queries = [EventQuery() for _ in pods]
         fact = Waiting(since=STARTED, reason="ContainerCreating")
         while now < STARTED + seconds * 1000:
             now += 10
-            for pod, silence in zip(pods, silences, strict=True):
-                assert await events.explain(pod, fact, silence, recallable=True) == fact
-        return server.asked, max(events.again_in(silence) for silence in silences)
+            for pod, query in zip(pods, queries, strict=True):
+                assert await events.explain(pod, fact, query, recallable=True) == fact
+        return server.asked, max(events.seconds_until_query(query) for query in queries)
 
     return asyncio.run(story())
 
@@ -101,8 +101,8 @@ def hung(number: int, takes: int, seconds: int, first: int = 0) -> tuple[int, fl
 def test_slow_server_is_queried_less_often():
     """It looks through those of all pods each time: asked about each of a crowd, it would do nothing else."""
     asked, longest = hung(200, 100, 60)
-    assert 60 < asked < 60_000 / (RESPITE * 100) * 1.1, "a fifth of its time, about"
-    assert longest <= LONGEST_MS / 1000 + 0.1
+    assert 60 < asked < 60_000 / (PAUSE_FACTOR * 100) * 1.1, "a fifth of its time, about"
+    assert longest <= MAX_QUEUE_MS / 1000 + 0.1
 
 
 def test_single_pod_is_queried_regularly_at_a_slow_server():
@@ -125,10 +125,10 @@ def test_busy_kubelet_has_more_time_for_a_first_status():
     def first(others: int, reason: str) -> float:
         events = PodEvents(_Server(), lambda: STARTED)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(others + 1)]
-        silences = [Silence() for _ in pods]
-        for pod, silence in zip(pods, silences, strict=True):
-            asyncio.run(events.explain(pod, Waiting(since=STARTED, reason=reason), silence, recallable=True))
-        return round(events.again_in(silences[-1]), 1)
+        queries = [EventQuery() for _ in pods]
+        for pod, query in zip(pods, queries, strict=True):
+            asyncio.run(events.explain(pod, Waiting(since=STARTED, reason=reason), query, recallable=True))
+        return round(events.seconds_until_query(queries[-1]), 1)
 
     assert first(0, "Starting") == first(0, "ContainerCreating") == 3
     assert first(200, "Starting") == 6
@@ -140,13 +140,13 @@ def test_pods_of_forgotten_runs_do_not_count_as_waiting():
     events = PodEvents(_Server(), lambda: STARTED)
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
     fact = Waiting(since=STARTED, reason="Starting")
-    silences = [Silence() for _ in range(200)]
-    for silence in silences:
-        asyncio.run(events.explain(pod, fact, silence, recallable=True))
-    del silence, silences
-    alone = Silence()
+    queries = [EventQuery() for _ in range(200)]
+    for query in queries:
+        asyncio.run(events.explain(pod, fact, query, recallable=True))
+    del query, queries
+    alone = EventQuery()
     asyncio.run(events.explain(pod, fact, alone, recallable=True))
-    assert round(events.again_in(alone), 1) == 3
+    assert round(events.seconds_until_query(alone), 1) == 3
 
 
 POD = msgspec.convert({"metadata": {"name": "p", "uid": "u", "namespace": "n"}}, Pod)
@@ -165,12 +165,12 @@ def explained(*events: Event, pod: Pod = POD, fact: Waiting = MUTE, after: int =
     server.items = list(events)
     clock = [STARTED]
     told = PodEvents(server, lambda: clock[0])
-    silence = Silence()
+    query = EventQuery()
 
     async def twice() -> Waiting:
-        await told.explain(pod, fact, silence, **{"recallable": True, **how})
+        await told.explain(pod, fact, query, **{"recallable": True, **how})
         clock[0] += after
-        return await told.explain(pod, fact, silence, **{"recallable": True, **how})
+        return await told.explain(pod, fact, query, **{"recallable": True, **how})
 
     return asyncio.run(twice()), server.asked
 
@@ -236,13 +236,11 @@ def test_a_kubelets_clock_that_is_ahead_delays_nothing():
     assert explained(event(1, "Failed", "no image", warns=True), fact=ahead)[0].message == "no image"
 
 
-def test_last_words_are_the_last_warning_beyond_the_status():
+def test_cause_is_the_latest_warning_beyond_the_status():
     def last(*events: Event) -> str:
         server = _Server()
         server.items = list(events)
-        return asyncio.run(
-            PodEvents(server, lambda: STARTED).last_words(POD, NeverRan(reason="r", message="m"))
-        ).message
+        return asyncio.run(PodEvents(server, lambda: STARTED).add_cause(POD, NeverRan(reason="r", message="m"))).message
 
     warning = event(1, "FailedMount", "no Secret", warns=True)
     assert last(warning, event(2, "Failed", "Error: ErrImagePull", warns=True)) == messages.last_words("m", "no Secret")
@@ -253,9 +251,9 @@ def test_last_words_are_the_last_warning_beyond_the_status():
 
 @pytest.mark.parametrize(("due", "after"), [(STARTED + 2_000, 2.001), (STARTED, 0.001), (STARTED - 9, 0.001)])
 def test_query_is_due_just_after_its_moment(due, after):
-    silence = Silence()
-    silence.due = due
-    assert PodEvents(None, lambda: STARTED).again_in(silence) == pytest.approx(after, abs=1e-6)
+    query = EventQuery()
+    query.due = due
+    assert PodEvents(None, lambda: STARTED).seconds_until_query(query) == pytest.approx(after, abs=1e-6)
 
 
 @pytest.mark.parametrize("moment", ["0000-06-01T00:00:00Z", "0000-12-31T23:30:00Z"])
@@ -272,6 +270,6 @@ def test_an_event_of_the_year_0_is_older_than_all_others(moment):
         server.items = (ours, of_0)
         pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", "namespace": "n"}}, Pod)
         end = NeverRan(reason="CannotStart", message="it did not start")
-        assert "ours" in (await PodEvents(server, lambda: STARTED).last_words(pod, end)).message
+        assert "ours" in (await PodEvents(server, lambda: STARTED).add_cause(pod, end)).message
 
     asyncio.run(story())

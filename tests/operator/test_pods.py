@@ -68,7 +68,7 @@ def test_namespace_accepts_steps_only_from_those_it_names():
     async def story(world: World) -> None:
         world.namespace("team", {"dayfly.dev/runners-from": "other, third"}, **{"dayfly.dev/runners": "true"})
         world.sandbox(wish())
-        await world.until(lambda: "does not take steps of sandboxes in shop" in message(world), "the objection")
+        await world.until(lambda: "does not accept steps of sandboxes in shop" in message(world), "the objection")
         await world.rest(60)
         assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
         world.grant("team", annotations={"dayfly.dev/runners-from": "other, shop"})
@@ -399,7 +399,7 @@ def test_runner_is_put_where_steps_run():
     """One immutable ConfigMap for each release and namespace, named by its content; every pod mounts that one."""
 
     async def story(world: World) -> None:
-        world.runner = RunnerConfigMap.of(b"\x7fELF...")
+        world.runner = RunnerConfigMap.from_program(b"\x7fELF...")
         world.start(2)
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -419,7 +419,7 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
     """The operator on an ARM node brings that node's runner; on another kind of node no step could ever begin."""
 
     async def story(world: World) -> None:
-        world.runner = RunnerConfigMap.of(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
+        world.runner = RunnerConfigMap.from_program(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
         world.start()
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -434,7 +434,7 @@ def test_runner_that_was_taken_away_is_put_back():
     """With its namespace perhaps, which was made anew: no step can start without it."""
 
     async def story(world: World) -> None:
-        world.runner = RunnerConfigMap.of(b"\x7fELF...")
+        world.runner = RunnerConfigMap.from_program(b"\x7fELF...")
         world.start()
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")

@@ -136,7 +136,7 @@ class TestProcess:
         stop, port = asyncio.Event(), free_port()
         place = ProcessIdentity("one", "dayfly-system", port)
         client = Client(cluster.transport("operator"), seed=1)
-        process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, stop))
+        process = asyncio.create_task(operate(client, RunnerConfigMap.from_program(b"program"), place, stop))
         async with aiohttp.ClientSession() as session:
             status = 0
             while status != 200:
@@ -169,7 +169,7 @@ class TestProcess:
         monkeypatch.setattr(Operator, "run", running)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", port or free_port(), lease_s=0)
-        process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event()))
+        process = asyncio.create_task(operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event()))
         await began.wait()
         return process
 
@@ -211,7 +211,7 @@ class TestProcess:
         monkeypatch.setattr(main, "FallbackImage", lambda _client, _image="", own=None: asked.append(own))
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
-        await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
+        await operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event())
         assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
 
     @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
@@ -228,7 +228,7 @@ class TestProcess:
         monkeypatch.setattr(main, "Elector", elector)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=seconds)
-        await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
+        await operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event())
         assert made == ["dayfly-operator"] * elects
 
     async def test_operator_without_front_queues_no_sandboxes(self):

@@ -8,7 +8,7 @@ from rig.world import Unit, World
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
-from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.images import FallbackImage
 from kube.fake import FakeCluster, Refusal, run
 
 SAID = 'Back-off pulling image "busybox:1"'
@@ -193,7 +193,7 @@ def test_fallback_image_is_that_of_the_operator_by_default():
             FallbackImage(client, pod=("default", "nobody")),
             FallbackImage(client),
         )
-        return [await spare.image() for spare in spares]
+        return [await spare.find() for spare in spares]
 
     assert run(asked()) == ["mine:2", "other:3", "", ""]
 

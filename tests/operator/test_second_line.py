@@ -18,7 +18,7 @@ from dayfly.kube.objects import AnnotatedMeta, Key, Pod
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.sandboxes.in_use_labels import InUse
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.plan.actions import Prepare
@@ -176,11 +176,11 @@ def sealed(*, own: bool = True, cut: int = 0) -> bool:
         pod = msgspec.json.decode(made.body, type=Pod)
         receipt = Receipt(pod.metadata.uid if own else "another", {"nonce": "n", "attempt": "1"}, {}, "exited", 0, 1, 2)
         cluster.log_of("r-a", "default").write(receipt.log())
-        followers = Followers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
+        followers = LogFollowers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
         followers.follow(pod, "run")
         async with asyncio.timeout(60):
             await heard.wait()
-        found = followers.sealed(pod.metadata.uid) is not None
+        found = followers.sealed_log(pod.metadata.uid) is not None
         await followers.close()
         return found
 

@@ -344,18 +344,18 @@ class TestToken:
 
 class TestPod:
     def builder(self, server, states):
-        async def of(*_):
+        async def grant_for(*_):
             return SimpleNamespace(level="restricted", keys=frozenset())
 
         cluster = SimpleNamespace(now=lambda: 0, services=[], client=server.kube)
         runner = SimpleNamespace(name="r", architecture="amd64")
-        return PodBuilder(cluster, SimpleNamespace(of=of), runner, None, states, traced=False)
+        return PodBuilder(cluster, SimpleNamespace(grant_for=grant_for), runner, None, states, traced=False)
 
     async def test_no_pod_has_the_token_in_it(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
-        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.label", lambda *_: "")
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.pin_label", lambda *_: "")
         await server.service()
-        made = await self.builder(server, server.access).manifest(server.run, PLAN, ("stack/apply", 1), {})
+        made = await self.builder(server, server.access).build(server.run, PLAN, ("stack/apply", 1), {})
         keys = (await server.access.authority()).keys
         text = str(made)
         assert access.token(keys, access.caller("box-1", "stack", "stack/apply", 1)) not in text
@@ -369,9 +369,9 @@ class TestPod:
 
     async def test_an_operator_without_states_makes_none(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
-        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.label", lambda *_: "")
-        with pytest.raises(RefusedPodError, match="this operator serves none: give it --state-port"):
-            await self.builder(server, None).manifest(server.run, PLAN, ("stack/apply", 1), {})
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.pin_label", lambda *_: "")
+        with pytest.raises(RefusedPodError, match="the operator does not serve states: start it with --state-port"):
+            await self.builder(server, None).build(server.run, PLAN, ("stack/apply", 1), {})
 
 
 async def answers(port: int) -> None:

@@ -66,9 +66,9 @@ class Bench:
             None,
             pods=pods,
             followers=SimpleNamespace(forget=lambda _uid: None),
-            builder=SimpleNamespace(manifest=self._manifest),
+            builder=SimpleNamespace(build=self._manifest),
             fallback=None,
-            places=SimpleNamespace(hold=lambda *_, **__: True, give_back=lambda _run, unit: self.done.append(unit)),
+            slots=SimpleNamespace(reserve=lambda *_, **__: True, release=lambda _run, unit: self.done.append(unit)),
             states=states,
         )
         ledger = Run(uid="u", target=TARGET, plan="")

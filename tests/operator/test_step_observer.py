@@ -103,7 +103,7 @@ class Bench:
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
         self.examined: list[str] = []
-        self.judged: str | Exception = ""
+        self.changes: str | Exception = ""
         self.whole = True
         self.released: list[str] = []
         self.sealed: SimpleNamespace | None = None
@@ -116,10 +116,11 @@ class Bench:
             self.cluster,
             pods=SimpleNamespace(whole=self._whole, release=self._release, contents=self._contents),
             followers=SimpleNamespace(
-                follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)), sealed=lambda _uid: self.sealed
+                follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)),
+                sealed_log=lambda _uid: self.sealed,
             ),
             outputs=SimpleNamespace(recall=self._recall),
-            builder=SimpleNamespace(examine=self._examine),
+            builder=SimpleNamespace(check_stored=self._examine),
             states=SimpleNamespace(head=self._head),
         )
         records = {f"db/{name}": each for name, each in units.items()}
@@ -148,9 +149,9 @@ class Bench:
 
     async def _examine(self, _run, _plan, place, *_):
         self.examined.append(place)
-        if isinstance(self.judged, Exception):
-            raise self.judged
-        return self.judged
+        if isinstance(self.changes, Exception):
+            raise self.changes
+        return self.changes
 
     async def look(self):
         return await self.observer.observe(self.sight)
@@ -304,7 +305,7 @@ class TestAltered:
     @pytest.mark.parametrize("judged", ["", "it has a sidecar"])
     async def test_gated_pod_is_judged_once(self, judged):
         bench = Bench()
-        bench.judged = judged
+        bench.changes = judged
         said = {MAKE: (Reason.POD_MODIFIED, judged, NOW)} if judged else {}
         assert await self.objections(bench, looks=2) == said
         assert bench.examined == [(MAKE, 1)]
@@ -319,20 +320,20 @@ class TestAltered:
     )
     async def test_pod_that_could_not_be_built_now_is_judged_again(self, fault):
         bench = Bench()
-        bench.judged = fault
+        bench.changes = fault
         assert await self.objections(bench, looks=2) == {MAKE: (Reason.POD_MODIFIED, "m", NOW)}
         assert len(bench.examined) == 2
 
     async def test_pod_made_by_this_operator_is_not_judged_again(self):
         bench = Bench()
-        bench.session.pod("p").judged = "it has a sidecar"
+        bench.session.pod("p").changes = "it has a sidecar"
         assert await self.objections(bench) == {MAKE: (Reason.POD_MODIFIED, "it has a sidecar", NOW)}
         assert bench.examined == []
 
     @pytest.mark.parametrize("judged", ["it has another input", ""])
     async def test_peers_pod_with_outdated_target_fields_is_released(self, judged):
         bench = Bench()
-        bench.judged, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
+        bench.changes, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
         bench.cached.put(pod(gated=True))
         known = await bench.look()
         assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Held(ref="p")}, {})

@@ -51,8 +51,8 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
         forks=Cache(),
         services=Cache(),
         gateway=SimpleNamespace(routes={}),
-        woven=SimpleNamespace(of=lambda _run: []),
-        ledger=SimpleNamespace(get=lambda _run: cached, fresh=read),
+        vs_index=SimpleNamespace(with_rules_of=lambda _run: []),
+        ledger=SimpleNamespace(get=lambda _run: cached, read_current=read),
     )
     parts = (SimpleNamespace(clear=note("forks")), SimpleNamespace(clear=note("routes")))
     sweeper = OrphanSweeper(cluster, SimpleNamespace(release=note("pod")), SimpleNamespace(), *parts)
@@ -81,7 +81,7 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
         **dict.fromkeys(("forks", "services"), Cache()),
         pods=Cache([pod("a", {}), pod("b", {})]),
         gateway=SimpleNamespace(routes={}),
-        ledger=SimpleNamespace(get=lambda _run: None, fresh=nothing),
+        ledger=SimpleNamespace(get=lambda _run: None, read_current=nothing),
     )
     parts = (SimpleNamespace(clear=forks), SimpleNamespace(clear=refused))
     sweeper = OrphanSweeper(cluster, SimpleNamespace(release=release), SimpleNamespace(), *parts)
@@ -104,9 +104,9 @@ async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
         done.append("the other")
 
     cluster = SimpleNamespace(
-        gateway=SimpleNamespace(look=fails, routes={}),
-        istio=SimpleNamespace(look=goes_well),
-        woven=SimpleNamespace(runs=set),
+        gateway=SimpleNamespace(discover=fails, routes={}),
+        istio=SimpleNamespace(discover=goes_well),
+        vs_index=SimpleNamespace(runs=set),
         documents=[],
         **dict.fromkeys(("pods", "forks", "services"), Cache()),
     )
@@ -120,6 +120,6 @@ async def test_unreachable_server_ends_the_sweep():
     async def fails() -> None:
         raise errors.ServerTrouble("GET", "away")
 
-    sweeper = OrphanSweeper(SimpleNamespace(gateway=SimpleNamespace(look=fails)), *[SimpleNamespace()] * 4)
+    sweeper = OrphanSweeper(SimpleNamespace(gateway=SimpleNamespace(discover=fails)), *[SimpleNamespace()] * 4)
     with pytest.raises(errors.ServerTrouble):
         await sweeper.sweep()

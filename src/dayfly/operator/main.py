@@ -28,10 +28,9 @@ from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
 from dayfly.operator.outputs.resource_secrets import Bindings
-from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from dayfly.operator.pods.step_slots import STEPS
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import hindrance, patience
 from dayfly.operator.states import state_server
@@ -61,10 +60,10 @@ class Operator:
         runner: RunnerConfigMap,
         front: Fronts | None = None,
         fallback: FallbackImage | None = None,
-        senders: Senders | None = None,
+        senders: WebhookSenders | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
-        steps: int = STEPS,
+        steps: int = DEFAULT_LIMIT,
         ephemeral_storage: str = "",
         kinds: Kinds = (),
         hooks: ExtensionFactory | None = None,
@@ -100,7 +99,7 @@ class Operator:
             self.targets,
             runner=runner,
             fallback=fallback or FallbackImage(client),
-            senders=senders or Senders(FallbackImage(client)),
+            senders=senders or WebhookSenders(FallbackImage(client)),
             ended=self._ended,
             bound=steps,
             states=states,
@@ -118,7 +117,7 @@ class Operator:
             orphans=lambda: len(self._reconciler.sweeper.orphans),
             frozen=lambda: len(self._sandbox_status.frozen) + sum(extension.frozen for extension in self._extensions),
             events_lost=lambda: self._manager.events.lost,
-            nodes_without_logs=self._reconciler.followers.nodes.silent,
+            nodes_without_logs=self._reconciler.followers.nodes.count_unreachable,
             leading=lambda: self._manager.leading,
             **(self._agent.figures() if self._agent else {}),
         )
@@ -220,7 +219,7 @@ class Operator:
             result = "defect"
         else:
             self.cluster.queue.forget(run)
-        self._reconciler.places.settle(run, decision if result == "done" else None)
+        self._reconciler.slots.settle(run, decision if result == "done" else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
@@ -330,7 +329,7 @@ class ProcessIdentity(NamedTuple):
     lease_s: int = Terms().duration
     pod: str = ""
     fallback_image: str = ""
-    steps: int = STEPS
+    steps: int = DEFAULT_LIMIT
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
@@ -367,7 +366,7 @@ async def operate(
         agent=agent,
         heralds=heralds,
         fallback=FallbackImage(client, place.fallback_image, own),
-        senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
+        senders=WebhookSenders(FallbackImage(client, place.webhook_image, own), place.webhooks),
         elector=elector,
         identity=place.identity,
         steps=place.steps,

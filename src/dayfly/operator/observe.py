@@ -8,7 +8,7 @@ from dayfly.execute.turn import Scene, judged
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
-from dayfly.operator.pods.step_slots import Places
+from dayfly.operator.pods.step_slots import StepSlots
 from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.operator.targets.adapter import UndecidableError
@@ -32,10 +32,10 @@ class Observer:
     """Makes scenes. What is remembered of a run between turns only saves reads."""
 
     def __init__(
-        self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight], places: Places
+        self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight], slots: StepSlots
     ) -> None:
         self._cluster = cluster
-        self._places = places
+        self._slots = slots
         self._client = cluster.client
         self._targets = targets
         self._executors = executors
@@ -59,7 +59,7 @@ class Observer:
         objections, refused = session.refusals.of(run.ledger, now)
         facts = judged(plan, run.ledger, known.facts, now)
         hindered = {**_crowded(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
-        share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
+        share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
             wish=wish,

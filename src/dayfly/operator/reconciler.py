@@ -30,12 +30,11 @@ from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError
-from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.pod_builder import PodBuilder
-from dayfly.operator.pods.step_slots import STEPS, Places
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT, StepSlots
 from dayfly.operator.refusals import is_down
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
@@ -63,9 +62,9 @@ class Reconciler:
         *,
         runner: RunnerConfigMap,
         fallback: FallbackImage,
-        senders: Senders,
+        senders: WebhookSenders,
         ended: Callable[[], None],
-        bound: int = STEPS,
+        bound: int = DEFAULT_LIMIT,
         states: StateAccess | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         traced: bool,
@@ -79,14 +78,14 @@ class Reconciler:
         self._cluster = cluster
         self._ended = ended
         self.targets = targets
-        self.followers = Followers(cluster.client, cluster.queue.add)
-        cluster.follows_log = self.followers.wants
+        self.followers = LogFollowers(cluster.client, cluster.queue.add)
+        cluster.follows_log = self.followers.would_follow
         self._outputs = AttemptSecrets(cluster.client)
         pods = Pods(cluster.client, cluster.pods.advance)
         self.sessions = RunMemories(self._end)
         cluster.made_ahead = self.sessions.made_ahead
         self.logs = StepLogWriter(cluster)
-        self.places = Places(cluster, bound)
+        self.slots = StepSlots(cluster, bound)
         forks = ForkReconciler(cluster)
         labels = PodLabels(cluster, Forks(cluster.client))
         routes = RouteReconciler(cluster, routing.forms, labels)
@@ -98,7 +97,7 @@ class Reconciler:
         )
         seen: dict[str, Any] = {"pods": pods, "followers": self.followers, "builder": builder, "states": states}
         steps = StepObserver(cluster, outputs=self._outputs, **seen)
-        common: dict[str, Any] = {**seen, "fallback": fallback, "places": self.places}
+        common: dict[str, Any] = {**seen, "fallback": fallback, "slots": self.slots}
         self.executors: Registry[Sight] = Registry(
             PodStepExecutor(cluster, steps, **common),
             PodWebhookExecutor(cluster, steps, **common),
@@ -108,7 +107,7 @@ class Reconciler:
             GatewayPreviewExecutor(cluster, previews),
             refusals=(errors.Refused,),
         )
-        self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
+        self._observer = Observer(cluster, targets=self.targets, executors=self.executors, slots=self.slots)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
 
     def last(self, run: str) -> Scene | None:
@@ -241,7 +240,7 @@ class Reconciler:
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sight(scene)
-        if not self.places.claim(sight.run, moves, cleaning=sight.closing):
+        if not self.slots.claim(sight.run, moves, cleaning=sight.closing):
             return False
         for move in moves:
             if isinstance(move, Record) and not await self._keep(sight, scene, move):
@@ -259,7 +258,7 @@ class Reconciler:
         """Outputs first: the ledger never speaks of what is not there. False if they cannot be kept, and never can."""
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
-        printed = await self.followers.printed(pod) if pod is not None else None
+        printed = await self.followers.read_tail(pod) if pod is not None else None
         values = sight.outputs.get(key, {}) if move.result.outputs else {}
         sensitive = [values.get(name, b"") for name, output in move.result.outputs.items() if output.sensitive]
         printed = _masked(printed, sensitive)
@@ -287,7 +286,7 @@ class Reconciler:
                 continue
             key = move.unit, move.attempt
             pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
-            if pod is not None and began(pod) and (printed := await self.followers.printed(pod)):
+            if pod is not None and began(pod) and (printed := await self.followers.read_tail(pod)):
                 self.logs.add_log(sight.session.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:

@@ -16,7 +16,8 @@ from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
 from dayfly.operator.objects.object_memory import ObjectMemory
-from dayfly.operator.pods.pod_memory import PodMemory
+from dayfly.operator.outputs.log_outputs import LogWait
+from dayfly.operator.pods.pod_events import EventQuery
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.status.resource_status import ResourceMemory
@@ -52,6 +53,18 @@ class Sight(msgspec.Struct):
     """Ways to it that lead nowhere; they are said wherever Ready is."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
+
+
+class PodMemory:
+    """The memory of one pod of a run."""
+
+    def __init__(self) -> None:
+        self.changes: str | None = None
+        """How the stored pod differs from its manifest: empty if it does not, None if that was not checked yet."""
+        self.clock_skew: Objection | None = None
+        """The objection if the pod was too old to start in the moment in which it was created."""
+        self.event_query = EventQuery()
+        self.log_wait = LogWait()
 
 
 class Work(msgspec.Struct):

@@ -19,10 +19,9 @@ from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.extensions import Agents, ExtensionFactory, Fronts, Heralds, Kinds
 from dayfly.operator.hooks.extension import HooksExtension
 from dayfly.operator.main import Operator
-from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from dayfly.operator.pods.step_slots import STEPS
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from kube.fake import Call, Crash, FakeCluster, Fault, custom, run
 from kube.fake.kinds import Kind
@@ -89,7 +88,7 @@ class Process:
             agent=world.agent(self) if world.agent else None,
             heralds=world.heralds,
             fallback=fallback,
-            senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
+            senders=WebhookSenders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             routing=world.routing,
             now=clock.now,
             seed=seed,
@@ -141,7 +140,7 @@ class World:
         self.routing = RoutingSettings()
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
-        self.steps = STEPS
+        self.steps = DEFAULT_LIMIT
         self.behind = 0.0  # by how many seconds operators' clocks are
         self.dated = True  # whether answers tell the API server's time
         self.processes: list[Process] = []

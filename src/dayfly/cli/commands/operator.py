@@ -244,7 +244,7 @@ def _program(runner: Path | None) -> RunnerConfigMap:
             Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
         )
     try:
-        return RunnerConfigMap.of(runner.read_bytes())
+        return RunnerConfigMap.from_program(runner.read_bytes())
     except OSError as error:
         raise DayflyError(
             Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"

@@ -16,11 +16,11 @@ from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches, own
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
-from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.images import FallbackImage
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.pods.step_slots import Places
+from dayfly.operator.pods.step_slots import StepSlots
 from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
@@ -54,10 +54,10 @@ class PodStepExecutor:
         observer: StepObserver,
         *,
         pods: Pods,
-        followers: Followers,
+        followers: LogFollowers,
         builder: PodBuilder,
         fallback: FallbackImage,
-        places: Places,
+        slots: StepSlots,
         states: StateAccess | None = None,
     ) -> None:
         self._cluster = cluster
@@ -66,7 +66,7 @@ class PodStepExecutor:
         self._followers = followers
         self._builder = builder
         self._fallback = fallback
-        self._places = places
+        self._slots = slots
         self._states = states
 
     def admit(self, _name: str, _unit: Unit, /) -> None:
@@ -81,18 +81,20 @@ class PodStepExecutor:
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
         # What is made ahead has the place of what it waits for, once that has ended.
         cleaning = not sight.plan.steps[effect.unit].creates
-        placed = effect.ahead or self._places.hold(sight.run, effect.unit, cleaning=cleaning)
+        placed = effect.ahead or self._slots.reserve(sight.run, effect.unit, cleaning=cleaning)
         if placed and await self._free(sight, effect):
             await self._prepare(sight, effect.unit, effect.attempt, ahead=effect.ahead)
 
     async def _free(self, sight: Sight, effect: Prepare) -> bool:
         """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
         step, forks = sight.plan.steps[effect.unit], teller(self._cluster, sight.run)
-        if effect.ahead and not input_pins.label(sight.run, step, forks):
+        if effect.ahead and not input_pins.pin_label(sight.run, step, forks):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
         if pod is not None and read.gated(pod):
-            if input_pins.fits(sight.run, step, pod, sight.now, forks) or input_pins.newer(sight.run, step, pod):
+            if input_pins.is_current(sight.run, step, pod, sight.now, forks) or input_pins.is_newer(
+                sight.run, step, pod
+            ):
                 return False
             if self._waits(sight, effect, pod):
                 return False
@@ -101,11 +103,11 @@ class PodStepExecutor:
 
     def _waits(self, sight: Sight, effect: Prepare, pod: Pod) -> bool:
         """Whether it is too old by our clock alone, as another one would be: it waits for the clocks to be set."""
-        said, step, now = sight.session.pod(pod.metadata.uid).apart, sight.plan.steps[effect.unit], sight.now
-        if said is None or now < said.since or not input_pins.in_time(step, said.since, now):
+        said, step, now = sight.session.pod(pod.metadata.uid).clock_skew, sight.plan.steps[effect.unit], sight.now
+        if said is None or now < said.since or not input_pins.has_time_to_start(step, said.since, now):
             return False
         if not effect.ahead:
-            self._places.give_back(sight.run, effect.unit)
+            self._slots.release(sight.run, effect.unit)
             sight.session.refusals.put((effect.unit, effect.attempt), msgspec.structs.replace(said, since=now))
         return True
 
@@ -114,20 +116,20 @@ class PodStepExecutor:
         now = self._cluster.now()
         self._mark(sight, key, ahead=ahead)
         try:
-            made = await self._builder.manifest(run, sight.plan, key, sight.given.get(name, {}))
+            made = await self._builder.build(run, sight.plan, key, sight.given.get(name, {}))
             await self._grant(sight, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
                 memory = sight.session.pod(stored["metadata"]["uid"])
-                memory.judged = self._builder.judge(stored, made)
-                memory.apart = _apart(sight.plan.steps[name], stored, now)
+                memory.changes = self._builder.describe_changes(stored, made)
+                memory.clock_skew = _apart(sight.plan.steps[name], stored, now)
             sight.session.refusals.drop(key)
             return
         except _REFUSALS as error:
             said = _said(error, now)
         if ahead:
             return  # it is tried again, and said, when it is its turn
-        self._places.give_back(run, name)
+        self._slots.release(run, name)
         sight.session.refusals.put(key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
@@ -165,7 +167,7 @@ class PodStepExecutor:
 
     async def recall(self, sight: Sight, effect: Recall) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
-            image = await self._fallback.image()
+            image = await self._fallback.find()
             if not (image and await self._pods.recall(pod, image, self._cluster.now())):
                 await self._pods.remove(pod)
 
@@ -215,7 +217,7 @@ def _said(error: Exception, now: int) -> NeverRan | Objection:
 def _apart(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | None:
     """What is to be said of a pod that was too old by our clock when it was made `now`."""
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
-    if input_pins.in_time(step, created, now):
+    if input_pins.has_time_to_start(step, created, now):
         return None
     message = messages.clocks_apart(read.stamp(created), read.stamp(now))
     return Objection(reason=Reason.CLOCK_SKEW, message=message, since=now)

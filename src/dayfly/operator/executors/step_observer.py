@@ -21,7 +21,7 @@ from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, matching
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
 from dayfly.operator.pods.pod_events import PodEvents
@@ -43,7 +43,7 @@ class StepObserver:
         cluster: ClusterWatches,
         *,
         pods: Pods,
-        followers: Followers,
+        followers: LogFollowers,
         outputs: AttemptSecrets,
         builder: PodBuilder,
         states: StateAccess | None = None,
@@ -100,26 +100,26 @@ class StepObserver:
             return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
-            silence = sight.session.pod(pod.metadata.uid).silence
+            query = sight.session.pod(pod.metadata.uid).event_query
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
             pressing = sight.closing and name in plan.steps and plan.steps[name].creates
             recallable = read.is_recallable(pod, unit)
-            fact = await self._pod_events.explain(pod, seen.fact, silence, recallable=recallable, pressing=pressing)
+            fact = await self._pod_events.explain(pod, seen.fact, query, recallable=recallable, pressing=pressing)
             if not seen.fact.message:
-                self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.again_in(silence))
+                self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.seconds_until_query(query))
             return fact
         memory = sight.session.pods.get(pod.metadata.uid)
         if memory is not None:
-            self._pod_events.end(memory.silence)
+            self._pod_events.forget(memory.event_query)
         if isinstance(seen.fact, NeverRan) and read.recalled(pod):
-            return await self._pod_events.last_words(pod, seen.fact)
+            return await self._pod_events.add_cause(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
             if memory is not None:
                 memory.log_wait = LogWait()
             return seen.fact
         if seen.fact.result.reason in (Reason.NO_RECORD, Reason.START_DEADLINE):
-            return type(seen.fact)(result=await self._pod_events.last_words(pod, seen.fact.result))
+            return type(seen.fact)(result=await self._pod_events.add_cause(pod, seen.fact.result))
         return await self._with_outputs(sight, (name, attempt), seen, pod)
 
     def _sealed(self, sight: Sight, name: str, attempt: int, pod: Pod) -> Ended | Sealed | None:
@@ -130,7 +130,7 @@ class StepObserver:
         if read.began(pod):
             sight.session.pod(pod.metadata.uid)  # what follows its log ends with the session
             self._followers.follow(pod, sight.run.metadata.name)
-        heard = self._followers.sealed(pod.metadata.uid)
+        heard = self._followers.sealed_log(pod.metadata.uid)
         if heard is None or heard.records is None:
             return None
         unit = _unit(sight.plan, name)
@@ -213,7 +213,7 @@ class StepObserver:
         then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
         forks = teller(self._cluster, then)
         for name, attempt in held:
-            if not input_pins.fits(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
+            if not input_pins.is_current(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
                 del facts[name, attempt]
 
     async def _altered(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> dict[str, Objection]:
@@ -229,19 +229,19 @@ class StepObserver:
                 continue
             pod = sight.pods[name, attempt]
             memory = sight.session.pod(pod.metadata.uid)
-            if memory.judged is None and (stored := await self._pods.whole(pod)):
+            if memory.changes is None and (stored := await self._pods.whole(pod)):
                 try:
                     given = sight.given.get(name, {})
-                    memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), given, stored)
-                    if memory.judged and name in sight.given:
+                    memory.changes = await self._builder.check_stored(sight.run, plan, (name, attempt), given, stored)
+                    if memory.changes and name in sight.given:
                         # A peer may have made it by what the target said before; we make it by what it says now.
                         await self._pods.release(pod)
                         del facts[name, attempt]
                         continue
                 except (NotGrantedError, RefusedPodError, CannotRenderError) as error:
                     found[name] = Objection(reason=Reason.POD_MODIFIED, message=str(error), since=now)
-            if memory.judged:
-                found[name] = Objection(reason=Reason.POD_MODIFIED, message=memory.judged, since=now)
+            if memory.changes:
+                found[name] = Objection(reason=Reason.POD_MODIFIED, message=memory.changes, since=now)
         return found
 
 

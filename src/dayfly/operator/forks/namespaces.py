@@ -5,7 +5,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.pods.namespaces import NotGrantedError, listed
+from dayfly.operator.pods.namespaces import NotGrantedError, comma_separated
 from dayfly.plan.reasons import Reason
 
 # On a namespace: those whose sandboxes may fork its workloads, with commas between. Its own sandboxes always may.
@@ -24,7 +24,7 @@ async def leave(client: Client, run: RunObject, namespace: str) -> Leave:
     seen = await client.find(NAMESPACES, namespace)
     labels = seen.metadata.labels if seen else None
     notes = seen.metadata.annotations if seen else None
-    if namespace != home and home not in listed(notes, SOURCES_ANNOTATION):
+    if namespace != home and home not in comma_separated(notes, SOURCES_ANNOTATION):
         raise NotGrantedError(
             Reason.NAMESPACE_NOT_GRANTED,
             f"workloads of namespace {namespace} may not be forked by sandboxes of {home}: an administrator can "

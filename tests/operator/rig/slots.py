@@ -1,4 +1,4 @@
-"""Places of namespaces with nobody around them: runs that are known, and who is looked at."""
+"""StepSlots of namespaces with nobody around them: runs that are known, and who is looked at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.operator.pods.step_slots import Places, Share
+from dayfly.operator.pods.step_slots import Share, StepSlots
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -59,15 +59,15 @@ class Server(Client):
 
 
 class Bench:
-    """Places of namespaces with a bound, and runs that are known."""
+    """StepSlots of namespaces with a limit, and runs that are known."""
 
-    def __init__(self, bound: int = 2) -> None:
+    def __init__(self, limit: int = 2) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.clock, self.version = 1_000, 0
         self.client = Server(self.server.transport("operator"), seed=1)
         self.caches = ClusterWatches(self.client, now=lambda: self.clock)
         self.queue = self.caches.queue = Queue()
-        self.places = Places(self.caches, bound)
+        self.slots = StepSlots(self.caches, limit)
         for namespace in ("shop", "quiet"):
             self.ask("POST", "", {"metadata": {"name": namespace}})
 
@@ -108,9 +108,9 @@ class Bench:
         return [key for key in self.queue.taken() if key != name]
 
     async def share(self, of, facts=None, hindered=(), *, cleaning=False) -> Share:
-        return await self.places.share(of, PLAN, facts or {}, dict.fromkeys(hindered), cleaning=cleaning)
+        return await self.slots.share(of, PLAN, facts or {}, dict.fromkeys(hindered), cleaning=cleaning)
 
-    async def slots(self, of, **how) -> int:
+    async def free_slots(self, of, **how) -> int:
         return (await self.share(of, **how)).slots
 
     async def wait(self, *names):
@@ -118,7 +118,7 @@ class Bench:
         for name in names:
             found = self.run(name)
             await self.share(found)
-            self.places.settle(name, WAITS)
+            self.slots.settle(name, WAITS)
         self.queue.taken()
 
 

@@ -1,4 +1,4 @@
-"""Places: how many steps a namespace runs at once, who is next, and what others feel of it. In virtual time."""
+"""StepSlots: how many steps a namespace runs at once, who is next, and what others feel of it. In virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.pods.step_slots import IMAGES, STEPS, Places
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT, MAX_IMAGE_WAITS, StepSlots
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -28,7 +28,7 @@ QUICK = {"resources": [{"name": "db", "plugin": "pg"}]}
 LONG = {"resources": [{"name": "x", "plugin": "slow"}]}
 
 
-def play(story, steps: int = STEPS, **scripts: Script) -> None:
+def play(story, steps: int = DEFAULT_LIMIT, **scripts: Script) -> None:
     """A story over two plugins: a quick one, and one whose steps behave as `wait` and `end` say."""
     units = {**RETRY_UNITS, **SLOW_UNITS}
     known = {"x/wait": scripts.get("wait", Script(runs=30)), "x/end": scripts.get("end", Script())}
@@ -91,26 +91,26 @@ async def end(world: World, names, namespace: str = "shop") -> None:
 
 class TestBound:
     @pytest.mark.slow
-    @pytest.mark.parametrize(("said", "bound"), [("3", 3), ("many", 4)])
-    def test_so_many_steps_run_at_once_and_no_more(self, said, bound):
+    @pytest.mark.parametrize(("said", "limit"), [("3", 3), ("many", 4)])
+    def test_so_many_steps_run_at_once_and_no_more(self, said, limit):
         """All come to their turn; those that wait say for what."""
 
         async def story(world: World) -> None:
             say_steps(world, said)
-            boxes = [f"box{number}" for number in range(2 * bound + 1)]
+            boxes = [f"box{number}" for number in range(2 * limit + 1)]
             for name in boxes:
                 world.sandbox(LONG, name)
-            await world.until(lambda: world.cloud.starts("x/wait") == bound, "the first ones", 20)
+            await world.until(lambda: world.cloud.starts("x/wait") == limit, "the first ones", 20)
             await world.rest(15)
             told = [world.status(name)["message"] for name in boxes]
-            words = f"waits for a free place: sandboxes of namespace shop may run at most {bound} steps at once"
-            assert sum(words in each for each in told) == len(boxes) - bound
+            words = f"waits for a free place: sandboxes of namespace shop may run at most {limit} steps at once"
+            assert sum(words in each for each in told) == len(boxes) - limit
             units = [unit for name in boxes for unit in world.status(name)["units"] if unit["id"] == "x/wait"]
-            assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - bound
+            assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - limit
             await world.until(lambda: all(ready(world, name) for name in boxes), "all of them", 150)
-            assert most_at_once(world, "x/wait") == bound
+            assert most_at_once(world, "x/wait") == limit
             assert (
-                most_pods(world, "x/wait") <= 2 * bound
+                most_pods(world, "x/wait") <= 2 * limit
             )  # the last status of those that have ended comes a moment later
             await end(world, boxes)
             await gone(world)
@@ -141,18 +141,18 @@ class TestBound:
 
         async def story() -> None:
             cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
-            places = Places(cluster, bound=1)
+            slots = StepSlots(cluster, limit=1)
             first, second, late = (stored(cluster, name) for name in ("a", "b", "c"))
 
             async def share(run: RunObject) -> int:
-                return (await places.share(run, plan, {}, {}, cleaning=False)).slots
+                return (await slots.share(run, plan, {}, {}, cleaning=False)).slots
 
             assert await share(first) == 1
-            assert places.claim(first, (claim,), cleaning=False)
+            assert slots.claim(first, (claim,), cleaning=False)
             assert await share(second) == 0
             waits = Wait(unit="wait", reason=Reason.WAITING_FOR_SLOT, message="")
-            places.settle("b", Decision(waits=(waits,)))
-            places.settle("a", Decision())
+            slots.settle("b", Decision(waits=(waits,)))
+            slots.settle("a", Decision())
             assert await share(late) == 0
             assert await share(second) == 1
 
@@ -215,7 +215,7 @@ class TestBound:
             await world.until(lambda: ready(world), "ready", 20)
             for number in range(4):
                 world.sandbox(LONG, f"box{number}")
-            await world.until(lambda: world.cloud.starts("x/wait") == 2, "all places to be taken", 20)
+            await world.until(lambda: world.cloud.starts("x/wait") == 2, "all slots to be taken", 20)
             world.delete()
             await world.until(lambda: world.box() is None, "the cleanup beside them", 20)
             assert world.cloud.starts("x/wait") == 2
@@ -230,19 +230,19 @@ class TestBound:
 class TestImages:
     @pytest.mark.slow
     def test_steps_that_lack_their_image_hold_no_place(self):
-        """A namespace whose image is missing fills neither its own places nor the nodes: it has a bound for these too."""
+        """A namespace whose image is missing fills neither its own slots nor the nodes: it has a limit for these too."""
 
         async def story(world: World) -> None:
-            boxes = [f"box{number}" for number in range(IMAGES + 12)]
+            boxes = [f"box{number}" for number in range(MAX_IMAGE_WAITS + 12)]
             for name in boxes:
                 world.sandbox(LONG, name)
             await world.rest(60)
-            assert IMAGES <= len(world.pods("x/wait")) < IMAGES + 5
+            assert MAX_IMAGE_WAITS <= len(world.pods("x/wait")) < MAX_IMAGE_WAITS + 5
             told = [world.status(name)["message"] for name in boxes]
             assert sum("steps of namespace shop are waiting for their images" in each for each in told) > 7
             world.kubelet.scripts["x/wait"].image_missing = ""
             await world.until(lambda: all(ready(world, name) for name in boxes), "all of them", 300)
-            assert most_pods(world, "x/wait") < IMAGES + 5
+            assert most_pods(world, "x/wait") < MAX_IMAGE_WAITS + 5
             await end(world, boxes)
             await gone(world)
 
