@@ -75,7 +75,7 @@ class TestClaims:
         async def story(world: World) -> None:
             await ticking(world)
             world.cluster.rights = {right for right in world.cluster.rights if right[1] != verb}
-            await is_never_claimed(world, f"may not {verb} claims.db.example.org; its administrator can type: ")
+            await is_never_claimed(world, f"may not {verb} claims.db.example.org; its administrator can run: ")
 
         play(story, alone(), {})
 

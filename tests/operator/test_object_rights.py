@@ -102,7 +102,7 @@ POLICY = 'a policy: teams cannot create resource "claims" in API group "x"'
 
 def objection(message: str, kind: type[errors.Refused] = errors.Forbidden, *, ending: bool = False) -> tuple[str, str]:
     error = kind("POST claim", message, status=403, reason="Forbidden")
-    found = grants.objection(error, "shop", 7, ending=ending)
+    found = grants.explain_refusal(error, "shop", 7, ending=ending)
     return found.reason, found.message
 
 

@@ -182,7 +182,9 @@ def test_a_foreign_object_of_its_name_is_left_alone():
     async def story(world: World) -> None:
         world.ask("POST", CLAIMS, {"metadata": {"name": "orders"}, "spec": {"mine": True}})
         world.sandbox(wish())
-        await world.until(lambda: said(world, "db/claim", "Claim shop/orders exists and is not this step's"), "it", 60)
+        await world.until(
+            lambda: said(world, "db/claim", "Claim shop/orders exists and does not belong to this step"), "it", 60
+        )
         assert unit(world, "db/claim")["reason"] == "NameConflict"
         world.ask("DELETE", f"{CLAIMS}/orders")
         await world.until(lambda: ready(world), "ready", 120)

@@ -123,7 +123,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
         await world.until(lambda: "changed in the cluster" in message(world), "what its maker says", 30)
         await world.processes.pop().end()
         world.start()
-        await world.until(lambda: "later than any that Dayfly makes" in message(world), "what a peer says", 30)
+        await world.until(lambda: "later start deadline than Dayfly sets" in message(world), "what a peer says", 30)
         await world.rest(60)
         assert not world.cloud.log
         [pod] = world.pods()

@@ -119,7 +119,7 @@ class Bench:
                 follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)),
                 sealed_log=lambda _uid: self.sealed,
             ),
-            outputs=SimpleNamespace(recall=self._recall),
+            outputs=SimpleNamespace(find_values=self._recall),
             builder=SimpleNamespace(check_stored=self._examine),
             states=SimpleNamespace(head=self._head),
         )

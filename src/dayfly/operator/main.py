@@ -27,7 +27,7 @@ from dayfly.operator.monitoring.health_server import serving
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
-from dayfly.operator.outputs.resource_secrets import Bindings
+from dayfly.operator.outputs.resource_secrets import ResourceSecrets
 from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
@@ -107,7 +107,7 @@ class Operator:
             traced=heralds.tracer is not None,
             ephemeral_storage=ephemeral_storage,
         )
-        self._resource_status = ResourceStatusWriter(self.cluster, Bindings(self.cluster).of)
+        self._resource_status = ResourceStatusWriter(self.cluster, ResourceSecrets(self.cluster).ensure)
         self.metrics = self._metrics()
 
     def _metrics(self) -> Metrics:

@@ -269,7 +269,7 @@ class Reconciler:
         if not namespace:
             return True  # its plan and its pod are lost: there is nothing to keep
         try:
-            await self._outputs.keep(sight.run, (namespace, *key), move.result, values, printed)
+            await self._outputs.write(sight.run, (namespace, *key), move.result, values, printed)
         except (errors.NotFound, errors.Forbidden) as error:
             # Its namespace is gone or going. How it ended is worth more than the end of its log.
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:

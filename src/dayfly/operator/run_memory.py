@@ -15,7 +15,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
-from dayfly.operator.objects.object_memory import ObjectMemory
+from dayfly.operator.objects.object_observer import ObjectMemory
 from dayfly.operator.outputs.log_outputs import LogWait
 from dayfly.operator.pods.pod_events import EventQuery
 from dayfly.operator.refusals import Refusals

@@ -17,9 +17,8 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.objects import grants, object_view
-from dayfly.operator.objects.object_memory import ObjectMemory
-from dayfly.operator.objects.object_observer import ObjectObserver, Turn
-from dayfly.operator.objects.object_view import ObjectRef, Views
+from dayfly.operator.objects.object_observer import ObjectMemory, ObjectObserver, ObjectTurn
+from dayfly.operator.objects.object_view import ObjectReader, ObjectRef
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets
 from dayfly.operator.run_memory import Sight
 from dayfly.plan import messages
@@ -46,8 +45,8 @@ class ObjectExecutor:
     def __init__(self, cluster: ClusterWatches, outputs: AttemptSecrets) -> None:
         self._cluster = cluster
         self._objects = ObjectClient(cluster.client, lambda: cluster.now() / 1000)
-        self._views = Views(cluster, self._objects, outputs)
-        self._observer = ObjectObserver(self._objects, self._views)
+        self._reader = ObjectReader(cluster, self._objects, outputs)
+        self._observer = ObjectObserver(self._objects, self._reader)
 
     def admit(self, name: str, unit: Unit, /) -> None:
         """Hold a document, which another Dayfly may have compiled, to the rules of objects again."""
@@ -61,10 +60,12 @@ class ObjectExecutor:
     async def observe(self, sight: Sight) -> None:
         run = sight.run
         # By the turn's own time: an objection that is later than the turn would not count in it.
-        turn = Turn(run, sight.plan, sight.now, closing=sight.closing, abandoned=sight.abandoned, given=sight.given)
+        turn = ObjectTurn(
+            run, sight.plan, sight.now, closing=sight.closing, abandoned=sight.abandoned, given=sight.given
+        )
         objections: dict[str, Objection] = {}
         if run.ledger.phase not in (Phase.CLEANED, Phase.ABANDONED):
-            steps = object_view.steps(sight.plan)
+            steps = object_view.object_steps(sight.plan)
             for step in steps:
                 await self._see(sight, turn, step)
             if not turn.closing:
@@ -82,27 +83,29 @@ class ObjectExecutor:
     def known(self, sight: Sight) -> Known:
         return sight.known[self.kind]
 
-    async def _see(self, sight: Sight, turn: Turn, step: SealedStep) -> None:
+    async def _see(self, sight: Sight, turn: ObjectTurn, step: SealedStep) -> None:
         """What has become of an attempt that was claimed. Nobody tells us of it, so it is looked at again."""
         record = turn.run.ledger.unit(step.id)
         if record.state not in ALIVE:
             return
         key = step.id, record.attempt
         memory = sight.session.objects.setdefault(key, ObjectMemory())
-        look = self._observer.removed if object_view.written(step).remove else self._observer.made
+        look = self._observer.observe_delete if object_view.object_spec(step).remove else self._observer.observe_create
         fact = turn.facts[key] = await look(turn, step, memory)
         if isinstance(fact, Running):
             found = turn.found.get(key)
             version = found["metadata"]["resourceVersion"] if found else fact.message
-            self._cluster.queue.add(sight.run.metadata.name, after=memory.look_again(version))
+            self._cluster.queue.add(sight.run.metadata.name, after=memory.next_poll_in(version))
 
-    async def _foresee(self, sight: Sight, turn: Turn, step: SealedStep, objections: dict[str, Objection]) -> None:
+    async def _foresee(
+        self, sight: Sight, turn: ObjectTurn, step: SealedStep, objections: dict[str, Objection]
+    ) -> None:
         """Before an object is claimed the server says whether it would take it: nothing was permitted by then.
 
         Without that word there is an objection. A step's inputs can be read only once they are recorded: the turn that
         records them does not claim the steps that follow.
         """
-        if object_view.written(step).remove:
+        if object_view.object_spec(step).remove:
             return
         key = step.id, turn.run.ledger.unit(step.id).attempt + 1
         preparing = Objection(reason=Reason.STARTING, message=messages.preparing(key[1]), since=turn.now)
@@ -126,10 +129,10 @@ class ObjectExecutor:
                 objections[step.id] = objection
         turn.definitions[step.id] = memory.definition
 
-    async def _ask(self, sight: Sight, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Objection | None:
+    async def _ask(self, sight: Sight, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory) -> Objection | None:
         """Have the server say whether it would take the object, and return what it objects."""
         try:
-            said = await self._observer.ask(turn, step, memory)
+            said = await self._observer.check_create(turn, step, memory)
         except UntoldError as error:
             return Objection(reason=error.reason, message=str(error))
         if said is not None:
@@ -141,10 +144,10 @@ class ObjectExecutor:
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         step = sight.plan.steps[effect.unit]
-        maker = object_view.target(sight.plan, step) if object_view.written(step).remove else step
+        maker = object_view.creating_step(sight.plan, step) if object_view.object_spec(step).remove else step
         if maker is None:
             return
-        where = object_view.place(sight.run, maker, sight.run.ledger.unit(maker.id).attempt)
+        where = object_view.object_of(sight.run, maker, sight.run.ledger.unit(maker.id).attempt)
         found = sight.objects.get((maker.id, where.identity.attempt))
         memory = sight.session.objects.setdefault((effect.unit, effect.attempt), ObjectMemory())
         memory.refused = None
@@ -167,7 +170,7 @@ class ObjectExecutor:
         if not await self._is_permitted(sight, where, Phase.OPEN):
             return
         given = sight.given.get(where.identity.unit, {})
-        manifest = await self._views.manifest(sight.run, sight.plan, where, given)
+        manifest = await self._reader.render_manifest(sight.run, sight.plan, where, given)
         try:
             made = await self._objects.create(kind, manifest)
         except errors.AlreadyExists:
@@ -234,9 +237,9 @@ class ObjectExecutor:
             # cannot be looked at has its own time: to ask at once would be to ask for ever.
             self._cluster.queue.add(sight.run.metadata.name)
         memory = sight.session.objects.setdefault(key, ObjectMemory())
-        if found is None or read.ending(found) or memory.hindrance(self._cluster.now()):
+        if found is None or read.ending(found) or memory.current_objection(self._cluster.now()):
             return
-        where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
+        where = object_view.object_of(sight.run, sight.plan.steps[effect.unit], effect.attempt)
         with self._hearing(where, memory):
             await self._objects.delete(await self._kind_of(found), found, unchanged=True)
         self._cluster.queue.add(sight.run.metadata.name)
@@ -248,7 +251,7 @@ class ObjectExecutor:
         try:
             yield
         except errors.Refused as error:
-            memory.refused = grants.objection(error, where.identity.namespace, now)
+            memory.refused = grants.explain_refusal(error, where.identity.namespace, now)
         except NotServedError as error:
             memory.refused = Objection(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
         except UntoldError as error:
@@ -267,11 +270,11 @@ class ObjectExecutor:
 
     async def clear(self, sight: Sight) -> None:
         """The run is over: its objects' names may be taken again. Those of an abandoned one the cluster collects."""
-        for step in object_view.steps(sight.plan):
+        for step in object_view.object_steps(sight.plan):
             record = sight.run.ledger.unit(step.id)
-            if object_view.written(step).remove or object_view.was_never_made(record):
+            if object_view.object_spec(step).remove or object_view.was_never_made(record):
                 continue
-            where = object_view.place(sight.run, step, record.attempt)
+            where = object_view.object_of(sight.run, step, record.attempt)
             if render.rest(where.manifest) is not None:
                 continue
             try:
@@ -280,7 +283,7 @@ class ObjectExecutor:
             except (errors.Refused, NotServedError) as error:
                 said = str(error)
                 if isinstance(error, errors.Refused):
-                    said = grants.objection(error, where.identity.namespace, sight.now).message
+                    said = grants.explain_refusal(error, where.identity.namespace, sight.now).message
                 if sight.run.ledger.phase is not Phase.ABANDONED:
                     raise errors.ServerTrouble(where.named, f"our finalizer is still on it: {said}") from error
                 log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, said)

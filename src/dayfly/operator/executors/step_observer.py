@@ -18,7 +18,7 @@ from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owned
-from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, matching
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, verified_values
 from dayfly.operator.outputs.log_outputs import LogOutputs, LogWait
 from dayfly.operator.pods import input_pins
 from dayfly.operator.pods.log_follower import LogFollowers
@@ -151,14 +151,16 @@ class StepObserver:
         late = await self._log_outputs.read(pod, seen.log_digest, wait) if seen.in_log else {}
         if not isinstance(late, Unread):
             values |= late
-        found = matching(values, fact.result)
+        found = verified_values(values, fact.result)
         if found is None:
-            found = await self._outputs.recall(sight.run, (pod.metadata.namespace, *key), fact.result)
+            found = await self._outputs.find_values(sight.run, (pod.metadata.namespace, *key), fact.result)
         if found is None and isinstance(late, Unread) and not sight.abandoned:
-            self._cluster.queue.add(sight.run.metadata.name, after=self._log_outputs.again_in(wait))
+            self._cluster.queue.add(sight.run.metadata.name, after=self._log_outputs.seconds_until_read(wait))
             return late
         if found is None:
-            lost = next(name for name in fact.result.outputs if matching(values, _only(fact.result, name)) is None)
+            lost = next(
+                name for name in fact.result.outputs if verified_values(values, _only(fact.result, name)) is None
+            )
             result = msgspec.structs.replace(
                 fact.result,
                 outcome="failed",

@@ -13,7 +13,7 @@ from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
-from dayfly.operator.outputs.resource_secrets import bind
+from dayfly.operator.outputs.resource_secrets import write_resource_secret
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
 
@@ -77,7 +77,9 @@ class ForkBuilder:
                 continue
             resource, _, step = source.unit.rpartition("/")
             if resource not in secrets:
-                secrets[resource] = await bind(self._cluster.client, run, documents[resource], namespace)
+                secrets[resource] = await write_resource_secret(
+                    self._cluster.client, run, documents[resource], namespace
+                )
             found[name] = PodSecretKey(secrets[resource], f"{step}.{source.output}")
         return found
 
