@@ -13,7 +13,7 @@ from embedded.machine import until
 from ports import free_port
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST", 2), ("MOST_OF_ONE", 2)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_CONNECTIONS", 2), ("MAX_CONNECTIONS_PER_ADDRESS", 2)])
 async def test_connections_beyond_the_limit_are_closed_at_once(monkeypatch, limit, most):
     """Before any TLS. Connections that have ended no longer count."""
     monkeypatch.setattr(bounded_socket, limit, most)
@@ -38,7 +38,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once(monkeypatch, limi
 
 
 async def test_each_address_has_its_own_limit_over_both_protocols(monkeypatch):
-    monkeypatch.setattr(bounded_socket, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(bounded_socket, "MAX_CONNECTIONS_PER_ADDRESS", 1)
     with bounded_socket.BoundedSocket(free_port()) as listening:
         listening.listen()
         port = listening.getsockname()[1]

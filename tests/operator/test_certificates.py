@@ -19,8 +19,8 @@ NAMES = ["10.0.0.1", "fd00::7", "dayfly-state.dayfly-system.svc"]
 @pytest.fixture
 def made() -> tuple[x509.Certificate, x509.Certificate]:
     """An authority, and what it says of a server."""
-    authority, private = certificates.authority()
-    pem = certificates.leaf(authority, private, NAMES)
+    authority, private = certificates.create_authority()
+    pem = certificates.create_leaf(authority, private, NAMES)
     assert isinstance(load_pem_private_key(pem, None), ec.EllipticCurvePrivateKey)
     return x509.load_pem_x509_certificate(authority), x509.load_pem_x509_certificate(pem)
 

@@ -20,7 +20,7 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods.images import NoSenderError
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.states.state_access import Given, NoStatesError
+from dayfly.operator.states.state_access import StateEnvironment, NoStatesError
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import seal
 from dayfly.spec.frames import decode, encode
@@ -114,21 +114,21 @@ class TestStates:
     PLAN = plan_of(exec=Exec(script="#!/bin/sh", image="busybox:1", state=True))
 
     async def test_state_address_and_token_are_in_the_pod(self):
-        async def given(_run, step, number):
-            return Given({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, PodSecretKey("token-of-it", "token"))
+        async def environment_for(_run, step, number):
+            return StateEnvironment({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, PodSecretKey("token-of-it", "token"))
 
-        pod = await made(building(states=SimpleNamespace(given=given)), self.PLAN)
+        pod = await made(building(states=SimpleNamespace(environment_for=environment_for)), self.PLAN)
         assert "TF_HTTP_ADDRESS=db/make/1" in pod["metadata"]["annotations"][names.ORDER_ANNOTATION]
         assert "token-of-it" in str(pod["spec"]["volumes"])
 
     async def test_missing_state_server_refuses_the_pod(self):
-        async def given(*_):
+        async def environment_for(*_):
             raise NoStatesError("Service dayfly/states is missing")
 
         with pytest.raises(RefusedPodError, match="the operator does not serve states: start it with --state-port"):
             await made(building(), self.PLAN)
         with pytest.raises(RefusedPodError, match="Service dayfly/states is missing"):
-            await made(building(states=SimpleNamespace(given=given)), self.PLAN)
+            await made(building(states=SimpleNamespace(environment_for=environment_for)), self.PLAN)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
 from dayfly.operator import main
 from dayfly.operator.main import Operator, ProcessIdentity, operate
-from dayfly.operator.monitoring.health_server import serving
+from dayfly.operator.monitoring.health_server import serve_health
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.pods.namespaces import RunnerConfigMap
@@ -248,7 +248,7 @@ class TestProcess:
             hooks=lambda *_: SimpleNamespace(frozen=2),
             groups=lambda *_: SimpleNamespace(frozen=4),
         )
-        assert b"dayfly_frozen 6.0" in operator.metrics.text()
+        assert b"dayfly_frozen 6.0" in operator.metrics.render()
 
     async def test_operator_crash_ends_the_process(self, monkeypatch):
         """Its kubelet begins another one."""
@@ -283,7 +283,7 @@ class TestProcess:
         figures = Metrics(operator.cluster)
         port = free_port()
         async with (
-            serving(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
+            serve_health(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
             aiohttp.ClientSession() as session,
         ):
             for path in ("healthz", "readyz"):

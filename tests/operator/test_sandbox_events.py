@@ -182,7 +182,7 @@ def tracing(sent, now=lambda: 0):
 def test_run_that_another_operator_ended_is_forgotten():
     traces, tracer, listeners = tracing([])
     run = a_run()
-    traces.look(run.ledger, report())
+    traces.add_report(run.ledger, report())
     assert not tracer.expects("u")
     listeners[0](Change(Key("", "run"), run, None))
     assert tracer.expects("u")
@@ -196,7 +196,7 @@ def test_traces_from_before_a_takeover_are_not_sent_again(takes_over):
     clock[0] = 3_600_000
     if takes_over:
         traces.reset()
-    traces.look(a_run().ledger, report())
+    traces.add_report(a_run().ledger, report())
     tracer.close()
     assert bool(sent) is not takes_over
 

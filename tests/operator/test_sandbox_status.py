@@ -264,7 +264,7 @@ class TestFigures:
         async def story(world: World) -> None:
             world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
-            text = world.processes[0].operator.metrics.text().decode()
+            text = world.processes[0].operator.metrics.render().decode()
             assert 'dayfly_runs{phase="open"} 1.0' in text
             assert "dayfly_units_unknown 0.0" in text
             [turns] = re.findall(r'dayfly_turns_total\{result="done"\} (\S+)', text)

@@ -70,10 +70,10 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
         world.lose_ledger()
         await world.until(lambda: world.status().get("reason") == "LedgerLost", "the loss to be said", 120)
         [process] = world.processes
-        assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
+        assert b"dayfly_frozen 1.0" in process.operator.metrics.render()
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: cleaned up by hand"}}})
         await gone(world)
-        assert b"dayfly_frozen 0.0" in process.operator.metrics.text()
+        assert b"dayfly_frozen 0.0" in process.operator.metrics.render()
         await world.rest(60)
         assert kept(world, *words) == []
 

@@ -19,7 +19,7 @@ GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 
 def figure(process: Process, name: str) -> float:
     """One of its figures, as Prometheus reads it."""
-    lines = process.operator.metrics.text().decode().splitlines()
+    lines = process.operator.metrics.render().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"dayfly_{name} "))
 
 

@@ -243,7 +243,7 @@ class TestLedger:
             await world.until(lambda: ready(world), "the new one to be ready", 60)
             [process] = world.processes
             await world.until(
-                lambda: b'turns_total{result="frozen"}' in process.operator.metrics.text(), "the loss", 60
+                lambda: b'turns_total{result="frozen"}' in process.operator.metrics.render(), "the loss", 60
             )
             await world.rest(60)
             assert ready(world)
@@ -309,13 +309,13 @@ class TestSweeper:
             assert left["metadata"]["name"] == "r-bound"
             assert not left["metadata"].get("deletionTimestamp")
             [process] = world.processes
-            assert b"dayfly_orphans 1.0" in process.operator.metrics.text()
+            assert b"dayfly_orphans 1.0" in process.operator.metrics.render()
             ended = {"state": {"terminated": {"exitCode": 0}}, "name": "main"}
             status = {"status": {"phase": "Succeeded", "containerStatuses": [ended]}}
             world.ask("PATCH", f"{pod_path(left)}/status", status, "application/merge-patch+json")
             await world.rest(120)
             assert not world.pods()
-            assert b"dayfly_orphans 0.0" in process.operator.metrics.text()
+            assert b"dayfly_orphans 0.0" in process.operator.metrics.render()
 
         play(story)
 

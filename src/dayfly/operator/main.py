@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.extensions import AgentExtension, Agents, Extension, ExtensionFactory, Fronts, Heralds, Kinds
 from dayfly.operator.monitoring import json_log
-from dayfly.operator.monitoring.health_server import serving
+from dayfly.operator.monitoring.health_server import serve_health
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
@@ -78,7 +78,7 @@ class Operator:
         self.cluster = ClusterWatches(client, now=now, seed=seed, istio=routing.istio)
         self._manager = Manager(client, "dayfly.dev/operator", identity, elector=elector, watches=self.cluster)
         self._manager.add(Runnable(self._work, self.cluster.close, self._stand_by, self._take_over))
-        self._traces = RunTraces(self.cluster, json_log.moved, heralds.tracer)
+        self._traces = RunTraces(self.cluster, json_log.log_moves, heralds.tracer)
         self._sandbox_status = SandboxStatusWriter(self.cluster, self._manager.events)
         self._sandbox_events = (
             SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
@@ -239,7 +239,7 @@ class Operator:
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
         if lacking := self._reconciler.lacking(run):
             report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *lacking))
-        self._traces.look(found.ledger, report)
+        self._traces.add_report(found.ledger, report)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
             if target.copies and (
@@ -375,14 +375,14 @@ async def operate(
     )
     watched = ", ".join(operator.cluster.watched)
     said = f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces"
-    json_log.say(said, event="begun", version=__version__, identity=place.identity, watches=watched)
-    answering = serving(
+    json_log.log_event(said, event="begun", version=__version__, identity=place.identity, watches=watched)
+    answering = serve_health(
         place.port,
         age=lambda: operator.cluster.age,
         started=lambda: time.monotonic() - began,
         metrics=operator.metrics,
     )
-    keeping = state_server.serving(states, place.state_port, now) if states else contextlib.nullcontext()
+    keeping = state_server.serve_states(states, place.state_port, now) if states else contextlib.nullcontext()
     async with answering, keeping, background(operator.run(), "operator") as task:
         log.info("%s answers on port %d", place.identity, place.port)
         await first(stop.wait(), asyncio.shield(task))

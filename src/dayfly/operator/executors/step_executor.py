@@ -185,7 +185,7 @@ class PodStepExecutor:
 
     async def clear(self, sight: Sight) -> None:
         if self._states is not None and any(access.wants(step.unit) for step in sight.plan.steps.values()):
-            await self._states.clear(sight.run)
+            await self._states.end_run(sight.run)
         for pod in owned_by_run(self._cluster.pods, sight.run.metadata.name):
             if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
                 await self._pods.release(pod)

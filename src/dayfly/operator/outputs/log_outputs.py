@@ -1,7 +1,7 @@
 """Outputs that are too large for the pod status, read from the log.
 
-The API server gets the log from the node's kubelet. A failed request (429, 5xx, a broken connection) says nothing about
-the outputs. A create step whose outputs are lost has failed for good, so the request is retried for a while.
+The API server gets the log from the node's kubelet. A failed request (429, 5xx, a broken connection) does not mean that
+the outputs are lost. A lost output fails a create step for good, so the request is retried for a while.
 """
 
 from collections.abc import Callable

@@ -58,8 +58,8 @@ class NodeAccess:
             return  # too few failures, or the request began before the pause
         if not found.pause:
             log.warning(
-                "logs of steps on node %s cannot be read: results come from pod status only, and printed text is not "
-                "kept. The operator retries with increasing intervals. Check that the API server can reach its kubelet: %s",
+                "logs of steps on node %s cannot be read: results come from pod status only, and printed text is lost. "
+                "The operator retries with increasing intervals. Check that the API server can reach the kubelet: %s",
                 node,
                 why,
             )

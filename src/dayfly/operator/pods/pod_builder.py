@@ -142,7 +142,7 @@ class PodBuilder:
                 "its plugin uses a state, but the operator does not serve states: start it with --state-port"
             )
         try:
-            given = await self._states.given(run, step, attempt.number)
+            given = await self._states.environment_for(run, step, attempt.number)
         except NoStatesError as error:
             raise RefusedPodError(str(error)) from None
         return msgspec.structs.replace(attempt, state=given.variables, token=given.token)
