@@ -15,7 +15,7 @@ from rig.world import API, KINDS, World
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
-from dayfly.operator.extensions import Fronts
+from dayfly.operator.extensions import SandboxExtensionFactory
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.documents import from_wire
@@ -146,7 +146,7 @@ def played(
     cases: list[tuple[str, str, Any]],
     story: Callable[[World], Awaitable[list[str]]],
     place: tuple[str, str, str] = ("sandboxes", SANDBOXES, ""),
-    front: Fronts | None = SandboxesExtension,
+    front: SandboxExtensionFactory | None = SandboxesExtension,
 ) -> None:
     """Let a story create one object for each case. Each one that it names gets a reason, and each can be ended."""
 

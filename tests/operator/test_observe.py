@@ -36,7 +36,7 @@ class Bench:
         self.run = RunObject(
             metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan="", phase=phase)
         )
-        self.session = RunMemory(self.run)
+        self.memory = RunMemory(self.run)
         self.wish = TargetIntent(**wish)
         self.shared: list[tuple[dict, dict, bool]] = []
         self.known = Known(
@@ -73,7 +73,7 @@ class Bench:
         return Share(3, {"b": says("place"), "c": says("place")})
 
     async def scene(self):
-        return await self.observer.scene(self.run, self.session)
+        return await self.observer.scene(self.run, self.memory)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given,
     bench = Bench()
     bench.target = target
     plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
-    bench.session.work.plan = digest(()), plan
+    bench.memory.work.plan = digest(()), plan
     scene, sight = await bench.scene()
     assert sight.given == {"db/make": given}
     assert ("db/make" in scene.world.objections) is waits
@@ -123,8 +123,8 @@ async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given,
 async def test_known_obstacle_of_a_unit_is_reported_first():
     """Before what the server refused, and that before the want of a place."""
     bench = Bench()
-    bench.session.refusals.put(("b", 1), says("refused"))
-    bench.session.refusals.put(("c", 1), says("refused"))
+    bench.memory.refusals.put(("b", 1), says("refused"))
+    bench.memory.refusals.put(("c", 1), says("refused"))
     scene, sight = await bench.scene()
     assert {name: each.reason for name, each in scene.world.objections.items()} == {
         "a": "known",
@@ -148,7 +148,7 @@ async def test_extra_units_are_refused_before_the_ledger_is_full(room):
     )
     bench = Bench()
     bench.known = Known()
-    bench.session.work.plan = digest(()), seal((made,), kept)
+    bench.memory.work.plan = digest(()), seal((made,), kept)
     lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MOST_UNITS - 3 - room))]
     bench.run.ledger.units.update(dict.fromkeys(lines, UnitRecord(attempt=1)))
     scene, _ = await bench.scene()

@@ -20,7 +20,7 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.pods.images import NoSenderError
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.states.state_access import StateEnvironment, NoStatesError
+from dayfly.operator.states.state_access import NoStatesError, StateEnvironment
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import seal
 from dayfly.spec.frames import decode, encode

@@ -33,9 +33,9 @@ SHORT = Scene(RETRY, RETRY_UNITS, forked)
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
 
 
-def sessions(process: Process, uid: str) -> list[str]:
-    """Return what the operator's sessions remember of a sandbox."""
-    return [place for place in remembered(process.operator, uid) if ".sessions." in place]
+def memories(process: Process, uid: str) -> list[str]:
+    """Return what the operator's memories remember of a sandbox."""
+    return [place for place in remembered(process.operator, uid) if ".memories." in place]
 
 
 class TestLease:
@@ -94,13 +94,13 @@ class TestLease:
             await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
             world.delete()
             await world.until(lambda: not world.leftovers(), "the end of it all", 600)
-            assert not sessions(process, uid)
+            assert not memories(process, uid)
             world.processes.remove(other)
             await other.end()
             world.hook = lambda _number, _call: None
             await world.until(lambda: electors[first].leading, "the first one to lead", 60)
             await world.rest(60)
-            assert not sessions(process, uid)
+            assert not memories(process, uid)
 
         at_work(story, SHORT, count=2)
 

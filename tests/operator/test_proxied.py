@@ -55,7 +55,7 @@ def trials(server: Server, request: pytest.FixtureRequest) -> Trials:
     trials = Trials(server)
     began = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeper, "EVERY_S", 5.0)  # nobody wants to wait for a minute
+        patch.setattr(sweeper, "SWEEP_INTERVAL_S", 5.0)  # nobody wants to wait for a minute
         asyncio.run(trials.play(wanted))
     print(f"{len(wanted)} plans in {time.monotonic() - began:.0f} s")
     return trials

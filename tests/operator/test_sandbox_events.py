@@ -21,7 +21,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
-from dayfly.operator.extensions import Heralds
+from dayfly.operator.extensions import Receivers
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.status import sandbox_events
 from dayfly.operator.status.expiry import Expiry
@@ -54,7 +54,7 @@ def told(story, operators=1, **scripts):
     heard = Heard()
 
     async def with_receiver(world: World) -> None:
-        world.heralds = Heralds(ClusterEventReceiver(heard, "http://receiver"))
+        world.receivers = Receivers(ClusterEventReceiver(heard, "http://receiver"))
         world.namespace("kube-system")
         world.namespace("pay")
         world.start(operators)
@@ -206,7 +206,7 @@ def test_run_is_traced_by_the_operator_that_runs_it():
 
     async def story(world):
         tracer = Tracer(lambda spans: traces.append(spans) or True, now=world.now)
-        world.heralds = Heralds(tracer=tracer)
+        world.receivers = Receivers(tracer=tracer)
         world.start(1)
         await world.until(lambda: ready(world), "ready")
         uid = world.ledger()["uid"]
@@ -240,7 +240,7 @@ def test_pod_from_a_peer_with_other_trace_settings_is_claimed(maker):
 
     async def story(world):
         tracer = Tracer(lambda _spans: True, now=world.now)
-        world.heralds = Heralds(tracer=tracer if maker else None)
+        world.receivers = Receivers(tracer=tracer if maker else None)
         world.respawn = False
         # Whoever has made the pod dies before it can claim it.
         world.hook = lambda _number, _call: Fault(Harm.CRASH_BEFORE) if world.pods("db/make") else None
@@ -251,7 +251,7 @@ def test_pod_from_a_peer_with_other_trace_settings_is_claimed(maker):
         expected = run_trace.traceparent(world.ledger()["uid"], "db/make", 1, creates=True)
         assert (f"TRACEPARENT={expected}" in pod["metadata"]["annotations"][ORDER_ANNOTATION]) is maker
         world.hook = lambda _number, _call: None
-        world.heralds = Heralds(tracer=None if maker else tracer)
+        world.receivers = Receivers(tracer=None if maker else tracer)
         world.start(1)
         await world.until(lambda: ready(world), "ready")
         assert world.cloud.starts("db/make") == 1

@@ -33,13 +33,13 @@ class Port:
         monkeypatch.setattr(state_server, "BoundedSocket", self.bind)
         monkeypatch.setattr(authority, "create_leaf", lambda _known, names: (asyncio.get_running_loop().time(), names))
 
-    async def names(self) -> list[str]:
+    async def service_names(self) -> list[str]:
         return [self.address]
 
     async def authority(self) -> Any:
         return SimpleNamespace(keys=None)
 
-    def forget(self) -> None:
+    def forget_authority(self) -> None:
         self.forgotten += 1
 
     def bind(self, _port: int) -> None:

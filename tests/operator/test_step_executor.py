@@ -73,7 +73,7 @@ class Bench:
         )
         ledger = Run(uid="u", target=TARGET, plan="")
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
-        self.sight = Sight(run=run, session=RunMemory(run), plan=PLAN, now=NOW, closing=False, abandoned=False)
+        self.sight = Sight(run=run, memory=RunMemory(run), plan=PLAN, now=NOW, closing=False, abandoned=False)
         self.sight.pods = {(MAKE, 1): Pod(metadata=ObjectMeta(name="p", namespace="n", uid="p"))}
 
     def _note(self, word: str):
@@ -91,7 +91,7 @@ class Bench:
     async def prepare(self, unit: str = SEED, *, ahead: bool = False):
         """Return the objections and the facts that are reported after the attempt to make the pod."""
         await self.executor.prepare(self.sight, Prepare(unit=unit, attempt=1, ahead=ahead))
-        return self.sight.session.refusals.of(self.sight.run.ledger, NOW)
+        return self.sight.memory.refusals.of(self.sight.run.ledger, NOW)
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,8 @@ class Bench:
         records = {f"db/{name}": each for name, each in units.items()}
         ledger = Run(uid="u", target=TARGET, plan="", units=records)
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
-        self.session = RunMemory(run)
-        self.sight = Sight(run=run, session=self.session, plan=PLAN, now=NOW, closing=closing, abandoned=False)
+        self.memory = RunMemory(run)
+        self.sight = Sight(run=run, memory=self.memory, plan=PLAN, now=NOW, closing=closing, abandoned=False)
 
     async def _head(self, *asked):
         self.heads.append(asked)
@@ -326,7 +326,7 @@ class TestAltered:
 
     async def test_pod_made_by_this_operator_is_not_judged_again(self):
         bench = Bench()
-        bench.session.pod("p").changes = "it has a sidecar"
+        bench.memory.pod("p").changes = "it has a sidecar"
         assert await self.objections(bench) == {MAKE: (Reason.POD_MODIFIED, "it has a sidecar", NOW)}
         assert bench.examined == []
 

@@ -56,7 +56,7 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
     )
     parts = (SimpleNamespace(clear=note("forks")), SimpleNamespace(clear=note("routes")))
     sweeper = OrphanSweeper(cluster, SimpleNamespace(release=note("pod")), SimpleNamespace(), *parts)
-    await sweeper.tidy(RUN)
+    await sweeper.remove_orphans(RUN)
     assert done == ([("routes", RUN), ("forks", RUN), ("pod", "b"), ("pod", "c")] if goes else [])
 
 
@@ -86,7 +86,7 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
     parts = (SimpleNamespace(clear=forks), SimpleNamespace(clear=refused))
     sweeper = OrphanSweeper(cluster, SimpleNamespace(release=release), SimpleNamespace(), *parts)
     with pytest.raises(errors.Forbidden):
-        await sweeper.tidy(RUN)
+        await sweeper.remove_orphans(RUN)
     assert done == ["forks", "a", "b"]
 
 

@@ -16,7 +16,13 @@ from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import Dated, ServerClock
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.extensions import Agents, ExtensionFactory, Fronts, Heralds, Kinds
+from dayfly.operator.extensions import (
+    AdapterFactories,
+    AgentFactory,
+    ExtensionFactory,
+    Receivers,
+    SandboxExtensionFactory,
+)
 from dayfly.operator.hooks.extension import HooksExtension
 from dayfly.operator.main import Operator
 from dayfly.operator.pods.images import FallbackImage, WebhookSenders
@@ -86,7 +92,7 @@ class Process:
             hooks=world.hooks,
             groups=world.groups,
             agent=world.agent(self) if world.agent else None,
-            heralds=world.heralds,
+            receivers=world.receivers,
             fallback=fallback,
             senders=WebhookSenders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             routing=world.routing,
@@ -131,12 +137,12 @@ class World:
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads, drains=unit.drains)
         self.seed = seed
         self.runner = RUNNER
-        self.front: Fronts | None = SandboxesExtension
-        self.kinds: Kinds = ()
+        self.front: SandboxExtensionFactory | None = SandboxesExtension
+        self.kinds: AdapterFactories = ()
         self.hooks: ExtensionFactory | None = HooksExtension
         self.groups: ExtensionFactory | None = None
-        self.agent: Callable[[Process], Agents] | None = None
-        self.heralds = Heralds()
+        self.agent: Callable[[Process], AgentFactory] | None = None
+        self.receivers = Receivers()
         self.routing = RoutingSettings()
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"

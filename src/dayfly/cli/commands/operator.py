@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dayfly.execute.gateway.preview import PreviewGateway
     from dayfly.link.http import ServerConnection
     from dayfly.operator.cluster.route_kinds import RoutingSettings
-    from dayfly.operator.extensions import Agents, Heralds
+    from dayfly.operator.extensions import AgentFactory, Receivers
     from dayfly.operator.main import ProcessIdentity
     from dayfly.operator.pods.namespaces import RunnerConfigMap
     from dayfly.spec.routing.routing_keys import Forms
@@ -222,7 +222,7 @@ def command(
         ephemeral_storage=_storage_limit(ephemeral_storage),
     )
     dialled = _Dialled.of(server_url, token_file, server_ca, agent_namespaces) if server_url else None
-    asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
+    asyncio.run(_operate(context, program, place, rate, dialled, _receivers(events_to, allowed)))
 
 
 def _storage_limit(text: str) -> str:
@@ -251,9 +251,9 @@ def _program(runner: Path | None) -> RunnerConfigMap:
         ) from None
 
 
-def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
+def _receivers(events_to: str | None, allowed: frozenset[str]) -> Receivers:
     from dayfly.execute import tracing
-    from dayfly.operator.extensions import Heralds
+    from dayfly.operator.extensions import Receivers
     from dayfly.operator.status.sandbox_events import ClusterEventReceiver
 
     receiver = None
@@ -262,7 +262,7 @@ def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
 
         to = event_receiver.receiver(events_to, allowed)
         receiver = ClusterEventReceiver(event_receiver.Poster(to), to.address.url)
-    return Heralds(receiver, tracing.from_environment(os.environ, installed.part("otel")))
+    return Receivers(receiver, tracing.from_environment(os.environ, installed.part("otel")))
 
 
 def _routing(forms: Forms, istio: str, edge: PreviewGateway | None) -> RoutingSettings:
@@ -323,7 +323,7 @@ class _Dialled(NamedTuple):
             raise DayflyError(Exit.USAGE, "no organisation may be called cluster here", wanted)
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
-    def agents(self, home: str) -> tuple[Agents, ServerConnection]:
+    def agents(self, home: str) -> tuple[AgentFactory, ServerConnection]:
         """Who dials it, and the connection."""
         from dayfly.link.http import HttpWay
         from dayfly.operator.agent.agent import Agent
@@ -341,7 +341,7 @@ async def _operate(
     place: ProcessIdentity,
     rate: float | None,
     dialled: _Dialled | None,
-    heralds: Heralds,
+    receivers: Receivers,
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
@@ -366,14 +366,14 @@ async def _operate(
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(
-            client, runner, place, stop, SandboxesExtension, HooksExtension, Groups, agents, heralds, clock.now
+            client, runner, place, stop, SandboxesExtension, HooksExtension, Groups, agents, receivers, clock.now
         )
     except OSError as error:
         sys.stderr.flush()
         raise DayflyError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
     finally:
-        if heralds.tracer is not None:
-            await asyncio.to_thread(heralds.tracer.close)
+        if receivers.tracer is not None:
+            await asyncio.to_thread(receivers.tracer.close)
         await client.close()
         if way is not None:
             await way.close()

@@ -20,14 +20,14 @@ class DeploymentForkExecutor:
         """Whatever has been sealed can be tried here."""
 
     async def observe(self, sight: Sight) -> None:
-        seen = sight.forks = await self._forks.observe(sight.run, sight.plan, sight.now, sight.session.forks)
+        seen = sight.forks = await self._forks.observe(sight.run, sight.plan, sight.now, sight.memory.forks)
         sight.known[self.kind] = Known(facts=seen.facts, objections=seen.objections)
 
     def known(self, sight: Sight) -> Known:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
-        await self._forks.prepare(sight.run, sight.plan, (effect.unit, effect.attempt), sight.session.forks)
+        await self._forks.prepare(sight.run, sight.plan, (effect.unit, effect.attempt), sight.memory.forks)
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if seen := sight.forks.seen.get(effect.unit):

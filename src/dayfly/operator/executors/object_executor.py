@@ -89,7 +89,7 @@ class ObjectExecutor:
         if record.state not in ALIVE:
             return
         key = step.id, record.attempt
-        memory = sight.session.objects.setdefault(key, ObjectMemory())
+        memory = sight.memory.objects.setdefault(key, ObjectMemory())
         look = self._observer.observe_delete if object_view.object_spec(step).remove else self._observer.observe_create
         fact = turn.facts[key] = await look(turn, step, memory)
         if isinstance(fact, Running):
@@ -113,8 +113,8 @@ class ObjectExecutor:
         if not _is_due(foreseen(turn.run.ledger, facts), step):
             objections[step.id] = preparing
             return
-        memory = sight.session.objects.setdefault(key, ObjectMemory())
-        standing, never = sight.session.refusals.of(turn.run.ledger, turn.now)
+        memory = sight.memory.objects.setdefault(key, ObjectMemory())
+        standing, never = sight.memory.refusals.of(turn.run.ledger, turn.now)
         if step.id in sight.lacking or key in never:
             return
         if said := standing.get(step.id):
@@ -136,7 +136,7 @@ class ObjectExecutor:
         except UntoldError as error:
             return Objection(reason=error.reason, message=str(error))
         if said is not None:
-            sight.session.refusals.put((step.id, turn.run.ledger.unit(step.id).attempt + 1), said)
+            sight.memory.refusals.put((step.id, turn.run.ledger.unit(step.id).attempt + 1), said)
         return said if isinstance(said, Objection) else None
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
@@ -149,7 +149,7 @@ class ObjectExecutor:
             return
         where = object_view.object_of(sight.run, maker, sight.run.ledger.unit(maker.id).attempt)
         found = sight.objects.get((maker.id, where.identity.attempt))
-        memory = sight.session.objects.setdefault((effect.unit, effect.attempt), ObjectMemory())
+        memory = sight.memory.objects.setdefault((effect.unit, effect.attempt), ObjectMemory())
         memory.refused = None
         with self._hearing(where, memory):
             if maker is not step:
@@ -236,7 +236,7 @@ class ObjectExecutor:
             # Once the ledger is closed nobody makes it any more, and that is seen. One that is to be cancelled but
             # cannot be looked at has its own time: to ask at once would be to ask for ever.
             self._cluster.queue.add(sight.run.metadata.name)
-        memory = sight.session.objects.setdefault(key, ObjectMemory())
+        memory = sight.memory.objects.setdefault(key, ObjectMemory())
         if found is None or read.ending(found) or memory.current_objection(self._cluster.now()):
             return
         where = object_view.object_of(sight.run, sight.plan.steps[effect.unit], effect.attempt)

@@ -30,7 +30,7 @@ class GatewayPreviewExecutor:
     async def observe(self, sight: Sight) -> None:
         facts: dict[AttemptKey, Fact] = {}
         urls: dict[str, str] = {}
-        run, wished, memory = sight.run, sight.plan.kept, sight.session.routes
+        run, wished, memory = sight.run, sight.plan.kept, sight.memory.routes
         alive = self._alive(sight)
         if alive:
             await self._cluster.gateway.wait_listed()
@@ -85,7 +85,7 @@ class GatewayPreviewExecutor:
 
     async def keep(self, sight: Sight) -> None:
         if alive := self._alive(sight):
-            await self._previews.keep(sight.run, sight.plan, alive, sight.session.routes)
+            await self._previews.keep(sight.run, sight.plan, alive, sight.memory.routes)
 
     async def clear(self, sight: Sight) -> None:
         self._cluster.set_urls(sight.run.metadata.name, {})  # its routes go with those of its forks

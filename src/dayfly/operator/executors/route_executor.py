@@ -20,7 +20,7 @@ class GatewayRouteExecutor:
         """Whatever has been sealed can be tried here."""
 
     async def observe(self, sight: Sight) -> None:
-        sight.routes = await self._routes.observe(sight.run, sight.plan, sight.now, sight.session.routes)
+        sight.routes = await self._routes.observe(sight.run, sight.plan, sight.now, sight.memory.routes)
         sight.unrouted += sight.routes.lacking or self._routes.unrouted(sight.run, sight.plan)
         sight.known[self.kind] = Known(facts=sight.routes.facts, made=sight.routes.made)
 
@@ -34,10 +34,10 @@ class GatewayRouteExecutor:
         """What leads to the fork is made, and made again, by `keep`, of which this is the first time."""
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
-        await self._routes.remove(sight.run, effect.unit, sight.session.routes)
+        await self._routes.remove(sight.run, effect.unit, sight.memory.routes)
 
     async def cancel(self, sight: Sight, effect: Cancel) -> None:
-        await self._routes.remove(sight.run, effect.unit, sight.session.routes)
+        await self._routes.remove(sight.run, effect.unit, sight.memory.routes)
 
     async def recall(self, sight: Sight, effect: Recall) -> None:
         """A route is no step that might begin in vain: it is never asked for."""
@@ -46,7 +46,7 @@ class GatewayRouteExecutor:
         """What a route tells lies in nothing that would have to be released."""
 
     async def keep(self, sight: Sight) -> None:
-        await self._routes.keep(sight.run, sight.plan, sight.session.routes)
+        await self._routes.keep(sight.run, sight.plan, sight.memory.routes)
 
     async def clear(self, sight: Sight) -> None:
         await self._routes.clear(sight.run.metadata.name, namespaces_of(sight.run))

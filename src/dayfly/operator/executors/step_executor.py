@@ -103,12 +103,12 @@ class PodStepExecutor:
 
     def _waits(self, sight: Sight, effect: Prepare, pod: Pod) -> bool:
         """Whether it is too old by our clock alone, as another one would be: it waits for the clocks to be set."""
-        said, step, now = sight.session.pod(pod.metadata.uid).clock_skew, sight.plan.steps[effect.unit], sight.now
+        said, step, now = sight.memory.pod(pod.metadata.uid).clock_skew, sight.plan.steps[effect.unit], sight.now
         if said is None or now < said.since or not input_pins.has_time_to_start(step, said.since, now):
             return False
         if not effect.ahead:
             self._slots.release(sight.run, effect.unit)
-            sight.session.refusals.put((effect.unit, effect.attempt), msgspec.structs.replace(said, since=now))
+            sight.memory.refusals.put((effect.unit, effect.attempt), msgspec.structs.replace(said, since=now))
         return True
 
     async def _prepare(self, sight: Sight, name: str, attempt: int, *, ahead: bool) -> None:
@@ -120,23 +120,23 @@ class PodStepExecutor:
             await self._grant(sight, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
-                memory = sight.session.pod(stored["metadata"]["uid"])
+                memory = sight.memory.pod(stored["metadata"]["uid"])
                 memory.changes = self._builder.describe_changes(stored, made)
                 memory.clock_skew = _apart(sight.plan.steps[name], stored, now)
-            sight.session.refusals.drop(key)
+            sight.memory.refusals.drop(key)
             return
         except _REFUSALS as error:
             said = _said(error, now)
         if ahead:
             return  # it is tried again, and said, when it is its turn
         self._slots.release(run, name)
-        sight.session.refusals.put(key, said)
+        sight.memory.refusals.put(key, said)
         if isinstance(said, NeverRan):
             self._cluster.queue.add(run.metadata.name)
 
     def _mark(self, sight: Sight, key: AttemptKey, *, ahead: bool) -> None:
         """Before its pod is made: one that is made ahead need not be looked at as soon as it is heard of."""
-        session = sight.session
+        session = sight.memory
         if ahead:
             session.ahead |= {key}
         elif key in session.ahead:
@@ -174,7 +174,7 @@ class PodStepExecutor:
     async def release(self, sight: Sight, effect: Release) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
             self._followers.forget(pod.metadata.uid)
-            sight.session.pods.pop(pod.metadata.uid, None)
+            sight.memory.pods.pop(pod.metadata.uid, None)
             await self._revoke(sight, effect, pod.metadata.namespace)
             with self._cluster.releasing(pod):
                 if not await self._pods.release(pod):

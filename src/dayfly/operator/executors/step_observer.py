@@ -100,7 +100,7 @@ class StepObserver:
             return sealed
         seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
-            query = sight.session.pod(pod.metadata.uid).event_query
+            query = sight.memory.pod(pod.metadata.uid).event_query
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
             pressing = sight.closing and name in plan.steps and plan.steps[name].creates
             recallable = read.is_recallable(pod, unit)
@@ -108,7 +108,7 @@ class StepObserver:
             if not seen.fact.message:
                 self._cluster.queue.add(sight.run.metadata.name, after=self._pod_events.seconds_until_query(query))
             return fact
-        memory = sight.session.pods.get(pod.metadata.uid)
+        memory = sight.memory.pods.get(pod.metadata.uid)
         if memory is not None:
             self._pod_events.forget(memory.event_query)
         if isinstance(seen.fact, NeverRan) and read.recalled(pod):
@@ -128,7 +128,7 @@ class StepObserver:
         if attempt != record.attempt or record.state not in ALIVE:
             return None
         if read.began(pod):
-            sight.session.pod(pod.metadata.uid)  # what follows its log ends with the session
+            sight.memory.pod(pod.metadata.uid)  # what follows its log ends with the session
             self._followers.follow(pod, sight.run.metadata.name)
         heard = self._followers.sealed_log(pod.metadata.uid)
         if heard is None or heard.records is None:
@@ -147,7 +147,7 @@ class StepObserver:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
         fact = seen.fact
         assert isinstance(fact, (Ended, Sealed)), "only an end has outputs"
-        values, wait = dict(seen.values), sight.session.pod(pod.metadata.uid).log_wait
+        values, wait = dict(seen.values), sight.memory.pod(pod.metadata.uid).log_wait
         late = await self._log_outputs.read(pod, seen.log_digest, wait) if seen.in_log else {}
         if not isinstance(late, Unread):
             values |= late
@@ -177,7 +177,7 @@ class StepObserver:
 
         Of those that are recorded it matters where cleanup or another attempt would follow.
         """
-        run, work = sight.run, sight.session.work
+        run, work = sight.run, sight.memory.work
         for name, record in run.ledger.units.items():
             key = name, record.attempt
             ended = record.state is State.DONE and (sight.closing or record.outcome == "failed")
@@ -230,7 +230,7 @@ class StepObserver:
             ):
                 continue
             pod = sight.pods[name, attempt]
-            memory = sight.session.pod(pod.metadata.uid)
+            memory = sight.memory.pod(pod.metadata.uid)
             if memory.changes is None and (stored := await self._pods.whole(pod)):
                 try:
                     given = sight.given.get(name, {})

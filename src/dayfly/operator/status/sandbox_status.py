@@ -48,7 +48,7 @@ class SandboxNotReadyError(Exception):
 
 def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return the error as a reason for the status, or None if too few attempts have failed to report it."""
-    if failures + 1 < refusals.patience(error):
+    if failures + 1 < refusals.failures_until_report(error):
         return None
     return SandboxNotReadyError(Reason.BLOCKED, messages.hindered(refusals.hindrance(error)))
 
