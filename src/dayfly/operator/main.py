@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -41,6 +42,7 @@ from dayfly.operator.pods.namespaces import RunnerConfigMap
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import failures_until_report, hindrance
+from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatusWriter
@@ -56,6 +58,9 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
+
+# What is written of a run for people, after each turn.
+_RESOURCES, _STATUS, _LOGS = ("Resources", "", 0), ("Status", "", 0), ("StepLogs", "", 0)
 
 
 class Operator:
@@ -197,10 +202,11 @@ class Operator:
             self._front.ended()
 
     async def _take_turn(self, run: str) -> None:
-        began, result, decision = time.perf_counter(), "error", None
+        began, result, decision, is_complete = time.perf_counter(), "error", None, False
         try:
             decision = await self._reconciler.turn(run)
             await self._reconciler.keep_units(run)
+            self._reconciler.retries(run).sweep()
             scene, then = self._reconciler.latest_scene(run), None
             done = decision.effects if decision is not None else ()
             if scene is not None and decision is not None and decision.moves:
@@ -210,9 +216,10 @@ class Operator:
             await self._report(run, scene, then)
             if decision is None and self._agent is not None:
                 await self._report_waiting(run, self._agent)
-            if decision is not None and decision.rests_after(done):
+            refused = bool(self._reconciler.retries(run))
+            if decision is not None and not refused and decision.rests_after(done):
                 self._reconciler.rest(run)
-            result = "done"
+            result = "error" if refused else "done"
         except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
@@ -230,7 +237,8 @@ class Operator:
             result = "defect"
         else:
             self.cluster.queue.forget(run)
-        self._reconciler.slots.settle(run, decision if result == "done" else None)
+            is_complete = True
+        self._reconciler.slots.settle(run, decision if is_complete else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
@@ -253,10 +261,9 @@ class Operator:
         self._traces.add_report(found.ledger, report)
         try:
             # Resources first, so that a client that waits for the Sandbox finds the outputs of its resources.
-            if target.copies and (
-                after := await self._resource_status.write_due(scene, found, report, memory.resources)
-            ):
-                self.cluster.queue.add(run, after=after)
+            if target.copies:
+                resources = partial(self._resource_status.write_due, scene, found, report, memory.resources)
+                await self._write(run, memory.retries, _RESOURCES, resources)
         except Exception as error:
             # Not `finally`: on cancellation nothing more is written, and an error there would replace the cancellation.
             if self.cluster.queue.failures(run) + 1 < failures_until_report(error):
@@ -265,12 +272,30 @@ class Operator:
             # turn.
             raise
         await self._write_target_status(run, target, scene, report)
-        if target.copies and (after := await self._reconciler.logs.write_due(scene, found, report, memory.logs)):
-            self.cluster.queue.add(run, after=after)
+        if target.copies:
+            logs = partial(self._reconciler.logs.write_due, scene, found, report, memory.logs)
+            if await self._write(run, memory.retries, _LOGS, logs):
+                self.cluster.queue.add(run)  # the status was written before, with this refusal
 
-    async def _write_target_status(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
-        if after := await target.tell(scene, report):
-            self.cluster.queue.add(run, after=after)
+    async def _write(self, run: str, retries: Retries, what: RequestKey, write: Callable[[], Awaitable[float]]) -> bool:
+        """Write a part of a run's output. If it is refused, the run continues and the write is retried later.
+
+        Return whether it succeeded after refusals.
+        """
+
+        async def written() -> None:
+            if after := await write():
+                self.cluster.queue.add(run, after=after)
+
+        failures = retries.failures(what)
+        return await attempt(self.cluster, run, retries, what, written) and failures > 0
+
+    async def _write_target_status(
+        self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = ""
+    ) -> None:
+        retries = self._reconciler.retries(run)
+        hindrance = hindrance or retries.hindrance(_STATUS)
+        await self._write(run, retries, _STATUS, partial(target.tell, scene, report, hindrance=hindrance))
 
     async def _report_waiting(self, run: str, agent: AgentExtension) -> None:
         found = self.cluster.ledger.get(run)
@@ -297,7 +322,7 @@ class Operator:
             await self.targets.tell_hindered(found, message)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
-        await self.targets.of(found).tell(scene, report, hindrance=message)
+        await self._write_target_status(run, self.targets.of(found), scene, report, message)
 
     async def _report_frozen(self, run: str, error: UndecidableError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:

@@ -36,6 +36,7 @@ from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.step_slots import DEFAULT_LIMIT, StepSlots
 from dayfly.operator.refusals import is_down
+from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.run_memory import RunMemories, RunMemory, Sight
@@ -119,6 +120,11 @@ class Reconciler:
         objections = scene.world.objections | memory.refusals.of(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
+
+    def retries(self, run: str) -> Retries:
+        """Return the refused requests of that run that will be retried."""
+        memory = self.memories.find(self._cluster.ledger.get(run))
+        return memory.retries if memory is not None else Retries()
 
     def ineffective_parts(self, run: str) -> tuple[str, ...]:
         """Return the parts of the spec that had no effect in the latest turn."""
@@ -291,17 +297,29 @@ class Reconciler:
                 self.logs.add_log(sight.memory.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
-        """Perform an effect. After an error the others still follow, unless the API server is down."""
+        """Perform an effect. After an error the others still follow, unless the API server is down.
+
+        A refused effect is not tried again before its backoff has passed, even if there are turns before that.
+        """
         sight = self._sight(scene)
+        run, retries, is_done = sight.run.metadata.name, sight.memory.retries, False
         try:
-            await self._effects.perform(scene, sight, effect)
+            is_done = await attempt(
+                self._cluster, run, retries, _key(effect), lambda: self._effects.perform(scene, sight, effect)
+            )
         except Exception as error:
             if isinstance(effect, Dissolve) or is_down(error):
                 raise
             sight.failed = sight.failed or error
-        if isinstance(effect, Dissolve):
+        if is_done and isinstance(effect, Dissolve):
             self.memories.drop(sight.memory.name)
             self._ended()
+
+
+def _key(effect: Effect) -> RequestKey:
+    """Return the key of an effect, without reason and message, which may differ between turns."""
+    name = type(effect).__name__
+    return (name, "", 0) if isinstance(effect, Dissolve) else (name, effect.unit, effect.attempt)
 
 
 def _may_stop(scene: Scene) -> bool:

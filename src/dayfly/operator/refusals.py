@@ -27,7 +27,8 @@ def hindrance(error: Exception) -> str:
 
 def is_down(error: Exception) -> bool:
     """Return whether the API server is down or throttles us, so that other requests would fail as well."""
-    return isinstance(error, errors.Throttled) or (isinstance(error, errors.ApiError) and error.status == 0)
+    unanswered = isinstance(error, errors.ApiError) and not isinstance(error, errors.Refused) and error.status == 0
+    return unanswered or isinstance(error, errors.Throttled)
 
 
 def failures_until_report(error: Exception) -> int:

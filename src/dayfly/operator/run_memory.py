@@ -19,6 +19,7 @@ from dayfly.operator.objects.object_observer import ObjectMemory
 from dayfly.operator.outputs.log_outputs import LogWait
 from dayfly.operator.pods.pod_events import EventQuery
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.retries import Retries
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.status.resource_status import ResourceMemory
 from dayfly.operator.status.step_logs import LogMemory
@@ -93,6 +94,7 @@ class RunMemory:
         "pods",
         "refusals",
         "resources",
+        "retries",
         "routes",
         "uid",
         "work",
@@ -108,13 +110,14 @@ class RunMemory:
         """Attempts whose pods we have created before their turn."""
         self.work = Work()
         self.refusals = Refusals()
-        self.forks = ForkMemory(self.refusals)
+        self.retries = Retries()
+        self.forks = ForkMemory(self.refusals, self.retries)
         self.pods: dict[str, PodMemory] = {}
         """By UID: the pods that are neither released nor gone."""
         self.objects: dict[AttemptKey, ObjectMemory] = {}
         self.resources: dict[str, ResourceMemory] = {}
         self.logs = LogMemory()
-        self.routes = RouteMemory()
+        self.routes = RouteMemory(self.retries)
 
     def pod(self, uid: str) -> PodMemory:
         """Return the memory of a pod, which is created if needed."""
@@ -125,7 +128,8 @@ class RunMemory:
     @property
     def is_blank(self) -> bool:
         """Whether nothing is remembered except `fenced`."""
-        remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused, self.refusals)
+        forks = (self.forks.stuck, self.forks.refused)
+        remembered = (self.pods, self.objects, self.resources, *forks, self.refusals, self.retries)
         return not (any(remembered) or self.routes or self.logs.waiting or self.logs.handled or self.loosened)
 
 

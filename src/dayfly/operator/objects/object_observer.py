@@ -18,6 +18,7 @@ from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_view import ObjectReader, ObjectRef
+from dayfly.operator.refusals import is_down
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
@@ -234,12 +235,25 @@ class ObjectObserver:
                 return None
         except errors.AlreadyExists:
             pass
-        except errors.Refused as error:
-            if error.is_permanent:
-                return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
-            return grants.explain_refusal(error, namespace, turn.now)
+        except (errors.Refused, errors.OutcomeUnknown) as error:
+            return _refusal(error, namespace, turn.now)
         message = f"{where.named} exists and does not belong to this step: delete it, or give the object another name"
         return Objection(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
+
+
+def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now: int) -> Objection | NeverRan:
+    """Return the result of a dry run that failed. It stores nothing, so an unknown outcome needs no clarification.
+
+    Raises:
+        errors.OutcomeUnknown: the API server did not answer.
+    """
+    if isinstance(error, errors.OutcomeUnknown):
+        if is_down(error):
+            raise error
+        return Objection(reason=Reason.BLOCKED, message=error.message, since=now)
+    if error.is_permanent:
+        return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
+    return grants.explain_refusal(error, namespace, now)
 
 
 def _waiting(record: UnitRecord, objection: Objection) -> Running:

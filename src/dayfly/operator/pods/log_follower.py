@@ -13,6 +13,7 @@ from dayfly.execute.pod.logs import Printed, Splitter
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
+from dayfly.lib.queue import Backoff
 from dayfly.lib.tasks import cancel
 from dayfly.operator.pods.node_access import NodeAccess
 
@@ -21,8 +22,10 @@ MAX_FOLLOWED = 200
 # A log can be read a moment after its container was created; until then the API server refuses. All waiting followers
 # together make at most this number of requests.
 MAX_REQUESTS_PER_S = 100.0
-# Retry interval of one follower, and the longer one after the time in between.
-RETRY_S, FAST_RETRIES_FOR_S, SLOW_RETRY_S = 0.03, 5.0, 1.0
+# Retry interval of one follower, for the time that follows it.
+RETRY_S, FAST_RETRIES_FOR_S = 0.03, 5.0
+# After that time the request is refused for another reason, such as a missing permission.
+SLOW_RETRY = Backoff(first=1.0, most=60.0)
 # The whole log of an ended pod may have megabytes.
 READ_TIMEOUT_S = 5.0
 
@@ -95,7 +98,7 @@ class LogFollowers:
         await cancel(*self._tasks.values())
 
     async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
-        node, began = pod.spec.node_name, asyncio.get_running_loop().time()
+        node, began, slow_retries = pod.spec.node_name, asyncio.get_running_loop().time(), 0
         while pod.metadata.uid in self._logs:
             if pause := self.nodes.pause(node):
                 await asyncio.sleep(pause)
@@ -105,6 +108,7 @@ class LogFollowers:
                 async with contextlib.aclosing(self._log(pod, follow=True)) as chunks:
                     async for chunk in chunks:
                         self.nodes.record_answer(node)
+                        slow_retries = 0
                         splitter.feed(chunk)
                         if splitter.whole:
                             self._on_receipt(run)
@@ -118,7 +122,9 @@ class LogFollowers:
                 splitter = self._logs[pod.metadata.uid] = Splitter(timed=True)
                 waited = asyncio.get_running_loop().time() - began
                 delay = max(RETRY_S, len(self._tasks) / MAX_REQUESTS_PER_S)
-                await asyncio.sleep(delay if waited < FAST_RETRIES_FOR_S else SLOW_RETRY_S)
+                is_slow = waited >= FAST_RETRIES_FOR_S
+                await asyncio.sleep(SLOW_RETRY.longest(slow_retries) if is_slow else delay)
+                slow_retries += is_slow
 
     def _log(self, pod: Pod, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
         meta = pod.metadata
