@@ -136,7 +136,7 @@ class TestFollowers:
             assert waits[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
             cluster.refuses = lambda _request: None
             await asyncio.sleep(log_follower.SLOW_RETRY.most)
-            assert (await followers.printed(pod)).tail == b"a line\n"
+            assert (await followers.read_tail(pod)).tail == b"a line\n"
 
         run(self.beside(story))
 

@@ -23,9 +23,8 @@ from dayfly.operator.executors.fork_executor import DeploymentForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.executors.preview_executor import GatewayPreviewExecutor
 from dayfly.operator.executors.route_executor import GatewayRouteExecutor
-from dayfly.operator.executors.step_executor import PodStepExecutor
+from dayfly.operator.executors.step_executor import PodStepExecutor, PodWebhookExecutor
 from dayfly.operator.executors.step_observer import StepObserver
-from dayfly.operator.executors.webhook_executor import PodWebhookExecutor
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.observe import Observer, PlanLostError
