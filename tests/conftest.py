@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def played(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Return a function that counts members of an exhaustive family, for the summary and for docs/reliability.md.
+    """Return a function that counts members of an exhaustive family, for the summary and for tests/proof.md.
 
     Its third argument is a figure of the test, shown instead of "nothing".
     """

@@ -1,4 +1,4 @@
-"""Counts of the exhaustive tests in a run, and the table of docs/reliability.md, which `make proof` writes.
+"""Counts of the exhaustive tests in a run, and the table of tests/proof.md, which `make proof` writes.
 
 A proof takes hours and can be interrupted. A journal for each commit records the tests that have passed, and the next proof of
 that commit skips them. The table is updated during the run; rows of an incomplete run say `so far`.
@@ -29,7 +29,7 @@ PAGE_INTERVAL_S = 60.0
 # Exit codes of a complete run. It collects no tests if all have passed before.
 COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 # The proof writes this page, so a change of it does not change the journal.
-PAGE = "docs/reliability.md"
+PAGE = "tests/proof.md"
 ROOT = Path(__file__).parents[1]
 
 

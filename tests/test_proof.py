@@ -208,7 +208,7 @@ def test_journal_belongs_to_one_checkout(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_page_has_its_marks():
-    page = (ROOT / "docs" / "reliability.md").read_text()
+    page = (ROOT / "tests" / "proof.md").read_text()
     assert written(page, {}, "a") == page
 
 
