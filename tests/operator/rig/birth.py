@@ -1,4 +1,4 @@
-"""A Sandbox, and the run that is to be its own, with nobody around them: caches and a server in the test's hands."""
+"""A Sandbox and the creation of its run: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RUN = names.run_name("box", "u")
 
 
 class Bench:
-    """A Sandbox, the run that is to be its own, and the document that was written for that."""
+    """A Sandbox, its future run, and the document for it."""
 
     def __init__(self, *, finalizers: tuple[str, ...] = (), deleted: bool = False) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -56,7 +56,7 @@ class Bench:
             self.ask("DELETE", f"{BOXES}/box")
 
     def ask(self, method, path, body=None, kind="application/json"):
-        """As anybody."""
+        """Send a request as any user."""
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
@@ -66,14 +66,14 @@ class Bench:
         return {**own, "uid": self.uid, **other}
 
     def born(self, *finalizers: str, **spec) -> RunObject:
-        """The run, posted and without a claim; only the server knows it."""
+        """Create the run without a claim on the server only."""
         ledger = {"uid": self.uid, "target": self.target(), "plan": ""}
         meta = {"name": RUN, "finalizers": [RUN_FINALIZER, *finalizers]}
         body = {"metadata": meta, "ledger": ledger, "spec": spec}
         return msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
 
     def document(self, **target) -> str:
-        """Written for the run, and known; its UID."""
+        """Create the document, also in the cache. Return its UID."""
         meta = {"name": "d", "labels": {names.RUN_LABEL: RUN}, "finalizers": [DOCUMENT_FINALIZER]}
         spec = {"target": self.target(**target)}
         made = self.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
@@ -81,11 +81,11 @@ class Bench:
         return made["metadata"]["uid"]
 
     def seen(self) -> None:
-        """The cache has the Sandbox as it was made."""
+        """Put the Sandbox into the cache."""
         self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
 
     def change(self, path, patch):
-        """Somebody changes an object."""
+        """Change an object as another user."""
         self.ask("PATCH", path, patch, "application/merge-patch+json")
 
     def finalizers(self) -> list[str]:

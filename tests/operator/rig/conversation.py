@@ -1,8 +1,8 @@
-"""A sandbox's life as it crossed the wire when protocol 2 began, in `conversation-2.jsonl`: what each side said, in order.
+"""The recorded messages of a sandbox's life in the first version of protocol 2: `conversation-2.jsonl`.
 
     cd tests/operator; PYTHONPATH=../../src:..:. python -m rig.conversation
 
-records it anew with today's messages, which is for a new protocol alone: whoever has an older Dayfly says the old ones.
+records them again with today's messages. Do that only for a new protocol, because older versions keep sending the old ones.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LATER = "fromALaterDayfly"
 
 
 def read() -> list[tuple[str, dict[str, Any]]]:
-    """To whom it was said, and the message."""
+    """Receiver and message."""
     return [(who, message) for who, message in map(json.loads, FILE.read_text().splitlines())]
 
 
 def later(message: dict[str, Any]) -> dict[str, Any]:
-    """As a later Dayfly says it: with more fields in all that is no sealed document."""
+    """Return the message as a later version sends it: with more fields outside of sealed documents."""
     found = {**message, LATER: {"deep": [1, 2]}}
     for key in ("runs", "ended"):
         if key in found:
@@ -42,13 +42,13 @@ def later(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def unknown(**more: int) -> dict[str, Any]:
-    """A kind of message that nobody knows yet."""
+    """Return a message of an unknown kind."""
     return {"type": "Ponder", "about": "everything", **more}
 
 
 async def tell(world: World, plane: Plane) -> None:
-    """What is recorded: a life in which each side asks the other whatever it may."""
-    await world.rest(60)  # it has connected, so it is asked whether it could run this
+    """Play the recorded story, in which each side sends all its requests."""
+    await world.rest(60)  # it is connected, so the server lets it check the plan
     await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
     await plane.must("PUT", "sandboxes/shop", {**planes.wish(), "lease": {"seconds": 600}})
     await ready(world, plane)
@@ -61,7 +61,7 @@ async def tell(world: World, plane: Plane) -> None:
 
 
 def record() -> None:
-    """Write down what both sides sent, as it reaches the server."""
+    """Record what both sides send."""
     heard: list[tuple[str, Any]] = []
     agents.LOOK_S = 30.0
 
@@ -79,7 +79,7 @@ def record() -> None:
         plane.reach = listened  # type: ignore[method-assign] # this process does nothing else
 
     async def told(world: World) -> None:
-        time.time_ns = lambda: world.now() * 1_000_000  # as the fixture `story` has it
+        time.time_ns = lambda: world.now() * 1_000_000  # like the fixture `story`
         with tempfile.TemporaryDirectory() as folder:
             plane = Plane(world, Path(folder) / "control.db")
             planes.joined(world, plane)

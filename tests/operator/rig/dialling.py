@@ -1,4 +1,4 @@
-"""A server that a cluster dials, and that answers what the test says."""
+"""A server for a dialling cluster; the test defines its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID, LONG = wire.Pulse(session=1, count=1), wire.Pulse(session=1, count=1 << 60
 
 
 def home() -> FakeCluster:
-    """A cluster with the operator's own namespace."""
+    """Return a cluster with the operator's own namespace."""
     server = FakeCluster(seed=1, extra=KINDS)
     body = msgspec.json.encode({"metadata": {"name": "dayfly-system"}})
     assert server.answer(Call("POST", "/api/v1/namespaces", {}, body, "application/json")).status == 201
@@ -41,7 +41,7 @@ def refusal(status: int, *, there: str | None = None, error: str = "no") -> Http
 
 
 def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
-    """Messages that follow what was seen."""
+    """Return messages that follow the acknowledged ones."""
     found = []
     for body in bodies:
         digest = chained(seen.digest, seen.number + 1, 5, body)
@@ -51,7 +51,7 @@ def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
 
 
 class Bench:
-    """A dial over a server that answers what the test says; what is not said waits for ever."""
+    """A dial to a server with defined answers; without an answer, a request waits forever."""
 
     def __init__(self) -> None:
         self.server = home()

@@ -1,4 +1,4 @@
-"""Who makes runs of Sandboxes, over one Sandbox with nobody around it."""
+"""The controller of Sandboxes alone, with one Sandbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOX = Key("shop", "box")
 
 
 class Front(Bench):
-    """A front over one Sandbox that its cache has, and over plugins that were published."""
+    """A controller with one cached Sandbox and published plugins."""
 
     def __init__(self, **box) -> None:
         super().__init__(**box)
@@ -39,12 +39,12 @@ class Front(Bench):
         self.version = 100
 
     def restart(self) -> None:
-        """Another process takes over: only the cluster is known."""
+        """Take over from another process: only the cluster's state is known."""
         in_use = SimpleNamespace(mark=self._mark)
         self.front = SandboxController(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
 
     def applied_spec(self) -> AppliedSpec:
-        """Return which form of the Sandbox its run follows."""
+        """Return the generation of the Sandbox that its run uses."""
         return self.front.applied_spec(self.caches.sandboxes.get("box", "shop"))
 
     def _add(self, key, after=0.0, **_):
@@ -59,7 +59,7 @@ class Front(Bench):
         return self.written
 
     def wishes(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
-        """The Sandbox with this wish; the cache has it."""
+        """Store the Sandbox with this spec, also in the cache."""
         body = {**self.box, "spec": {"cluster": "c", **spec}, **({"status": status} if status else {})}
         self.version += 1
         newer = {"generation": generation, "resourceVersion": str(self.version)}
@@ -70,7 +70,7 @@ class Front(Bench):
         return found
 
     def runs(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
-        """Its run, which the cache has; what replaces it is noted."""
+        """Create its run, also in the cache; replacements are recorded."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
         request = EndRequest(at=1, reason="Deleted") if closed else None
         self.version += 1
@@ -83,7 +83,7 @@ class Front(Bench):
         return found
 
     def publishes(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
-        """Publish a plugin; return what is queued for it."""
+        """Publish a plugin. Return the keys that are queued for it."""
         self.looked.clear()
         body = {"metadata": {"name": name.replace("@", "."), "uid": f"{uid}-{name}"}, "spec": {"name": name, **spec}}
         self.caches.plugins.put(msgspec.convert(body, PluginObject))

@@ -1,4 +1,4 @@
-"""Route groups with nobody around them: their sandboxes, their runs, and what is said of them, in the test's hands."""
+"""The controller of RouteGroups alone: the test controls sandboxes, runs and statuses."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """One group `pay`, which its server has; its caches hear of what the test says."""
+    """One group `pay` of a server; the test controls the caches."""
 
     def __init__(self, **spec: Any) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
         self.writes = 0
-        """How often a status was written, or tried to be."""
+        """Number of attempted status writes."""
         self.replaced = 0
-        """How often a run was."""
+        """Number of attempted writes of a run."""
         self.broken: list[str] = []
         self.server.judge = Rules(self.server, self.broken.append)
         self.harm: Harm | None = None
-        """What comes of that."""
+        """Return the result."""
         self.server.faults = self._note
         self.clock = 1_800_000_000_000
         self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
@@ -73,7 +73,7 @@ class Bench:
         self.run_name = names.run_name("pay", self.uid)
 
     def asked(self) -> list[str]:
-        """Notes whenever it is to be known what can lead requests."""
+        """Count calls of `wait_discovered`."""
         found: list[str] = []
 
         async def looked() -> None:
@@ -94,20 +94,20 @@ class Bench:
         self.later.append(after)
 
     def taken(self) -> list[Any]:
-        """Who was to be looked at since this was last asked."""
+        """Return the keys that were queued since the last call."""
         looked = list(self.looked)
         self.looked.clear()
         self.later.clear()
         return looked
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """As anybody."""
+        """Send a request as any user."""
         answer = self.server.answer(Call(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
     def heard(self, made: Any) -> RouteGroupObject:
-        """The caches have the group as it is now."""
+        """Put the current group into the cache."""
         self.caches.groups.put(found := msgspec.convert(made, RouteGroupObject))
         return found
 
@@ -117,7 +117,7 @@ class Bench:
         return self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
 
     def changed(self, patch: dict[str, Any], *, heard: bool = True) -> RouteGroupObject:
-        """Somebody changes the group."""
+        """Change the group as a user."""
         made = self.ask("PATCH", f"{GROUPS}/pay", patch, MERGE)
         self.group = self.heard(made) if heard else msgspec.convert(made, RouteGroupObject)
         return self.group
@@ -133,7 +133,7 @@ class Bench:
         uid: str = "",
         **spec: Any,
     ) -> SandboxObject:
-        """A Sandbox of the namespace, or its newest form."""
+        """Create or update a Sandbox of the namespace."""
         self.version += 1
         body = {
             "metadata": {
@@ -152,17 +152,17 @@ class Bench:
         return found
 
     async def serve_gateways(self) -> None:
-        """The Gateway API is served from now on, and the caches know it."""
+        """Serve the Gateway API and let the caches discover it."""
         self.server.serve(gateways.KINDS[0])
         await self.caches.gateway.discover()
 
     async def forget_gateways(self) -> None:
-        """The Gateway API is no longer served, and the caches know it."""
+        """Stop serving the Gateway API and let the caches discover that."""
         self.server.forget(gateways.KINDS[0].plural)
         await self.caches.gateway.discover()
 
     def runs(self, *, closed: bool = False, cached: bool = True, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
-        """The run of the group, which the server has, and the caches if it is `cached`."""
+        """Create the run of the group on the server, and in the caches if it is `cached`."""
         ledger = Run(
             uid=self.uid,
             target=self.of(),
@@ -183,7 +183,7 @@ class Bench:
         return Target(api_version="dayfly.dev/v1alpha1", kind="RouteGroup", namespace="shop", name="pay", uid=self.uid)
 
     def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
-        """What a turn over its run has seen."""
+        """Return the scene of a turn over its run."""
         ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
         world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
@@ -193,7 +193,7 @@ class Bench:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What stands in its status."""
+        """Return its status."""
         return next(each for each in self.server.objects("routegroups") if each["metadata"]["name"] == "pay")["status"]
 
     @property
@@ -207,7 +207,7 @@ class Bench:
 def report(
     *states: str, ready: bool = True, reason: str = "Ready", message: str = "m", closed: bool = False, **more: Any
 ) -> RunReport:
-    """Of the run of a group."""
+    """Return the run of a group."""
     units = tuple(
         UnitReport(id=f"s{n}", resource="", name=f"s{n}", kind="exec", state=state, event="preStart", attempt=1)
         for n, state in enumerate(states)

@@ -1,4 +1,4 @@
-"""Hooks and the objects that they go with: Machines, whose own controller is the test."""
+"""Hooks and their targets: Machines, whose own controller is the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def step(name: str, **more: Object) -> Object:
 
 
 def hook(world: World, name: str = HOOK, *, selector: Object | None = None, **spec: Object) -> str:
-    """An administrator applies a hook; without steps of its own it backs up."""
+    """Apply a hook as an administrator; without steps, it backs up."""
     if not spec.keys() & FOUR.keys():
         spec["preStop"] = [step("drain")]
     selects = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", **(selector or {})}
@@ -42,7 +42,7 @@ def hook_of(world: World, name: str = HOOK) -> Object | None:
 
 
 def said(world: World, name: str = HOOK) -> Object:
-    """The status of a hook."""
+    """Return the status of a hook."""
     return (hook_of(world, name) or {}).get("status", {})
 
 
@@ -64,7 +64,7 @@ def change(world: World, patch: Object, name: str = "m") -> None:
 
 
 def says(world: World, status: Object, name: str = "m") -> None:
-    """As the Machine's own controller."""
+    """Act as the Machine's own controller."""
     world.ask("PATCH", f"{MACHINES}/{name}/status", {"status": status}, MERGE)
 
 
@@ -77,7 +77,7 @@ def finalizers(world: World, name: str = "m") -> list[str]:
 
 
 def let_go(world: World, name: str = "m") -> None:
-    """The Machine's own controller has torn it down, and takes its finalizer off."""
+    """Remove the finalizer of the Machine's own controller, after it has deleted the machine."""
     left = [each for each in finalizers(world, name) if each != OWN]
     change(world, {"metadata": {"finalizers": left}}, name)
 
@@ -98,7 +98,7 @@ def hooking(
     scripts: dict[str, Script] | None = None,
     **about: Any,
 ) -> World:
-    """A story in a world with these steps; create steps are to run once."""
+    """Return a story in a world with these steps; create steps must run once."""
 
     def born() -> World:
         units = {name: Unit(creates=True, once=True) for name in creating}

@@ -1,4 +1,4 @@
-"""One hook and one Machine with nobody around them: caches and a server in the test's hands."""
+"""One hook and one Machine: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """A hook and a Machine, of which the caches know what they are told."""
+    """A hook and a Machine with caches that the test fills."""
 
     def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -85,7 +85,7 @@ class Bench:
         return {**own, "uid": self.machine["metadata"]["uid"]}
 
     def born(self, *, known: bool = True, **ledger: Any) -> RunObject:
-        """The run of the two, as it was posted."""
+        """Create the run of the hook and the Machine."""
         hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
         labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
         meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
@@ -100,7 +100,7 @@ class Bench:
         return made
 
     def seen(self) -> None:
-        """The cache has the Machine as it was made."""
+        """Put the Machine into the cache."""
         self.watched.adapter.cache.put(msgspec.convert(self.machine, PartialObjectMetadata))
 
     def forget_hook(self) -> None:
@@ -115,7 +115,7 @@ class Bench:
 
 
 def of_the_two(bench: Bench) -> RunObject:
-    """A run of the two, and none on the server: for its kind alone."""
+    """A bench with a run that is not stored, to test its kind only."""
     meta = {"name": bench.name, "uid": "u"}
     hook = {"name": HOOK, "uid": "h"}
     ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
@@ -128,7 +128,7 @@ M = Key("shop", "m")
 
 
 class Alone(Bench):
-    """The same, with what its queues are told."""
+    """A bench that also records what is queued."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
@@ -146,14 +146,14 @@ class Alone(Bench):
         return self.looked.pop(queue, [])
 
     def hears(self) -> HookObject:
-        """The cache has the hook as it is now."""
+        """Put the current hook into the cache."""
         self.hook = self.ask("GET", f"{PATH}/{HOOK}")
         found = msgspec.convert(self.hook, HookObject)
         self.caches.hooks.put(found)
         return found
 
     def machine_is(self, **meta: Any) -> PartialObjectMetadata:
-        """Somebody changes the Machine, and the cache has it as it is now."""
+        """Change the Machine as a user, also in the cache."""
         self.machine = self.ask("PATCH", f"{MACHINES}/m", {"metadata": meta}, MERGE)
         item = msgspec.convert(self.machine, PartialObjectMetadata)
         self.watched.adapter.cache.put(item)

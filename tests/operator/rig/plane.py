@@ -1,4 +1,4 @@
-"""A server beside the cluster, in the same virtual time: the real API over a real store, dialled without sockets."""
+"""A server in the same virtual time as the cluster: the real API with a real store, connected without sockets."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ROOT = f"/api/v2/orgs/{ORG}"
 
 
 class Fate(enum.Enum):
-    """What may become of one request of an agent."""
+    """Faults of one request of an agent."""
 
     LOST = "it does not arrive"
     UNANSWERED = "it arrives, and its answer does not"
     DOUBLED = "it arrives twice"
-    AGAIN_LATE = "it arrives once more, much later"
-    LATE = "it stands still for a minute on its way"
+    AGAIN_LATE = "it arrives again, much later"
+    LATE = "it is delayed for a minute"
     ERROR = "a proxy answers 500"
     GARBAGE = "its answer is altered on the way"
     CUT = "its answer ends in the middle"
@@ -58,7 +58,7 @@ class Fate(enum.Enum):
 
 
 class ImmediateCommit:
-    """Commits each write in its caller's thread: a thread has no virtual time."""
+    """Commits each write in the calling thread, because threads have no virtual time."""
 
     def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Outcome]], *_: Any) -> None:
         self._commit = commit
@@ -73,11 +73,11 @@ class ImmediateCommit:
         return future
 
     def close(self) -> None:
-        """Do nothing: no write waits."""
+        """Do nothing: writes never wait."""
 
 
 class SameThread(Executor):
-    """In virtual time no thread can be waited for."""
+    """Runs calls at once, because virtual time cannot wait for a thread."""
 
     def __init__(self, **_: Any) -> None: ...
 
@@ -85,7 +85,7 @@ class SameThread(Executor):
         done: Future[T] = Future()
         try:
             done.set_result(fn(*args, **more))
-        except BaseException as fault:  # noqa: BLE001 - its caller's
+        except BaseException as fault:  # noqa: BLE001 - for the caller
             done.set_exception(fault)
         return done
 
@@ -99,7 +99,7 @@ def opened(path: Path) -> Store:
 
 
 class JoinedAgents(Agents):
-    """Keeps the links that it joins."""
+    """Stores the links that it joins."""
 
     links: Links
 
@@ -109,7 +109,7 @@ class JoinedAgents(Agents):
 
 
 class Plane:
-    """One server, and as many lives as it is killed and started."""
+    """One server, which a test may kill and start again."""
 
     def __init__(self, world: World, path: Path) -> None:
         self.world = world
@@ -121,7 +121,7 @@ class Plane:
         self.hook: Callable[[int, str], Fate | None] = lambda _number, _what: None
         self.off = False
         self.still: set[str] = set()
-        """Processes that stand still, as far as the server sees them."""
+        """Names of processes that do not answer."""
         self._life: contextlib.AsyncExitStack | None = None
         self._late: list[asyncio.Task[Any]] = []
 
@@ -134,7 +134,7 @@ class Plane:
 
     @property
     def link(self) -> Link:
-        """The link to the cluster `east`."""
+        """Return the link to the cluster `east`."""
         found = self.agents.links.of(ORG, "east")
         assert found is not None
         return found
@@ -143,7 +143,7 @@ class Plane:
         return self.tokens.get(token)
 
     async def kill(self) -> None:
-        """Nothing of it but its store is left."""
+        """Drop everything except its store."""
         if self._life is not None:
             self.agents.close()
             life, self._life = self._life, None
@@ -177,7 +177,7 @@ class Plane:
         self.store.close()
 
     async def ask(self, method: str, path: str, body: Any = None, root: str = ROOT) -> tuple[int, Any]:
-        """As somebody with a key."""
+        """Send a request with a key."""
         headers = {"signadot-api-key": KEY}
         data = json.dumps(body).encode() if body is not None else b""
         path, _, query = path.partition("?")
@@ -214,7 +214,7 @@ class Plane:
 
 
 class FateWay:
-    """An agent's connection, as a test has it."""
+    """An agent's connection that a test controls."""
 
     def __init__(self, plane: Plane, token: str, process: Process) -> None:
         self._plane = plane
@@ -286,7 +286,7 @@ class FateWay:
 async def call(
     app: Any, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes
 ) -> tuple[int, dict[str, str], bytes]:
-    """One request to an application."""
+    """Send one request to an application."""
     raw = [(key.encode(), text.encode()) for key, text in {"host": "127.0.0.1", **headers}.items()]
     scope = {"type": "http", "method": method, "path": path, "query_string": urlencode(query).encode(), "headers": raw}
     sent: list[dict[str, Any]] = []
@@ -303,7 +303,7 @@ async def call(
 
 
 def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> World:
-    """A cluster with room for an organisation's sandboxes, and no plugin of its own; `more` units may run there."""
+    """Return a cluster for an organisation's sandboxes, without plugins; `more` are more units that may run in it."""
     units = {**CHAIN_UNITS, **more}
     scripts = {name: Script(outputs=OUTPUTS.get(name, {})) for name in units}
     made = World(units, scripts, seed=seed)
@@ -314,7 +314,7 @@ def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> Wor
 
 
 def joined(made: World, plane: Plane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
-    """Have all its operators dial that server."""
+    """Connect all its operators to that server."""
     bound = bound or {ORG: "acme-sandboxes"}
 
     def agent(process: Process) -> Any:

@@ -1,4 +1,4 @@
-"""A route to a fork with nobody around it: the caches hold what a test puts there, and the server what is so."""
+"""A route to a fork alone: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROUTE = routed("web")
 
 
 class Timed(Alone):
-    """The Gateway API is served, the clock is the test's, and when a run is to be looked at again is written down."""
+    """A cluster with the Gateway API and the test's clock; it records when runs are queued."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,20 +60,20 @@ class Timed(Alone):
         self.caches.unfollow = lambda _cache: None
 
     async def begin(self) -> None:
-        """Find out which kinds of routes the server has."""
+        """Discover the served kinds of routes."""
         await self.caches.gateway.discover()
         await self.caches.istio.discover()
         self.changes.clear()
 
     async def unserve(self) -> None:
-        """The Gateway API is no longer there."""
+        """Stop serving the Gateway API."""
         for kind in KINDS:
             self.server.forget(kind.plural)
         await self.begin()
 
 
 class Bench(Timed):
-    """A run with a fork of `web` and a route to it, both claimed; `web` has a route of its own, which a Gateway takes."""
+    """A run with a claimed fork of `web` and a claimed route to it; `web` has a route that a Gateway has accepted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Bench(Timed):
         self.run = msgspec.convert(self.ask("PATCH", path, body, MERGE), RunObject)
 
     async def meshed(self, *rules: dict[str, Any]) -> None:
-        """Istio is there instead of the Gateway API, with a VirtualService that has these rules."""
+        """Replace the Gateway API by Istio, with a VirtualService that has these rules."""
         self.server.serve(meshes.KIND)
         await self.unserve()
         body = {"metadata": {"name": "web"}, "spec": {"hosts": ["web"], "http": [*rules, THEIRS]}}
@@ -115,7 +115,7 @@ class Bench(Timed):
                 self.caches.virtual_services.put(msgspec.convert(item, VirtualService))
 
     def takes(self, name: str, at: int | None = None) -> None:
-        """The Gateway has taken a route as it is now."""
+        """Let the Gateway accept the current version of a route."""
         [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
         said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
         said["observedGeneration"] = route["metadata"]["generation"]
@@ -124,7 +124,7 @@ class Bench(Timed):
         self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
 
     def beside(self, name: str, of: str = "") -> None:
-        """Another workload and its Service, or another Service of one; `web`'s route leads there by a header."""
+        """Create another workload with a Service, or another Service; `web`'s route leads to it by a header."""
         pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
         spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
         self.ask("POST", DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
@@ -137,7 +137,7 @@ class Bench(Timed):
         self.look()
 
     def alters(self) -> None:
-        """Somebody changes what leads to the fork."""
+        """Change the route to the fork as another user."""
         if self.caches.istio.kinds:
             [web] = self.server.objects("virtualservices")
             first, *others = web["spec"]["http"]
@@ -151,7 +151,7 @@ class Bench(Timed):
         self.look()
 
     def answers(self, service: str) -> None:
-        """It has a pod that does."""
+        """Add a pod that is ready."""
         meta = {"name": service, "labels": {"kubernetes.io/service-name": service}}
         self.ask("POST", ENDS, {"metadata": meta, "endpoints": [{"conditions": {"ready": True}}]})
 
@@ -159,7 +159,7 @@ class Bench(Timed):
         return [each for each in self.server.objects("httproutes") if RUN_LABEL in each["metadata"].get("labels", {})]
 
     async def kept(self) -> list[dict[str, Any]]:
-        """A turn's end, and a look at what there is; all routes of ours."""
+        """End a turn and observe. Return all our routes."""
         self.changes.clear()
         self.later.clear()
         await self.routes.keep(self.run, self.plan, self.noted)
@@ -173,7 +173,7 @@ class Bench(Timed):
         return await self.routes.observe(self.run, self.plan, self.clock, self.noted)
 
     async def stands(self) -> Any:
-        """What is known of the route."""
+        """Return the fact about the route."""
         return (await self.observed()).facts[NAME, 1]
 
     async def goes(self) -> Any:
@@ -183,7 +183,7 @@ class Bench(Timed):
         return sight.facts[NAME, 1]
 
     async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
-        """What comes of it where the first list comes a second later."""
+        """Return the result if the first list arrives after a second."""
         self.watch.synced = False
         task = asyncio.ensure_future(doing)
         await rest(1)

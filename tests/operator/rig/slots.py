@@ -1,4 +1,4 @@
-"""StepSlots of namespaces with nobody around them: runs that are known, and who is looked at."""
+"""Slots of namespaces: the test defines the runs and sees which ones are queued."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LACKS = Waiting(since=1, reason="r", recallable=True)
 
 
 class Queue:
-    """Who is to be looked at."""
+    """Records the queued runs."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -50,7 +50,7 @@ class Queue:
 
 
 class Server(Client):
-    """Answers quorum reads of runs with what a test has recorded."""
+    """Answers quorum reads with the runs that a test has stored."""
 
     recorded: RunObject | None = None
 
@@ -59,7 +59,7 @@ class Server(Client):
 
 
 class Bench:
-    """StepSlots of namespaces with a limit, and runs that are known."""
+    """Slots of namespaces with a limit, and known runs."""
 
     def __init__(self, limit: int = 2) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -80,14 +80,14 @@ class Bench:
         self.ask("PATCH", "shop", notes, "application/merge-patch+json")
 
     def run(self, name, namespace="shop", closed=0, **units) -> RunObject:
-        """A run that is known, with these records."""
+        """Add a run with these records to the cache."""
         found = self.made(name, namespace, closed, **units)
         self.caches.runs.put(found)
         self.queue.taken()
         return found
 
     def made(self, name, namespace="shop", closed=0, **units) -> RunObject:
-        """The newest form of a run, of which nobody has heard."""
+        """Store a new version of a run without an event."""
         target = msgspec.structs.replace(TARGET, namespace=namespace)
         records = {f"x/{unit}": record for unit, record in units.items()}
         request = EndRequest(at=closed, reason="Deleted") if closed else None
@@ -97,12 +97,12 @@ class Bench:
         return RunObject(metadata=meta, ledger=ledger)
 
     async def recorded(self, name, **how) -> None:
-        """We have read or written this form of a run, and its watch has not told of it yet."""
+        """Store a version of a run that we have read or written, before its event."""
         self.client.recorded = self.made(name, **how)
         await self.caches.ledger.read_current(name)
 
     def heard(self, name, **how) -> list[str]:
-        """Who is looked at beside it for the news of a run."""
+        """Deliver the event of a run. Return which other runs are queued."""
         self.queue.taken()
         self.caches.runs.put(self.made(name, **how))
         return [key for key in self.queue.taken() if key != name]
@@ -114,7 +114,7 @@ class Bench:
         return (await self.share(of, **how)).slots
 
     async def wait(self, *names):
-        """These are given none, in this order."""
+        """Let these runs wait for slots, in this order."""
         for name in names:
             found = self.run(name)
             await self.share(found)
