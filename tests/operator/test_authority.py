@@ -1,4 +1,4 @@
-"""The Secret with the authority that signs for the server of states."""
+"""The Secret with the certificate authority for the state servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caches of one process: which runs fork what, which routes are served, and how old the caches are."""
+"""The caches of one process: indexes of runs, discovery of routes, and the age of the caches."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_runs_of_each_namespace_take_turns(cluster):
 
 
 async def test_age_is_that_of_the_oldest_cache(cluster):
-    """Before all have been listed there is none; a cache that is added later counts from its first list on."""
+    """It is infinite before all first lists. A cache that is added later counts from its first list on."""
     cluster.reflectors = [SimpleNamespace(age=age, synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
     fresh = SimpleNamespace(age=float("inf"), synced=False)
     assert cluster.age == 7.0
@@ -119,7 +119,7 @@ def test_object_without_owner_reference_does_not_belong_to_run(cluster):
 
 
 async def test_wait_synced_waits_for_all_caches(cluster):
-    """The last one to be is waited for as the first."""
+    """No cache is waited for less than the others."""
     synced = [asyncio.Event() for _ in range(3)]
     cluster.reflectors = [SimpleNamespace(wait_synced=event.wait) for event in synced]
     waiting = asyncio.create_task(cluster.wait_synced())
@@ -164,7 +164,7 @@ async def test_routes_of_a_kind_no_longer_served_are_dropped():
 
 
 def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> None:
-    """Serve these kinds of routes; their watches are in these states."""
+    """Serve these kinds of routes, with watches in these states."""
     server = FakeCluster(extra=KINDS)
     for kind in GATEWAY_KINDS:
         if kind.plural in states:

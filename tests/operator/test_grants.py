@@ -1,4 +1,4 @@
-"""In which namespaces steps may run, whose, and with what: as an administrator has said lately."""
+"""Grants of namespaces for steps: which sandboxes, which pods, and how long a grant is cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GONE = errors.NotFound("GET", "gone", status=404)
 
 
 class Bench:
-    """What a server tells of namespaces; `made` are the runners that it was given."""
+    """Namespaces on a server; `made` are the runners that were created."""
 
     def __init__(self, program: bytes = b"program") -> None:
         self.clock = 0

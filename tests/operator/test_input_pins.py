@@ -39,7 +39,7 @@ def given(name: str, unit: str, output: str) -> UnitInput:
 
 
 def mute(_: ForkValue) -> str:
-    """No fork exists."""
+    """Represent a run without forks."""
     raise UntoldError("WaitingForForks", "it is not there")
 
 

@@ -44,7 +44,7 @@ class TestNodes:
         assert run(story()) == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
 
     def test_counting_silent_nodes_forgets_no_failure(self):
-        """Metrics count them on machines that have been up for long, too."""
+        """The metric is also correct on machines with a long uptime."""
 
         async def story() -> int:
             await asyncio.sleep(2 * node_access.FORGET_AFTER_S)

@@ -1,4 +1,4 @@
-"""What the operator's administrator is told: log lines of moves, figures, health."""
+"""Information for administrators: log lines of moves, metrics, health."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestJournal:
 
 
 def test_all_log_lines_go_to_standard_error_as_json(monkeypatch):
-    """A library that this process loads may have had its own way with logs."""
+    """A library in this process may have changed the logging settings."""
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)
     logging.getLogger().handlers[:] = [logging.NullHandler()]
@@ -147,7 +147,7 @@ def test_metrics_are_counted_and_served(monkeypatch):
     ],
 )
 async def test_operator_is_healthy_while_its_server_answers(age, started, alive, ready):
-    """And ready once it has heard everything."""
+    """The operator is ready once the first lists are complete."""
     port = free_port()
     figures = SimpleNamespace(render=lambda: b"some_figure 1\n")
     async with (

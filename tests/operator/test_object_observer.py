@@ -29,7 +29,7 @@ UNFIT = NeverRan(reason="InputInvalid", message="m")
 
 
 class Bench:
-    """A run with one claimed object step; the test decides what the API server has of the object."""
+    """A run with one claimed object step; the test defines the object on the API server."""
 
     def __init__(self, *outputs: UnitOutput, ref: str = "o", now: int = NOW, phase: Phase = Phase.OPEN, **how: bool):
         written = {"manifest": MANIFEST, "ready": {"condition": "Ready"}}

@@ -1,4 +1,4 @@
-"""Where outputs lie, one Secret at a time: which are left, which are replaced, and which are nobody's of ours."""
+"""Secrets with outputs: which ones are kept, replaced, or belong to another program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RUN = a_run(url=b"db://1")
 
 
 class Server:
-    """One with both namespaces, and what is asked of it."""
+    """A server with both namespaces, and its requests."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
@@ -175,7 +175,7 @@ class TestBindings:
 
     @pytest.mark.parametrize("meanwhile", [True, False])
     async def test_binding_name_of_another_owner_is_reported(self, server, meanwhile):
-        """Before we look, or between our look and our write."""
+        """Before our read, or between our read and our write."""
         name = resource_name(RUN, "db")
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
         if meanwhile:
@@ -222,7 +222,7 @@ class TestBindings:
 
 
 class TestLogs:
-    """Large outputs travel in a log that cannot be read just now."""
+    """Large outputs in a log that cannot be read for a while."""
 
     class Pods:
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a step may read of the namespace in which it runs: what names its plugin, and nothing else."""
+"""Objects that a step may read in the namespace in which it runs: only those that name its plugin."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def play(plugin: dict, story) -> World:
 
 
 def keep(world: World, plural="secrets", annotations: dict | None = None, metadata: dict | None = None, **more):
-    """Something that lies where steps run."""
+    """Create an object in the namespace of steps."""
     body = {"metadata": {"name": "own", "annotations": annotations or {}, **(metadata or {})}, **more}
     if plural == "secrets":
         body.setdefault("data", {"p": "eA=="})
@@ -41,7 +41,7 @@ def keep(world: World, plural="secrets", annotations: dict | None = None, metada
 
 @pytest.mark.parametrize("plural", READS)
 def test_secret_or_config_map_must_name_the_plugin(plural):
-    """Neither its being there nor another plugin's name is enough; with its own name it goes on by itself."""
+    """An object without the annotation, or with another plugin's name, is refused; with the right name the step continues."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -102,7 +102,7 @@ def test_optional_key_may_be_missing():
 
 
 def test_inline_plugin_is_refused_whatever_the_object_says():
-    """Whoever may write a Sandbox reads nothing by it that they could not read before."""
+    """A Sandbox gives its author no access to other objects."""
 
     async def story(world: World) -> None:
         keep(world, annotations={"dayfly.dev/plugins": "cluster:pg, :, *, db"})
@@ -131,7 +131,7 @@ def test_hook_is_refused_as_an_inline_plugin_is():
 
 @pytest.mark.parametrize("told_by", ["outputs", "state", "owner"])
 def test_outputs_secret_of_another_step_is_refused(told_by):
-    """Whatever such a Secret is called, and whatever somebody has written on it."""
+    """The name and the annotations of such a Secret do not matter."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -158,7 +158,7 @@ async def gone_but_for_the_secret(world: World) -> None:
 
 
 async def test_reads_not_requested_again_are_forgotten():
-    """Names are for whoever writes plugins to choose: there may be ever new ones."""
+    """Authors of plugins choose the names, so there may always be new ones."""
     now, asked = 0, []
 
     class Server:

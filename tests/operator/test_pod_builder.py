@@ -1,4 +1,4 @@
-"""Pods of steps: how late a peer's pod may start, which Services exclude one, and what a step learns of its state."""
+"""Pods of steps: start deadlines of peers' pods, Services that exclude a pod, and the access to a state."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_peers_pod_with_an_earlier_start_window_is_accepted(start_before):
 
 @pytest.mark.parametrize("start_before", [0, -1, LATEST + 1])
 async def test_peers_pod_that_may_start_too_late_is_refused(start_before):
-    """By the end of its window a lost step is known to have ended."""
+    """After its start deadline, a lost step is known to have ended."""
     order = encode("dayfly-order", [("start-before-ms", b"%d" % start_before)]).decode()
     said = await judged(building(), await made(building()), **{names.ORDER_ANNOTATION: order})
     assert said.endswith("has a later start deadline than Dayfly sets: delete it")

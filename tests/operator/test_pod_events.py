@@ -1,4 +1,4 @@
-"""How often the kubelets' Events are asked for."""
+"""How often the Events of pods are queried."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ STARTED = 1_000_000
 
 
 class _Server:
-    """One that has no Events; it counts how often it was asked."""
+    """A server without Events, which counts the queries."""
 
     asked = 0
     items = ()
@@ -26,7 +26,7 @@ class _Server:
 
 
 def test_many_pods_that_hang_are_no_burden_to_the_server():
-    """A registry is down: whatever their number, a hundred questions are asked in a second at most."""
+    """A registry is down: there are at most a hundred queries a second, whatever the number of pods is."""
 
     async def story(number: int) -> tuple[int, float]:
         now = STARTED
@@ -99,7 +99,7 @@ def hung(number: int, takes: int, seconds: int, first: int = 0) -> tuple[int, fl
 
 
 def test_slow_server_is_queried_less_often():
-    """It looks through those of all pods each time: asked about each of a crowd, it would do nothing else."""
+    """Each query scans the Events of all pods: without a pause, the server would do nothing else."""
     asked, longest = hung(200, 100, 60)
     assert 60 < asked < 60_000 / (PAUSE_FACTOR * 100) * 1.1, "a fifth of its time, about"
     assert longest <= MAX_QUEUE_MS / 1000 + 0.1
@@ -120,7 +120,7 @@ def test_one_late_answer_soon_delays_no_further_questions():
 
 
 def test_busy_kubelet_has_more_time_for_a_first_status():
-    """In bulk that is what keeps them waiting; a pod alone is asked about as soon as any."""
+    """With many pods the queue is the reason for the wait; a single pod is queried at once."""
 
     def first(others: int, reason: str) -> float:
         events = PodEvents(_Server(), lambda: STARTED)
@@ -136,7 +136,7 @@ def test_busy_kubelet_has_more_time_for_a_first_status():
 
 
 def test_pods_of_forgotten_runs_do_not_count_as_waiting():
-    """They count among those that keep kubelets busy only as long as something is remembered of them."""
+    """They only count as waiting pods while their runs remember them."""
     events = PodEvents(_Server(), lambda: STARTED)
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
     fact = Waiting(since=STARTED, reason="Starting")
@@ -154,13 +154,13 @@ MUTE = Waiting(since=STARTED, reason="ContainerCreating")
 
 
 def event(second: int, reason: str, note: str = "", *, warns: bool = False, **times) -> Event:
-    """One of that second of an hour, told as the old API does unless `times` say otherwise."""
+    """An Event of that second, in the old format unless `times` is set."""
     told = times or {"deprecated_last_timestamp": f"2026-01-01T00:00:{second:02}Z"}
     return Event(metadata=ObjectMeta(name="e"), reason=reason, note=note, type="Warning" if warns else "Normal", **told)
 
 
 def explained(*events: Event, pod: Pod = POD, fact: Waiting = MUTE, after: int = 3_000, **how) -> tuple[Waiting, int]:
-    """What is said of a pod that waits, and how often the server was asked."""
+    """Return the message about a waiting pod, and the number of queries."""
     server = _Server()
     server.items = list(events)
     clock = [STARTED]
@@ -188,7 +188,7 @@ def test_a_warning_without_a_reason_keeps_that_of_the_status():
 
 
 def test_an_image_that_is_there_is_nothing_to_wait_for():
-    """Of two words in one second the later in the kubelet's order counts."""
+    """Of two Events in one second, the later one in the kubelet's order counts."""
     pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
     assert explained(pulled, pulling)[0] == MUTE
     said = explained(pulling)[0]
@@ -258,7 +258,7 @@ def test_query_is_due_just_after_its_moment(due, after):
 
 @pytest.mark.parametrize("moment", ["0000-06-01T00:00:00Z", "0000-12-31T23:30:00Z"])
 def test_an_event_of_the_year_0_is_older_than_all_others(moment):
-    """The server takes one from whoever may write Events, and nothing may stand still over it."""
+    """Users may write Events with such a time, which must not raise an error."""
     meta = ObjectMeta(name="e", uid="e", namespace="n")
     of_0, ours = (
         Event(metadata=meta, type="Warning", reason="R", note=note, deprecated_last_timestamp=at)

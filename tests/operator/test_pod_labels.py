@@ -1,4 +1,4 @@
-"""The labels of a baseline's pods: read again once it has changed, and of one that is gone nothing is known."""
+"""Labels of a baseline's pods: read again after a change, and unknown for a deleted baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF = UNIT.fork.baseline
 
 
 class Bench(Alone):
-    """The baseline `web`, and how often the server was asked for it."""
+    """The baseline `web`, and the number of reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def test_deleted_baseline_has_no_labels_and_is_forgotten():
 
 
 async def test_baseline_without_pod_labels_exists_with_none():
-    """Its selector may ask that they lack one."""
+    """A selector may require that pods lack a label."""
 
     async def baseline(*_: str) -> dict[str, Any]:
         return {"metadata": {"uid": "w", "generation": 1}, "spec": {"template": {"metadata": {}}}}

@@ -33,7 +33,7 @@ FAULT = errors.ServerTrouble("POST secret", "busy")
 
 
 class Bench:
-    """A reconciler whose executors and targets note what is requested."""
+    """A reconciler whose executors and targets record the calls."""
 
     def __init__(self, **ledger) -> None:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
@@ -57,7 +57,7 @@ class Bench:
         return self.loosens
 
     def saw(self, fact: Fact | None = None) -> None:
-        """Its last turn saw the run as it is, with this fact of its only step."""
+        """Set the latest turn: it has seen the run as it is, with this fact about its only step."""
         memory = self.reconciler.memories.get_or_create(self.run)
         world = World(run=self.run.ledger, facts={} if fact is None else {(next(iter(PLAN.steps)), 1): fact})
         memory.work.scene = Scene(plan=PLAN, world=world, now=5)
@@ -134,7 +134,7 @@ KEPT = [Kind.EXEC, Kind.WEBHOOK, Kind.OBJECT, Kind.FORK, Kind.ROUTE, Kind.PREVIE
 
 @pytest.mark.parametrize("what", ["keep", "clear"])
 def test_forbidden_kind_does_not_hinder_the_kinds_after_it(what, monkeypatch):
-    """Forks may be refused in the namespace of one baseline; the sandbox's routes elsewhere are as they should be."""
+    """Forks may be refused in the namespace of one baseline; routes elsewhere are kept nevertheless."""
     asked: list[str] = []
 
     async def ask(executor: Any, _sight: Any) -> None:

@@ -1,4 +1,4 @@
-"""How a run ends, and one that never began: what is taken away, in which version, and what is somebody else's."""
+"""The end of runs, also of runs that never began: which versions are deleted, and which objects are not ours."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kube.fake import run
 
 
 def watched(bench: Bench) -> list[tuple[str, float]]:
-    """Which runs are to be looked at again, and after how long."""
+    """Return which runs are queued, and their delays."""
     again: list[tuple[str, float]] = []
     bench.caches.queue.add = lambda key, after=0.0, **_: again.append((key, after))
     return again
 
 
 def pinned(bench: Bench, *finalizers: str) -> RunObject:
-    """The run, posted with a document of its own."""
+    """Create the run with a document."""
     pin = {"name": "d", "uid": bench.document(), "digest": "sha256:0"}
     return bench.born(*finalizers, documents=[pin])
 
 
 class TestUnborn:
-    """Its target is gone before anything was claimed."""
+    """The target is deleted before any claim."""
 
     def test_released_run_goes_with_its_documents(self):
         async def story():
@@ -53,7 +53,7 @@ class TestUnborn:
         assert run(story()) == []
 
     def test_run_changed_since_is_kept_and_checked_again(self):
-        """A peer may have claimed: what is deleted is the very version of which we know that nobody had."""
+        """A peer may have claimed: only the version that provably has no claim is deleted."""
 
         async def story():
             bench = Bench(deleted=True)
@@ -86,7 +86,7 @@ class TestUnborn:
         assert run(story()) == ["x/y"]
 
     def test_a_claim_that_comes_in_between_keeps_it(self):
-        """After our delete, before our finalizer is off: a delete that waits for a finalizer ends as any other run."""
+        """After our delete, before our finalizer is removed: a delete that waits for a finalizer ends like any other run."""
 
         async def story():
             bench = Bench(deleted=True)
@@ -107,7 +107,7 @@ class TestUnborn:
 
 
 class TestRelease:
-    """A run is over: its target is let go."""
+    """A run is over: its target is released."""
 
     async def released(self, *, replaced: bool = False, removes: bool = True, **box):
         bench = Bench(**{"finalizers": (TARGET_FINALIZER, "x/y"), **box})
@@ -201,7 +201,7 @@ class TestOrphans:
     """Pods of a run that is gone."""
 
     async def swept(self, *pods: Pod):
-        """What of them is let go, which are told of as perhaps at work, and how often the whole of one was asked for."""
+        """Return the released pods, the possibly running ones, and the number of full reads of a pod."""
         bench = Bench()
         done: list[str] = []
         asked: list[str] = []

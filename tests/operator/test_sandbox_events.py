@@ -1,4 +1,4 @@
-"""CloudEvents and traces of a cluster's own Sandboxes: by who leads, at least once, and nobody waits for another."""
+"""CloudEvents and traces of a cluster's own Sandboxes: sent by the leader, at least once, namespaces independently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SYSTEM = "urn:dayfly:cluster:"
 
 
 class Heard:
-    """A receiver; those of a namespace in `away` are not taken."""
+    """A receiver that refuses the events of namespaces in `away`."""
 
     def __init__(self):
         self.events, self.away, self.taken = [], set(), []
@@ -50,7 +50,7 @@ class Heard:
 
 
 def told(story, operators=1, **scripts):
-    """A story with a receiver, from the first operator on."""
+    """Return a story with a receiver from the first operator on."""
     heard = Heard()
 
     async def with_receiver(world: World) -> None:
@@ -171,7 +171,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
 
 
 def tracing(sent, now=lambda: 0):
-    """Return traces of a cluster's runs, the tracer that sends them, and who learns of changed runs."""
+    """Return traces of a cluster's runs, the tracer, and the listeners of changed runs."""
     tracer, listeners = Tracer(lambda spans: sent.append(spans) or True, now=now), []
     cluster = SimpleNamespace(
         ledger=SimpleNamespace(written=None), now=now, runs=SimpleNamespace(listen=listeners.append)
@@ -236,13 +236,13 @@ def test_run_is_traced_by_the_operator_that_runs_it():
 
 @pytest.mark.parametrize("maker", [True, False])
 def test_pod_from_a_peer_with_other_trace_settings_is_claimed(maker):
-    """Its step knows the span of its attempt if whoever made it was to send traces."""
+    """A step knows the span of its attempt if the operator that created its pod sends traces."""
 
     async def story(world):
         tracer = Tracer(lambda _spans: True, now=world.now)
         world.receivers = Receivers(tracer=tracer if maker else None)
         world.respawn = False
-        # Whoever has made the pod dies before it can claim it.
+        # The operator that has created the pod dies before it can claim it.
         world.hook = lambda _number, _call: Fault(Harm.CRASH_BEFORE) if world.pods("db/make") else None
         world.start(1)
         await world.until(lambda: world.pods("db/make") and not world.processes, "its pod, and its maker's end")

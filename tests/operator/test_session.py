@@ -1,4 +1,4 @@
-"""What is gone is forgotten, by whichever of several operators, and on whatever way it went."""
+"""Deleted objects are forgotten, by each operator, and however they ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON_PURPOSE = "operator.cluster.ledger."
 
 
 def kept(world: World, *words: str) -> list[str]:
-    """Where operators still have something of these names and UIDs in memory."""
+    """Return the places in the operators' memory with these names and UIDs."""
     places = {place for process in world.processes for place in remembered(process.operator, *words)}
     return sorted(place for place in places if not place.startswith(ON_PURPOSE))
 
@@ -25,7 +25,7 @@ def memories(places: list[str]) -> list[str]:
 
 
 def things(world: World, uid: str) -> list[str]:
-    """The UIDs of a sandbox, of its run and of all pods that are there."""
+    """Return the UIDs of a sandbox, of its run and of all existing pods."""
     return [uid, *(each["metadata"]["uid"] for kind in ("runs", "pods") for each in world.cluster.objects(kind))]
 
 
@@ -35,7 +35,7 @@ def test_cleaned_up_sandbox_leaves_nothing_in_memory(operators):
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
         words = things(world, uid)
-        assert any("memories" in place for place in kept(world, *words))  # else the look finds nothing at all
+        assert any("memories" in place for place in kept(world, *words))  # otherwise the search would find nothing
         await world.until(lambda: ready(world), "ready")
         words += things(world, uid)
         world.delete()
@@ -61,7 +61,7 @@ def test_pods_of_a_resting_run_are_forgotten():
 
 
 def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
-    """Its figure falls too: somebody is woken by it."""
+    """The metric is updated too, since a run is queued for it."""
 
     async def story(world: World) -> None:
         uid = world.sandbox(wish())
@@ -81,7 +81,7 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
 
 
 def test_one_of_a_server_is_remembered_by_neither_side(story):
-    """Both are to live for months. Of what an agent has asked last, and of Events, the operator keeps a little."""
+    """Both must live for months. The latest messages of an agent, and Events, are kept for a while."""
 
     async def tell(world: World, plane: Plane) -> None:
         uid = await begin(world, plane)

@@ -1,4 +1,4 @@
-"""The port for states: how long a certificate is used, and what follows if the port cannot be had."""
+"""The port for states: the lifetime of a certificate, and retries if the port is not available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = 24 * 3600.0
 
 
 class Port:
-    """Access to states at an address, and a port; what is done with them."""
+    """Access to states at an address, and a port; it records how they are used."""
 
     namespace, client = "dayfly-system", None
 

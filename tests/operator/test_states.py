@@ -1,4 +1,4 @@
-"""States in a cluster, a Secret at a time: who may write them, how much, what opens them, and who answers."""
+"""States in a cluster: access, limits and Secrets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ledger(state: State = State.CLAIMED, **more) -> Run:
 
 
 class Server:
-    """One with a Run, and with two replicas that keep states in it."""
+    """A cluster with a Run and two replicas that serve states."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
@@ -88,7 +88,7 @@ class Server:
 
 
 async def eventually(opened):
-    """A connection that is not refused: those before have to be gone first."""
+    """Open a connection that is not refused: earlier ones have to be closed first."""
     while True:
         with contextlib.suppress(OSError):
             reader, writer = await opened()
@@ -158,7 +158,7 @@ class TestKeeping:
     @pytest.mark.parametrize("harm", [Harm.CONFLICT, Harm.UNREACHABLE, Harm.LOST_ANSWER, Harm.LOST_REQUEST])
     @pytest.mark.parametrize("second", [True, False])
     async def test_partially_written_version_leaves_no_chunks(self, server, harm, second):
-        """It would be there until the run ends, with each try anew, and be counted nowhere."""
+        """The chunk would stay until the run ends, again with each try, and would count for no limit."""
         mine = server.client()
         await mine.lock("a")
         hit = []
@@ -182,7 +182,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("harm", [Harm.UNREACHABLE, Harm.THROTTLE])
     async def test_version_without_a_written_head_leaves_no_chunks(self, server, harm):
-        """Of these certainly nothing was changed, so no head that comes late speaks of the chunks."""
+        """These writes certainly changed nothing, so no late head refers to the chunks."""
         mine = server.client()
         await mine.lock("a")
 
@@ -250,7 +250,7 @@ class TestKeeping:
         assert (head.sandbox, head.namespace, seal.unseal(KEYS, place, head.newest, chunks)) == ("box", "team", b"kept")
 
     async def test_a_chunk_that_was_emptied_is_said(self, server):
-        """By somebody who made the Secret anew: one that is there can be changed by nobody."""
+        """Another user has created the Secret again; an existing one is immutable."""
         mine = server.client()
         await mine.lock("a")
         await mine.write(b"kept", "a")
@@ -375,13 +375,13 @@ class TestPod:
 
 
 async def answers(port: int) -> None:
-    """Until somebody listens there."""
+    """Wait until the port accepts connections."""
     async with asyncio.timeout(30):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
-                await asyncio.sleep(0)  # a real socket: there is nothing else to wait for
+                await asyncio.sleep(0)  # a real socket has no event for this
             else:
                 writer.close()
                 return
@@ -454,7 +454,7 @@ class TestServer:
             writer.write(head.encode() + b"x" * 200)
             readers.append((reader, writer))
         told = {asyncio.create_task(reader.readline()) for reader, _ in readers}
-        # Of one run one is read: the others are told so at once.
+        # One body of a run is read at a time; the others are refused at once.
         done: set = set()
         while len(done) < 2:
             done, _ = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
@@ -479,9 +479,9 @@ class TestServer:
 
         silent = [await eventually(opened) for _ in range(3)]
         for _ in range(2):
-            with pytest.raises((ConnectionError, ssl.SSLError)):  # one more than one address may have
+            with pytest.raises((ConnectionError, ssl.SSLError)):  # one more than the limit for an address
                 await opened()
-        # A beginning of a head is no head.
+        # An incomplete head is invalid.
         silent[0][1].write(b"GET / HTTP/1.1\r\nX: ")
         monkeypatch.setattr(http_server, "HEAD_S", 0.05)
         for _, writer in silent:

@@ -1,4 +1,4 @@
-"""What is said of a Sandbox and of its resources, each rule alone: when, of which generation, and what comes of a no."""
+"""Statuses of a Sandbox and of its resources, each rule separately: timing, generation and refusals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def a_run(phase: Phase = Phase.OPEN) -> RunObject:
 
 
 class Client:
-    """A server that notes what is written to it; `faults` are what it answers in turn."""
+    """A server that records status writes; `faults` are its next answers."""
 
     def __init__(self) -> None:
         self.said: list[dict] = []
@@ -106,7 +106,7 @@ class Client:
 
 
 class Boxes:
-    """What is said of one Sandbox."""
+    """The status of one Sandbox."""
 
     def __init__(self, *, spec: dict | None = None, generation: int = 3, status: dict | None = None, **meta) -> None:
         self.client = Client()
@@ -161,7 +161,7 @@ class TestSandbox:
 
     @pytest.mark.parametrize(("closed", "deleted"), [(True, False), (False, True)])
     async def test_ending_sandbox_reports_the_newest_generation(self, closed, deleted):
-        """No further wish of its owner is taken up."""
+        """No further spec of its owner is applied."""
         bench = Boxes(**({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}))
         await bench.say(report(closed=closed, ready=False, reason="Deleting"), AppliedSpec(2, NO))
         assert bench.last[0] == 3
@@ -300,7 +300,7 @@ class TestSandbox:
 
 
 class Resources:
-    """What is said of one run's resources."""
+    """The statuses of one run's resources."""
 
     def __init__(self, *, bound: str = "secret", phase: Phase = Phase.OPEN) -> None:
         self.client = Client()
@@ -397,7 +397,7 @@ class TestResources:
         assert len(bench.client.said) == 1
 
     async def test_status_of_a_replaced_resource_is_written_again(self):
-        """Somebody's status may agree in what is news and lie in the rest; only who is new cannot know what he said."""
+        """Another user's status may have the right reason and wrong details; only a new process must believe it."""
         first, bench = Resources(), Resources()
         await first.say()
         await bench.say(report(unit("running"), ready=False, reason="Starting"))

@@ -50,7 +50,7 @@ FIELD = errors.Cause("FieldValueInvalid", "spec.containers[0].resources", "must 
 
 
 class Bench:
-    """An executor whose collaborators note what it requests, in order; `fault` is raised when a pod is built."""
+    """An executor whose collaborators record the calls in order; `fault` is raised when a pod is built."""
 
     def __init__(self) -> None:
         self.done: list[object] = []
@@ -89,7 +89,7 @@ class Bench:
         self.done.append("manifest")
 
     async def prepare(self, unit: str = SEED, *, ahead: bool = False):
-        """Return the objections and the facts that are reported after the attempt to make the pod."""
+        """Return the reported objections and facts after the attempt to create the pod."""
         await self.executor.prepare(self.sight, Prepare(unit=unit, attempt=1, ahead=ahead))
         return self.sight.memory.refusals.of(self.sight.run.ledger, NOW)
 
@@ -163,7 +163,7 @@ async def test_state_is_accessible_from_before_the_pod_until_its_end():
     ids=["launch", "release"],
 )
 async def test_run_is_queued_again_if_its_pod_was_not_changed(effect, after):
-    """No event follows that would wake the run."""
+    """No event follows that would queue the run."""
     for settled in (True, False):
         bench = Bench()
         bench.settled = settled

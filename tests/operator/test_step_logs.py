@@ -1,4 +1,4 @@
-"""When the logs of steps are written beside their Sandbox, how many together, and what of an old one goes."""
+"""When the logs of steps are written to the Sandbox's namespace, how many at once, and which old ones are deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bundle(*logs: StepLog, owner: str = "r", name: str = "l") -> StepLogsObject:
 
 
 class Bench:
-    """The logs of one run, and a server that notes what is written to it."""
+    """The logs of one run, and a server that records writes."""
 
     def __init__(self, *, ready: bool = True, phase: Phase = Phase.OPEN, **units: UnitRecord) -> None:
         records = {f"db/{name}": record for name, record in units.items()}
@@ -146,7 +146,7 @@ class TestWhen:
         ids=["text", "bytes", "perhaps cut"],
     )
     async def test_log_from_before_a_crash_is_read_from_its_secret(self, tail, size, text, encoding):
-        """The size of a log is only known if it is whole."""
+        """The size of a log is only known if the log is complete."""
         bench = Bench(make=done(NOW - RECOVER_AFTER_MS))
         bench.tail = tail
         await bench.look()
@@ -207,7 +207,7 @@ class TestTogether:
         ids=["letters", "markup", "control characters", "separators", "colours"],
     )
     async def test_no_more_of_them_than_a_server_takes(self, printed, objects):
-        """Kubernetes writes these characters by their numbers, and etcd takes a megabyte and a half."""
+        """Kubernetes escapes these characters, and etcd accepts a megabyte and a half."""
         bench = Bench(make=done())
         text = printed * (TAIL_LIMIT // len(printed.encode()))
         for key in self.EVERY[:MAX_LOGS_PER_OBJECT]:

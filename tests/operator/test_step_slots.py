@@ -1,4 +1,4 @@
-"""StepSlots: how many steps a namespace runs at once, who is next, and what others feel of it. In virtual time."""
+"""Step slots: the limit of a namespace, the order of waiting runs, and the effect on others. In virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG = {"resources": [{"name": "x", "plugin": "slow"}]}
 
 
 def play(story, steps: int = DEFAULT_LIMIT, **scripts: Script) -> None:
-    """A story over two plugins: a quick one, and one whose steps behave as `wait` and `end` say."""
+    """Return a story with two plugins: a quick one, and one whose steps behave as `wait` and `end` define."""
     units = {**RETRY_UNITS, **SLOW_UNITS}
     known = {"x/wait": scripts.get("wait", Script(runs=30)), "x/end": scripts.get("end", Script())}
     known |= {name: dataclasses.replace(Script(), outputs=OUTPUTS.get(name, {})) for name in RETRY_UNITS}
@@ -49,7 +49,7 @@ def target(name: str) -> Target:
 
 
 def stored(cluster: ClusterWatches, name: str) -> RunObject:
-    """A run that is there and has claimed nothing."""
+    """Return a run without a claim."""
     meta = AnnotatedMeta(name=name, uid=name, resource_version="1")
     cluster.runs.put(RunObject(metadata=meta, ledger=Run(uid=name, target=target(name), plan="sha256:0")))
     found = cluster.ledger.get(name)
@@ -58,7 +58,7 @@ def stored(cluster: ClusterWatches, name: str) -> RunObject:
 
 
 def most_at_once(world: World, unit: str) -> int:
-    """How many of a unit's scripts ran at the same time, at most."""
+    """Return the maximum number of a unit's scripts that ran at the same time."""
     running = most = 0
     for entry in world.cloud.log:
         if entry.unit == unit:
@@ -68,7 +68,7 @@ def most_at_once(world: World, unit: str) -> int:
 
 
 def most_pods(world: World, unit: str) -> int:
-    """How many pods of a unit there were at most, gated ones too."""
+    """Return the maximum number of a unit's pods, including gated ones."""
     there, most = set(), 0
     for write in world.cluster.store.after(world.cluster.kind("pods"), 0):
         item = write.new or write.old
@@ -93,7 +93,7 @@ class TestBound:
     @pytest.mark.slow
     @pytest.mark.parametrize(("said", "limit"), [("3", 3), ("many", 4)])
     def test_so_many_steps_run_at_once_and_no_more(self, said, limit):
-        """All come to their turn; those that wait say for what."""
+        """All runs get their turn, and waiting ones report the reason."""
 
         async def story(world: World) -> None:
             say_steps(world, said)
@@ -109,16 +109,14 @@ class TestBound:
             assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - limit
             await world.until(lambda: all(ready(world, name) for name in boxes), "all of them", 150)
             assert most_at_once(world, "x/wait") == limit
-            assert (
-                most_pods(world, "x/wait") <= 2 * limit
-            )  # the last status of those that have ended comes a moment later
+            assert most_pods(world, "x/wait") <= 2 * limit  # the last statuses of ended runs follow a moment later
             await end(world, boxes)
             await gone(world)
 
         play(story, steps=4)
 
     def test_first_come_first_served(self):
-        """Whoever has waited longest is next; nobody who comes later passes by."""
+        """The run that has waited longest is next; later ones do not overtake it."""
 
         async def story(world: World) -> None:
             say_steps(world, 1)
@@ -135,7 +133,7 @@ class TestBound:
         play(story)
 
     def test_newcomer_waits_behind_runs_already_waiting(self):
-        """Its turn may be taken before theirs, who are only about to be looked at."""
+        """Its turn may be taken before theirs, which are queued but not taken yet."""
         plan = seal((Lifecycle(target=target("a"), pre_start=(Step(name="wait", kind="exec"),)),))
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
 
@@ -159,7 +157,7 @@ class TestBound:
         run(story())
 
     def test_raised_bound_is_heeded(self):
-        """No step may run at all, until the administrator says so."""
+        """No step may run before the administrator allows it."""
 
         async def story(world: World) -> None:
             say_steps(world, 0)
@@ -175,7 +173,7 @@ class TestBound:
         play(story)
 
     def test_slots_of_deleted_sandboxes_are_freed(self):
-        """A sandbox that is deleted while it waits, or while it runs, keeps nobody waiting."""
+        """A sandbox that is deleted while it waits or runs does not delay others."""
 
         async def story(world: World) -> None:
             say_steps(world, 1)
@@ -207,7 +205,7 @@ class TestBound:
         play(story)
 
     def test_cleanup_has_places_of_its_own(self):
-        """Steps that make something keep no step waiting that removes something."""
+        """Create steps do not delay cleanup steps."""
 
         async def story(world: World) -> None:
             say_steps(world, 2)
@@ -230,7 +228,7 @@ class TestBound:
 class TestImages:
     @pytest.mark.slow
     def test_steps_that_lack_their_image_hold_no_place(self):
-        """A namespace whose image is missing fills neither its own slots nor the nodes: it has a limit for these too."""
+        """A namespace with a missing image fills neither its own slots nor the nodes: these steps have a separate limit."""
 
         async def story(world: World) -> None:
             boxes = [f"box{number}" for number in range(MAX_IMAGE_WAITS + 12)]
@@ -269,7 +267,7 @@ class TestNeighbours:
     @pytest.mark.long_story
     @pytest.mark.parametrize("missing", [True, False], ids=["without its image", "busy"])
     def test_noisy_namespace_does_not_slow_down_another(self, missing):
-        """Many sandboxes of one namespace at once: another's are ready in less than twice the time they take alone."""
+        """Many sandboxes of one namespace start at once: another's are ready in less than twice the usual time."""
 
         async def story(world: World) -> None:
             world.namespace("quiet")

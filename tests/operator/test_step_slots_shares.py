@@ -1,4 +1,4 @@
-"""Slots of namespaces: how steps are counted, who is next, and how long a slot is held for a pod that comes."""
+"""Slots of namespaces: how steps are counted, which run is next, and how long a slot is reserved for a pod."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestCounting:
         assert played(story, limit=1) == (1, 1, 0)
 
     def test_idle_namespace_is_forgotten(self):
-        """They come and go, and each end of a run looks through all that are known."""
+        """Namespaces come and go, and each end of a run searches all known ones."""
 
         async def story(bench):
             for number in range(3):
@@ -111,7 +111,7 @@ class TestCounting:
         assert played(story) == (True, 0)
 
     def test_waiting_runs_are_woken_when_image_limit_is_crossed(self):
-        """Not each time that one more is counted."""
+        """The runs are not queued for each additional step that waits for an image."""
 
         async def story(bench):
             runs = [bench.run(f"r{number}", a=alive()) for number in range(MAX_IMAGE_WAITS + 1)]

@@ -1,4 +1,4 @@
-"""StepSlots after a turn, and with news of other runs: what is held in vain, whose turn it is, who is looked at then."""
+"""Step slots after a turn, and after events of other runs: unused slots, the next run, and queued runs."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class TestSettling:
 
 
 class TestHearing:
-    """What a watch tells of a run, whoever has written it."""
+    """Events of runs from the watch, whoever has written them."""
 
     def test_close_from_the_watch_frees_held_slots(self):
         async def story(bench):
@@ -223,7 +223,7 @@ class TestHearing:
         assert played(story, limit=1) == []
 
     def test_slot_moves_to_cleanup_when_the_close_arrives(self):
-        """It was claimed after the close of which we hear only now."""
+        """It was claimed after a close that we see only now."""
 
         async def story(bench):
             bench.run("one", a=alive(at=9))

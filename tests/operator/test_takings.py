@@ -1,7 +1,7 @@
-"""Rights, definitions, room and webhooks' leave taken away at each moment of a life, and given back when it is to end.
+"""Outages of permissions, CRDs, quota and webhooks at each moment of a story, which end before its end.
 
-Meanwhile the operator waits: no key of a queue is taken over and over (`rig.pace`), and the API server is asked now and
-then. Afterwards all ends, and nothing is left. `make test` plays a three-thousandth of it, others with each commit: of each life a few.
+During an outage the operator waits: no key of a queue is taken repeatedly (`rig.pace`), and there are few requests. After
+it everything ends, and nothing is left. `make test` plays a three-thousandth, a few of each story.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rig.world import World, live
 from selection import SELECTION
 
 PARTS = 3000
-# All of it takes hours: its workers play it side by side, and one that is ended goes on from there.
+# All of them take hours: workers play them in parallel, and an interrupted proof continues where it was.
 SLICES = 48 if SELECTION.is_complete else 1
 
 
 def lived(name: str, taking: Taking | None, number: int = 0, after: float = 0.0) -> tuple[World, list[Asked]]:
-    """One life to its end, and what operators asked in it."""
+    """Play one story to its end. Return the operators' requests."""
     asked: list[Asked] = []
 
     async def story(world: World) -> None:
@@ -32,14 +32,14 @@ def lived(name: str, taking: Taking | None, number: int = 0, after: float = 0.0)
 
 @functools.cache
 def whole(name: str) -> tuple[int, list[Taking]]:
-    """How many changes a life has that nothing is taken from, and what could be."""
+    """Return the number of changes of a story without an outage, and its possible outages."""
     world, asked = lived(name, None)
     return len(world.writes), takings(name, asked)
 
 
 def cells(name: str, numbers: range) -> list[tuple[Taking, int]]:
-    """What to take, and at which change. The proof leaves out what nobody would meet any more: one life without any
-    taking, ended at that change, is there for all of those.
+    """Return outages and the changes at which they begin. The proof omits those that no request would meet any more: one
+    story without an outage that ends at that change represents all of them.
     """
     every = whole(name)[1]
     if not SELECTION.is_complete:
@@ -52,7 +52,7 @@ def cells(name: str, numbers: range) -> list[tuple[Taking, int]]:
 
 
 def after(number: int) -> float:
-    """Seconds until the life's end is wished for."""
+    """Return the seconds until the end of the story."""
     return 30.0 * (number % 3)
 
 
@@ -75,26 +75,26 @@ def test_each_taken_away_object_is_waited_for(name, slice_, played):
             raise
 
 
-# Of each the life, what was taken, and at which change.
+# The story, the outage, and its change, for each.
 AGAIN = {
-    # The Sandbox said with each turn first that all was well, and then what was not, in the server's newest words.
+    # In each turn, the Sandbox first reported that all was well, and then the error with the server's newest message.
     "said over and over": ("mixed", "the leave to patch resources.dayfly.dev", 7),
-    # An object whose creation had an unknown outcome, and that was not there, was created again at once.
+    # An object whose creation had an unknown outcome, and that did not exist, was created again at once.
     "created over and over": ("mixed", "the webhook to create claims.db.example.org", 19),
-    # A change to what is not served any more was judged here as one to nothing, and a turn ended with that.
+    # A change of a kind that was no longer served was considered a change of nothing by this rig, and a turn failed.
     "kind gone at a change": ("hook", "the definition of machines", 5),
-    # An object whose kind went as it was to be let go was taken for gone, and nobody let it go any more.
+    # An object whose kind was deleted before its release was considered gone, and was never released.
     "kind gone at the end": ("hook", "the definition of machines", 44),
-    # Steps' pods of a run that was out of sight were nobody's, and were removed with what they had made.
+    # Pods of steps of a run that could not be seen were considered orphans, and were removed with their results.
     "runs out of sight": ("steps", "the definition of runs", 16),
-    # What was out of sight was gone: its run went, and afterwards it was there, held, and its ledger lost.
+    # Objects that could not be seen were considered gone: their run was deleted, and its ledger was lost.
     "target out of sight": ("steps", "the definition of sandboxes", 31),
     "group out of sight": ("group", "the definition of routegroups", 66),
-    # The object, which others define: that it was gone was recorded.
+    # An object of a custom kind: its end was recorded.
     "object out of sight": ("mixed", "the definition of claims", 26),
-    # The finalizer was off, and the deletion that came after it heard that there are none of these.
+    # The finalizer was removed, and the following deletion failed because the kind was no longer served.
     "run out of sight at its end": ("steps", "the definition of runs", 48),
-    # A group's address still led to a fork whose own routes were gone: its run heard later that it may delete again.
+    # A group's address still led to a fork without routes: its run learned later that it may delete again.
     "requests lost": ("group", "the right to delete httproutes.gateway.networking.k8s.io", 63),
 }
 
@@ -107,7 +107,7 @@ def test_past_findings_of_the_proof_stay_fixed(name, what, number):
 
 @pytest.mark.parametrize("name", LIVES)
 def test_world_leaves_shared_scene_data_unchanged(name):
-    """Some of these lives have units more; once they had them put into every other life of the process."""
+    """Some of these stories have more units, which were once added to every other story of the process."""
     before = dict(CHAIN_UNITS), dict(RETRY_UNITS)
 
     async def story(world: World) -> None:
@@ -119,7 +119,7 @@ def test_world_leaves_shared_scene_data_unchanged(name):
 
 @pytest.mark.parametrize("name", SELECTION.sample(LIVES, 3, "lives that a taking does not touch"))
 def test_unused_taking_makes_no_difference(name):
-    """So the proof leaves it out."""
+    """So the proof omits it."""
     count, every = whole(name)
     number = count // 2
     undisturbed, requests = lived(name, NOTHING, number, after(number))

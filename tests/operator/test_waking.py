@@ -1,4 +1,4 @@
-"""What wakes the operator, and what nobody waits for."""
+"""Events that queue a run, and events that need no turn."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def pod(
 
 @pytest.fixture
 def woken():
-    """How soon the run was to be looked at, each time it was asked for."""
+    """Return the delays with which the run was queued."""
     return []
 
 
@@ -79,7 +79,7 @@ def cluster(woken, monkeypatch):
 
 @pytest.fixture
 def asked(cluster, monkeypatch):
-    """Which runs were to be looked at, and how urgently."""
+    """Return the queued runs and their urgencies."""
     found = []
     monkeypatch.setattr(cluster.queue, "add", lambda key, urgency=None, after=0.0: found.append((key, urgency)))
     return found
@@ -105,7 +105,7 @@ def test_first_status_of_a_running_step_wakes_at_once(cluster, woken):
 
 @pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, BATCH_DELAY_S), (State.NONE, 0.0)])
 def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, after):
-    """We took it off, and the watch told of it before the answer came; from what nobody claimed it may not go."""
+    """We removed the gate, and the event came before the answer; an unclaimed pod must have its gate."""
     begin(cluster, state, ref="pod" if state is State.CLAIMED else "")
     cluster.pods.put(pod(2, gated=True))
     woken.clear()
@@ -126,7 +126,7 @@ def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, followed
 
 
 def test_other_changes_of_a_running_step_wake_at_once(cluster, woken):
-    """Another node than before it was seen there, or an end that came with its start."""
+    """The pod has another node than before, or its end was reported together with its start."""
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n"))
     woken.clear()
@@ -182,7 +182,7 @@ def test_deletion_of_a_released_pod_wakes_nothing(cluster, woken):
 
 
 def test_only_the_own_pod_of_a_recorded_unit_wakes_nothing(cluster, woken):
-    """The pod of its next attempt, which nobody has claimed, is."""
+    """The pod of its next, unclaimed attempt queues the run."""
     begin(cluster, State.DONE)
     another = pod(2, held=False)
     cluster.pods.drop(Key("runners", "p"))
@@ -200,7 +200,7 @@ def test_pod_without_a_run_wakes_nothing(cluster, woken):
 
 
 def test_a_fork_of_an_open_run_is_always_news(cluster, woken):
-    """Whatever is recorded of its unit: it is kept, not done once."""
+    """Its unit is kept and not done once, whatever its record is."""
     begin(cluster, State.DONE)
     woken.clear()
     meta = ObjectMeta(name="f", namespace="shop", uid="pod", resource_version="1", labels={names.RUN_LABEL: "box"})
@@ -216,7 +216,7 @@ def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
 
 
 def test_ended_pod_of_a_recorded_step_wakes_its_release(cluster, woken):
-    """Its receipt may be known before its end; after that only a finalizer that stayed is ours to see to."""
+    """Its receipt may be known before its end; after that, only a remaining finalizer needs a turn."""
     begin(cluster, State.DONE)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))
@@ -285,7 +285,7 @@ def test_deleted_run_wakes_the_runs_with_its_forks(cluster, asked):
 
 
 def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
-    """Its status is no news, and neither is that of what nobody forks."""
+    """Neither its status nor changes of Deployments without forks need a turn."""
 
     def baseline(version: int, generation: int, name: str = "web") -> BaselineMeta:
         meta = ObjectMeta(name=name, namespace="shop", uid=name, resource_version=str(version), generation=generation)
@@ -305,7 +305,7 @@ def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
 
 
 def test_forks_hear_of_services_in_their_namespace(cluster, asked):
-    """Whatever leads to a baseline may be new, gone or another; an address of its own tells nothing."""
+    """Routes to a baseline may be new, deleted or changed; a preview address alone needs no turn."""
 
     def service(version: int, *, run: str = "", **selector: str) -> ForkService:
         labels = {names.RUN_LABEL: run} if run else {}
