@@ -6,8 +6,8 @@ import collections
 import itertools
 
 import pytest
+from rig.outages import LIVES, asked
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, message, ready, wish
-from rig.takings import LIVES, asked
 from rig.world import World, live
 
 from dayfly.kube.transport import Request

@@ -12,8 +12,8 @@ import pytest
 from rig import hooking
 from rig.forking import ended
 from rig.kubelet import Script
+from rig.outages import LIVES
 from rig.scenes import at_work, fork, gone, ready, wish
-from rig.takings import LIVES
 from rig.world import World, live
 from test_previews import play as previews
 from test_previews import previewed

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 
 import pytest
+from rig.outages import LIVES, NOTHING, Asked, Outage, met, outages, play
 from rig.scenes import CHAIN_UNITS, RETRY_UNITS
-from rig.takings import LIVES, NOTHING, Asked, Taking, met, play, takings
 from rig.world import World, live
 
 from selection import SELECTION
@@ -20,34 +20,34 @@ PARTS = 3000
 SLICES = 48 if SELECTION.is_complete else 1
 
 
-def lived(name: str, taking: Taking | None, number: int = 0, after: float = 0.0) -> tuple[World, list[Asked]]:
+def lived(name: str, outage: Outage | None, number: int = 0, after: float = 0.0) -> tuple[World, list[Asked]]:
     """Play one story to its end. Return the operators' requests."""
     asked: list[Asked] = []
 
     async def story(world: World) -> None:
-        asked.extend(await play(world, LIVES[name], taking, number, after))
+        asked.extend(await play(world, LIVES[name], outage, number, after))
 
     return live(LIVES[name].world, story), asked
 
 
 @functools.cache
-def whole(name: str) -> tuple[int, list[Taking]]:
+def whole(name: str) -> tuple[int, list[Outage]]:
     """Return the number of changes of a story without an outage, and its possible outages."""
     world, asked = lived(name, None)
-    return len(world.writes), takings(name, asked)
+    return len(world.writes), outages(name, asked)
 
 
-def cells(name: str, numbers: range) -> list[tuple[Taking, int]]:
+def cells(name: str, numbers: range) -> list[tuple[Outage, int]]:
     """Return outages and the changes at which they begin. The proof omits those that no request would meet any more: one
     story without an outage that ends at that change represents all of them.
     """
     every = whole(name)[1]
     if not SELECTION.is_complete:
-        return [(taking, number) for taking in every for number in numbers]
-    found: list[tuple[Taking, int]] = []
+        return [(outage, number) for outage in every for number in numbers]
+    found: list[tuple[Outage, int]] = []
     for number in numbers:
         _, requests = lived(name, NOTHING, number, after(number))
-        found += [(taking, number) for taking in met(every, requests)]
+        found += [(outage, number) for outage in met(every, requests)]
     return found
 
 
@@ -67,11 +67,11 @@ def test_each_taken_away_object_is_waited_for(name, slice_, played):
     numbers = range(1 + slice_, count + 1, SLICES)
     share = SELECTION.sample(cells(name, numbers), PARTS, f"what is taken from {name}")
     played("lives of which something is taken away", len(share))
-    for taking, number in share:
+    for outage, number in share:
         try:
-            lived(name, taking, number, after(number))
+            lived(name, outage, number, after(number))
         except BaseException as fault:
-            fault.add_note(f"{taking.name}, taken at change {number} of {count}")
+            fault.add_note(f"{outage.name}, taken at change {number} of {count}")
             raise
 
 
@@ -101,8 +101,8 @@ AGAIN = {
 
 @pytest.mark.parametrize(("name", "what", "number"), AGAIN.values(), ids=AGAIN)
 def test_past_findings_of_the_proof_stay_fixed(name, what, number):
-    [taking] = [each for each in whole(name)[1] if each.name == what]
-    lived(name, taking, number, after(number))
+    [outage] = [each for each in whole(name)[1] if each.name == what]
+    lived(name, outage, number, after(number))
 
 
 @pytest.mark.parametrize("name", LIVES)
@@ -117,15 +117,15 @@ def test_world_leaves_shared_scene_data_unchanged(name):
     assert before == (CHAIN_UNITS, RETRY_UNITS)
 
 
-@pytest.mark.parametrize("name", SELECTION.sample(LIVES, 3, "lives that a taking does not touch"))
-def test_unused_taking_makes_no_difference(name):
+@pytest.mark.parametrize("name", SELECTION.sample(LIVES, 3, "lives that a outage does not touch"))
+def test_unused_outage_makes_no_difference(name):
     """So the proof omits it."""
     count, every = whole(name)
     number = count // 2
     undisturbed, requests = lived(name, NOTHING, number, after(number))
     unmet = [each for each in every if each not in met(every, requests)]
     assert unmet, "half of a life asks for less than all of it"
-    for taking in SELECTION.sample(unmet, len(unmet), f"unmet of {name}"):
-        world, same = lived(name, taking, number, after(number))
+    for outage in SELECTION.sample(unmet, len(unmet), f"unmet of {name}"):
+        world, same = lived(name, outage, number, after(number))
         assert same == requests
         assert [str(line) for line in world.cloud.log] == [str(line) for line in undisturbed.cloud.log]

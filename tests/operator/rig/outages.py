@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     user: str
 
 
-class Taking(NamedTuple):
+class Outage(NamedTuple):
     """A name, and a function that applies it to a world and returns its undo."""
 
     name: str
@@ -190,7 +190,7 @@ def asked(world: World, request: Request) -> Asked | None:
     return Asked(does, kind.qualified, kind.plural, request.headers.get("Impersonate-User", ""))
 
 
-def right(of: Asked) -> Taking:
+def right(of: Asked) -> Outage:
     """An administrator revokes a permission of the operator, or of an account that it acts for."""
 
     def take(world: World) -> Callable[[], object]:
@@ -204,10 +204,10 @@ def right(of: Asked) -> Taking:
 
     # Access reviews name the permissions of an account in their body.
     name = f"the right to {of.does} {of.resource}{' of the account' if of.user else ''}"
-    return Taking(name, take, None if of.user else of)
+    return Outage(name, take, None if of.user else of)
 
 
-def leave(of: Asked, code: int = 403) -> Taking:
+def leave(of: Asked, code: int = 403) -> Outage:
     """A webhook refuses such a change with a different message each time, or fails (500)."""
 
     def take(world: World) -> Callable[[], object]:
@@ -225,20 +225,20 @@ def leave(of: Asked, code: int = 403) -> Taking:
         world.cluster.refuses = refuse
         return lambda: setattr(world.cluster, "refuses", lambda _request: None)
 
-    return Taking(f"the {'leave' if code == 403 else 'webhook'} to {of.does} {of.resource}", take, of)
+    return Outage(f"the {'leave' if code == 403 else 'webhook'} to {of.does} {of.resource}", take, of)
 
 
-def kind(plural: str) -> Taking:
+def kind(plural: str) -> Outage:
     """A CRD is deleted, so its objects are invisible; then it is created again."""
 
     def take(world: World) -> Callable[[], object]:
         was = world.cluster.forget(plural)
         return lambda: world.cluster.serve(was)
 
-    return Taking(f"the definition of {plural}", take)
+    return Outage(f"the definition of {plural}", take)
 
 
-NOTHING = Taking("nothing", lambda _world: lambda: None)
+NOTHING = Outage("nothing", lambda _world: lambda: None)
 # Kinds of others, and ours. Routes are released where their kind is not served (`execute.istio`, `execute.gateway`).
 DEFINITIONS = {
     "steps": ("sandboxes", "runs", "objectlifecyclemethods"),
@@ -248,7 +248,7 @@ DEFINITIONS = {
 }
 
 
-def takings(name: str, requests: list[Asked]) -> list[Taking]:
+def outages(name: str, requests: list[Asked]) -> list[Outage]:
     """Return all outages that can affect a life with these requests."""
     every = list(dict.fromkeys(requests))
     changes = [each for each in every if each.does not in ("get", "list", "watch")]
@@ -260,13 +260,13 @@ def takings(name: str, requests: list[Asked]) -> list[Taking]:
 # --- stories ----------------------------------------------------------------------------------------------------------
 
 
-def met(every: list[Taking], requests: list[Asked]) -> list[Taking]:
+def met(every: list[Outage], requests: list[Asked]) -> list[Outage]:
     """Return the outages that matter if all this is requested afterwards; without them, a life is the same."""
     known = {request._replace(user="") for request in requests}
     return [each for each in every if each.of is None or each.of._replace(user="") in known]
 
 
-async def play(world: World, life: Life, taking: Taking | None, number: int, after: float) -> list[Asked]:
+async def play(world: World, life: Life, outage: Outage | None, number: int, after: float) -> list[Asked]:
     """Play one life with an outage that begins at a change; the object is deleted a while later.
 
     The outage ends then. Return all requests of operators since it began.
@@ -275,8 +275,8 @@ async def play(world: World, life: Life, taking: Taking | None, number: int, aft
     requests: list[Asked] = []
 
     def hook(count: int, call: Call) -> None:
-        if taking is not None and count == number and not undo:
-            undo.append(taking.take(world))
+        if outage is not None and count == number and not undo:
+            undo.append(outage.take(world))
             requests.clear()
         if (what := asked(world, call.request)) is not None:
             requests.append(what)
