@@ -385,7 +385,7 @@ def test_namespace_that_goes_takes_outputs_with_it_and_says_so():
         world.cluster.admission.append(ending)
         world.sandbox(wish())
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 60)
-        assert "its outputs could not be kept" in message(world)
+        assert "its outputs could not be stored" in message(world)
         assert not world.cloud.starts("db/seed")
         world.cluster.admission.clear()
         world.delete()

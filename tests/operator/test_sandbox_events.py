@@ -13,7 +13,7 @@ from rig.kubelet import Script
 from rig.memory import remembered
 from rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
 from rig.world import World
-from test_status_saying import a_run, report
+from test_status_writers import a_run, report
 
 from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer

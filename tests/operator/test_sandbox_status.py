@@ -13,7 +13,7 @@ from rig.scenes import CHAIN, at_work, gone, ready, wish
 from rig.world import World
 
 from dayfly.operator.monitoring.json_log import JsonLines
-from dayfly.operator.outputs.resource_secrets import BARRED_MS
+from dayfly.operator.outputs.resource_secrets import REFUSED_CACHE_MS
 from kube.fake import Refusal
 
 
@@ -125,7 +125,7 @@ class TestResources:
             await one_more("third")
             assert asked() == 1
             granted = True
-            await world.rest(BARRED_MS / 1000)
+            await world.rest(REFUSED_CACHE_MS / 1000)
             await one_more("fourth")
             assert asked() == 2
             assert [s["metadata"]["namespace"] for s in world.cluster.objects("secrets")].count("shop") == 1
