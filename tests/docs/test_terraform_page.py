@@ -32,4 +32,4 @@ def test_the_limits_are_those_of_the_program():
     page = PAGE.read_text()
     assert f"{seal.MAX_BODY >> 20} MiB, and {seal.MAX_STORED >> 20} MiB when compressed" in page
     assert f"The last {head.KEEP} versions are kept** (or as many as have {head.KEEP_BYTES >> 20} MiB together)" in page
-    assert f"{state_secrets.MOST_STATES}, and {state_secrets.MOST_BYTES >> 20} MiB when compressed" in page
+    assert f"{state_secrets.MAX_STATES}, and {state_secrets.MAX_BYTES >> 20} MiB when compressed" in page

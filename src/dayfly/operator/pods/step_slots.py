@@ -171,15 +171,12 @@ class StepSlots:
             if decision is not None:
                 self._release_unused(group, run, decision)
             waits = cleaning is (run.ledger.closed is not None) and _WAITS in {wait.reason for wait in given}
-            if (
-                waits
-                and self._waiting[group].setdefault(name, self._now())
-                and next(iter(self._waiting[group])) == name
-            ):
-                self._queue.add(
-                    name, after=LIMIT_CACHE_MS / 1000
-                )  # for all waiting runs: the limit may have been raised
-            if not waits:
+            if waits:
+                self._waiting[group].setdefault(name, self._now())
+                if next(iter(self._waiting[group])) == name:
+                    # On behalf of all waiting runs, since the limit may have been raised.
+                    self._queue.add(name, after=LIMIT_CACHE_MS / 1000)
+            else:
                 self._waiting[group].pop(name, None)
             self._wake(group)
 
