@@ -34,7 +34,7 @@ class RunSecrets:
         if self._reader.with_secrets() - set(wished):
             await self._writer.run(lambda: self._ledger.drop_secrets_but(wished))
 
-    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+    def match(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
         """Whether these are the run's secrets, all of them and no others."""
         known = self._reader.secrets(uid)
         return known.keys() == values.keys() and all(hmac.compare_digest(known[key], values[key]) for key in known)

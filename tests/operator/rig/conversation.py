@@ -63,7 +63,7 @@ async def tell(world: World, plane: Plane) -> None:
 def record() -> None:
     """Record what both sides send."""
     heard: list[tuple[str, Any]] = []
-    agents.LOOK_S = 30.0
+    agents.POLL_INTERVAL_S = 30.0
 
     def listen(plane: Plane) -> None:
         reach = plane.reach
