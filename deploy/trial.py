@@ -5,8 +5,8 @@
     deploy/trial.py up --server     # and a server, to which the cluster is connected (deploy/trial_server.py)
     deploy/trial.py down     # drain and uninstall, then end the cluster
 
-`up` again installs the current checkout in the same cluster. `down` removes nothing if the cleanup of a sandbox does not
-end, because its resources may be outside of the cluster.
+`up` again installs the current checkout in the same cluster. `down` removes nothing if the cleanup of a sandbox does
+not end, because its resources may be outside of the cluster.
 """
 
 import argparse
