@@ -34,7 +34,7 @@ class Script:
     fails: int = 0  # number of first starts that fail
     codes: tuple[int, ...] = ()  # exit codes of its starts in order; the last one repeats
     outputs: dict[str, bytes] = dataclasses.field(default_factory=dict)
-    prints: bytes = b"a line\n"
+    prints: bytes = b"a line of its own\n"
     in_log: bool = False  # its outputs are too large for the message
     deaf: bool = False  # ignores SIGTERM
     oom: bool = False  # killed without a receipt
