@@ -58,7 +58,7 @@ class Observer:
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = memory.refusals.of(run.ledger, now)
         facts = judged(plan, run.ledger, known.facts, now)
-        hindered = {**_without_room(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
+        hindered = {**_without_room(plan, run.ledger, now), **sight.missing_fields, **objections, **known.objections}
         share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
@@ -85,7 +85,7 @@ class Observer:
         def failed(kind: str, error: Exception) -> None:
             if not sight.closing or is_down(error):
                 raise error
-            sight.failed = sight.failed or error
+            sight.first_error = sight.first_error or error
             unseen[kind] = _assume_unreadable(sight, kind, hindrance(error))
 
         await self._read_target_fields(sight)
@@ -100,7 +100,9 @@ class Observer:
         for step in steps:
             sight.given[step.id] = target_fields.given(step, found)
             if message := target_fields.lack(step, found, kind):
-                sight.lacking[step.id] = Objection(reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now)
+                sight.missing_fields[step.id] = Objection(
+                    reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now
+                )
                 # The field may be written by a change that the operator does not watch.
                 self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
 

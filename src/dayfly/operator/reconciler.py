@@ -129,7 +129,7 @@ class Reconciler:
         """Return the parts of the spec that had no effect in the latest turn."""
         memory = self.memories.find(self._cluster.ledger.get(run))
         sight = memory.work.sight if memory is not None else None
-        return sight.unrouted if sight is not None else ()
+        return sight.ineffective if sight is not None else ()
 
     def seconds_until_turn(self, run: str, wake_at: int) -> float:
         """Return the seconds until the run needs a turn without any event; 0 if only an event can change it.
@@ -183,7 +183,7 @@ class Reconciler:
         sight = memory.work.sight if memory is not None else None
         if sight is None:
             return None
-        error, sight.failed = sight.failed, None
+        error, sight.first_error = sight.first_error, None
         return error
 
     async def _keep_after_failure(self, run: str) -> None:
@@ -309,7 +309,7 @@ class Reconciler:
         except Exception as error:
             if isinstance(effect, Dissolve) or is_down(error):
                 raise
-            sight.failed = sight.failed or error
+            sight.first_error = sight.first_error or error
         if is_done and isinstance(effect, Dissolve):
             self.memories.drop(sight.memory.name)
             self._ended()

@@ -42,15 +42,15 @@ class Sight(msgspec.Struct):
     """Results of the executors, by kind of unit."""
     given: dict[str, dict[str, bytes]] = {}
     """Values of the target for the units that may start and read them."""
-    lacking: dict[str, Objection] = {}
+    missing_fields: dict[str, Objection] = {}
     """Objections against those of these units whose values are missing."""
     outputs: dict[AttemptKey, dict[str, bytes]] = {}
     pods: dict[AttemptKey, Pod] = {}
     objects: dict[AttemptKey, dict[str, Any]] = {}
     """Existing objects by the attempts that created them."""
-    failed: Exception | None = None
+    first_error: Exception | None = None
     """The first error that did not end the turn at once; it is raised at the end."""
-    unrouted: tuple[str, ...] = ()
+    ineffective: tuple[str, ...] = ()
     """Parts of the spec that have no effect, for the report."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
@@ -61,7 +61,7 @@ class PodMemory:
 
     def __init__(self) -> None:
         self.changes: str | None = None
-        """Differences of the stored pod from its manifest; None before they are checked."""
+        """Differences of the stored pod from its manifest, empty if there are none; None before the check."""
         self.clock_skew: Objection | None = None
         """The objection if the pod was too old to start in the moment in which it was created."""
         self.event_query = EventQuery()
@@ -143,7 +143,7 @@ class RunMemories:
         self._by_ledger: dict[str, RunMemory] = {}
         self._resting: dict[str, str] = {}
         """UIDs, by name, of idle runs whose memory contains nothing but `fenced`."""
-        self._woven: dict[str, tuple[str, ...]] = {}
+        self._istio_rules: dict[str, tuple[str, ...]] = {}
         """Istio rules of idle runs that have reached the proxies. They cannot be derived again: a VirtualService only
         shows when it was last written, not since when it contains a certain rule."""
 
@@ -157,7 +157,7 @@ class RunMemories:
         found = self._by_name.get(run.metadata.name)
         if found is None or found.uid != run.metadata.uid:
             fenced = self._resting.get(run.metadata.name) == run.metadata.uid
-            woven = self._woven.get(run.metadata.name, ()) if fenced else ()
+            woven = self._istio_rules.get(run.metadata.name, ()) if fenced else ()
             self.drop(run.metadata.name)
             found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = RunMemory(run)
             found.fenced = fenced
@@ -181,7 +181,7 @@ class RunMemories:
             if found.fenced:
                 self._resting[name] = found.uid
                 if found.routes.woven_at:
-                    self._woven[name] = tuple(found.routes.woven_at)
+                    self._istio_rules[name] = tuple(found.routes.woven_at)
 
     def by_ledger(self, uid: str) -> RunMemory:
         """Return the memory of a run during its turn.
@@ -193,13 +193,13 @@ class RunMemories:
 
     def clear(self) -> None:
         """Drop all memories: another process is active now."""
-        for name in [*self._by_name, *self._resting, *self._woven]:
+        for name in [*self._by_name, *self._resting, *self._istio_rules]:
             self.drop(name)
 
     def drop(self, name: str) -> None:
         """Drop the memory of a run that is gone."""
         self._resting.pop(name, None)
-        self._woven.pop(name, None)
+        self._istio_rules.pop(name, None)
         if found := self._by_name.pop(name, None):
             self._by_ledger.pop(found.ledger, None)
             found.work = Work()

@@ -117,7 +117,7 @@ class ObjectExecutor:
             return
         memory = sight.memory.objects.setdefault(key, ObjectMemory())
         standing, never = sight.memory.refusals.of(turn.run.ledger, turn.now)
-        if step.id in sight.lacking or key in never:
+        if step.id in sight.missing_fields or key in never:
             return
         if refusal := standing.get(step.id):
             objections[step.id] = refusal

@@ -41,7 +41,7 @@ class GatewayPreviewExecutor:
                 fact, lack, url = await self._previews.standing(run, wished[name], record.claimed_at, memory)
                 facts[key] = fact
                 if lack:
-                    sight.unrouted += (f"{name} ({lack})",)
+                    sight.ineffective += (f"{name} ({lack})",)
                 if url:
                     urls[wished[name].unit.name] = url
             elif await self._previews.is_gone(run, name.partition(":")[2]):

@@ -21,7 +21,7 @@ class GatewayRouteExecutor:
 
     async def observe(self, sight: Sight) -> None:
         sight.routes = await self._routes.observe(sight.run, sight.plan, sight.now, sight.memory.routes)
-        sight.unrouted += sight.routes.lacking or self._routes.unrouted(sight.run, sight.plan)
+        sight.ineffective += sight.routes.lacking or self._routes.unrouted(sight.run, sight.plan)
         sight.known[self.kind] = Known(facts=sight.routes.facts, made=sight.routes.made)
 
     def known(self, sight: Sight) -> Known:
