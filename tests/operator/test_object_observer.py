@@ -44,7 +44,7 @@ class Bench:
         self.memory = ObjectMemory()
         self.found: dict | None = None
         self.secret: object = None
-        objects = SimpleNamespace(secret=self._secret)
+        objects = SimpleNamespace(read_secret=self._secret)
         self.observer = ObjectObserver(objects, SimpleNamespace(read=self._look))
 
     async def _look(self, *_: object) -> ObjectView:

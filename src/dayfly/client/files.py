@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dayfly.client.errors import RefusedError
-    from dayfly.spec.documents import Wish
+    from dayfly.spec.documents import TypedDocument
     from dayfly.spec.parsing.text import ParsedDocument
 
 STANDARD_INPUT = "-"
@@ -34,7 +34,7 @@ _ALONE = tuple(f"plugin{ending}" for ending in ENDINGS)
 class Wished(NamedTuple):
     """A wish and the document it was read from."""
 
-    wish: Wish
+    wish: TypedDocument
     document: ParsedDocument
 
     @property
@@ -175,7 +175,7 @@ def located(message: str, document: ParsedDocument | None) -> SpecError:
     return SpecError(message, file=document.file if document else "")
 
 
-def _described(wish: Wish, file: str) -> Wish:
+def _described(wish: TypedDocument, file: str) -> TypedDocument:
     """A plugin with the README of its folder, unless it says itself what its readers are told.
 
     Only the file that a folder keeps its one plugin in has it: what lies beside others may be about something else.

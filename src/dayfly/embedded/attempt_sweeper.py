@@ -8,9 +8,9 @@ from collections.abc import Set as AbstractSet
 from typing import Generic, TypeVar
 
 from dayfly.embedded.reaper import LOOK_AGAIN_S, Leaving
-from dayfly.execute.process.attempt_folders import Beginnings, clear
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.run import Folder
+from dayfly.execute.process.step_folders import StepFolders, clear_step_folder
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class AttemptSweeper(Generic[K]):
     `unseen` are attempts whose start or end was not seen to the last by us: something may be left beside their folder.
     """
 
-    def __init__(self, at: Callable[[K], Folder], starter: Starter, leaving: Leaving, beginnings: Beginnings) -> None:
+    def __init__(self, at: Callable[[K], Folder], starter: Starter, leaving: Leaving, beginnings: StepFolders) -> None:
         self.unseen: set[K] = set()
         self.beginnings = beginnings
         self._at = at
@@ -90,7 +90,7 @@ class AttemptSweeper(Generic[K]):
             self._loop.call_later(LOOK_AGAIN_S, self.sweep, key)
             return
         # Only a PID namespace of its own makes sure that all processes of a step have ended with it.
-        if not self.beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
+        if not self.beginnings.remove(folder, can_reuse=self._starter.isolates_paths and not self._starter.slow):
             self._loop.run_in_executor(None, _clear, folder)
         self.unseen.discard(key)
         self._sweeping.discard(key)
@@ -138,6 +138,8 @@ class AttemptSweeper(Generic[K]):
 
 def _clear(folder: Folder) -> None:
     try:
-        clear(folder)
+        clear_step_folder(folder)
     except OSError as error:
-        log.warning("what a step left in %s is not all removed; the next server tries again: %s", folder.begins, error)
+        log.warning(
+            "what a step left in %s is not all removed; the next server tries again: %s", folder.step_folder, error
+        )

@@ -19,7 +19,7 @@ from dayfly.embedded.routes.route_executors import KeptExecutor
 from dayfly.embedded.runs import Live, RunCache
 from dayfly.embedded.turn_view import OBJECTIONS, Scenes
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.run import folders
+from dayfly.execute.process.run import list_attempts
 from dayfly.execute.turn import Scene, turn
 from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import QueueClosedError, WorkQueue
@@ -117,7 +117,7 @@ class Engine:
         """Adopt what runs, before the first turn: its places and paths are taken. And remove what a server that was
         killed had recorded and not yet removed.
         """
-        for key in (UnitAttempt(*found) for found in folders(self.attempts.place)):
+        for key in (UnitAttempt(*found) for found in list_attempts(self.attempts.place)):
             with _said(key.run):
                 self._take_over_attempt(key)
         self.ports.keep_only(known)

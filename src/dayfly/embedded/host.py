@@ -29,7 +29,7 @@ from dayfly.embedded.state_door import Serve, StateDoor
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.turn_view import Scenes
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.attempt_storage import leave_place, open_place, sweep_places
+from dayfly.execute.process.attempt_storage import open_storage, remove_storage, sweep_storage
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
@@ -41,7 +41,7 @@ from dayfly.link.wire import Offer, Standing, Verdict
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe, limited
+from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, TargetIntent, World
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit, digest
 from dayfly.spec.report import RunReport
@@ -135,8 +135,8 @@ class EmbeddedHost:
         """
         lock = take(home)
         ledger, reader, life, owes_leases = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
-        writer, place = Writer(ledger), open_place(home)
-        await asyncio.to_thread(sweep_places)
+        writer, place = Writer(ledger), open_storage(home)
+        await asyncio.to_thread(sweep_storage)
         environment, allowed = without_ci_marks(environment), frozenset(webhooks)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
@@ -183,7 +183,7 @@ class EmbeddedHost:
         await self._writer.close()
         if not self._engine.reader.uids():
             with contextlib.suppress(OSError):
-                leave_place(self._place)
+                remove_storage(self._place)
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)
@@ -341,7 +341,7 @@ class EmbeddedHost:
             kept = [step.unit for step in scene.plan.kept.values()]
             more = nowhere if self.routes else unrouted
             told = (text for unit in kept for text in (unapplied(unit), more(unit, self._baselines)))
-            return limited(report, tuple(filter(None, told)))
+            return with_unsupported(report, tuple(filter(None, told)))
         last = self._engine.reader.last(uid)
         if last is None:
             return None

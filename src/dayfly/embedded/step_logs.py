@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dayfly.embedded.ledger import LedgerError
-from dayfly.execute.process.run import Folder, forget, kept_logs, logged, runs_logged
+from dayfly.execute.process.run import Folder, delete_logs, kept_logs, list_logs, list_runs_logged_before
 from dayfly.plan.actions import Record
 from dayfly.spec.run_data import LogInfo
 
@@ -30,7 +30,7 @@ class StepLogFiles:
     def listed(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
         """All of a run, in the order of units and attempts."""
         sizes = dict.fromkeys(self._silent(uid) | running, 0)
-        for key in logged(self._place, uid):
+        for key in list_logs(self._place, uid):
             if (size := Folder(self._place, uid, *key).log_size()) is not None:
                 sizes[key] = size
         return tuple(
@@ -56,12 +56,12 @@ class StepLogFiles:
         unknown: set[str] = set()
         try:
             # First what there is: of a run that is born meanwhile there is no log before the ledger knows it.
-            there = runs_logged(self._place, before)
+            there = list_runs_logged_before(self._place, before)
             unknown = there - self._reader.known()
         except (LedgerError, OSError) as error:
             log.warning("logs of runs that nobody knows are kept until the next look: %s", error)
         for uid in {*uids, *unknown}:
-            forget(self._place, uid)
+            delete_logs(self._place, uid)
 
     def _silent(self, uid: str) -> set[tuple[str, int]]:
         """Attempts that have run and whose logs were not dropped: of one that said nothing there is no file."""

@@ -9,10 +9,10 @@ import msgspec
 
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.log_masks import overwritten
+from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
-from dayfly.execute.pod.read import began
+from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -292,7 +292,7 @@ class Reconciler:
                 continue
             key = move.unit, move.attempt
             pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
-            if pod is not None and began(pod) and (printed := await self.followers.read_tail(pod)):
+            if pod is not None and has_started(pod) and (printed := await self.followers.read_tail(pod)):
                 self.logs.add_log(sight.memory.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
@@ -332,7 +332,7 @@ def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
     """Return the tail of a log without values that only the step's outputs declare as sensitive."""
     if printed is None:
         return None
-    return printed._replace(tail=overwritten(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
+    return printed._replace(tail=mask(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
 def _outputs_lost(move: Record) -> Record:

@@ -104,9 +104,9 @@ class OrphanSweeper:
         if pod.metadata.deletion_timestamp and names.FINALIZER not in (pod.metadata.finalizers or ()):
             return  # its result is recorded, and it is being deleted
         uid = pod.metadata.uid
-        if not (read.gated(pod) or read.over(pod)):
+        if not (read.is_gated(pod) or read.is_over(pod)):
             if uid not in self.orphans:
-                stored = await self._pods.whole(pod)
+                stored = await self._pods.read_stored(pod)
                 self.orphans[uid] = read.dead_by_order(stored) if stored else 0
                 text = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be running"
                 log.warning("%s; it is kept until it has ended", text)

@@ -296,4 +296,4 @@ def owned(meta: ObjectMeta, run: RunObject) -> bool:
 def resource_name(run: RunObject, resource: str) -> str:
     """Return the name of the Resource object, which its Secret of outputs has too."""
     target = run.ledger.target
-    return names.derived("", f"{target.name}-{resource}", "resource", target.uid, resource)
+    return names.derive_name("", f"{target.name}-{resource}", "resource", target.uid, resource)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from dayfly.execute.istio.read import VirtualService
-from dayfly.execute.istio.rules import by_run, others
+from dayfly.execute.istio.rules import group_by_run, others
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import Key
 
@@ -43,7 +43,7 @@ class VirtualServiceIndex:
 
     def _changed(self, change: Change[VirtualService]) -> None:
         # Queue runs whose own rules have changed, and all runs that a change of other parts may concern.
-        old, new = ({} if each is None else by_run(each.rules) for each in (change.old, change.new))
+        old, new = ({} if each is None else group_by_run(each.rules) for each in (change.old, change.new))
         for run in new:
             self._keys.setdefault(run, set()).add(change.key)
         for run in old.keys() - new.keys():

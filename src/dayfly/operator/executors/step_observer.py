@@ -8,11 +8,11 @@ import msgspec
 
 from dayfly.execute import receipt
 from dayfly.execute.executor import Known
-from dayfly.execute.outputs import described, foreseen
+from dayfly.execute.outputs import apply_ends, mark_binary
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.state.outcome import resource_of, with_state
-from dayfly.execute.turn import judged
+from dayfly.execute.turn import adjust_facts
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -74,7 +74,7 @@ class StepObserver:
         await self._read_missing(sight, facts)
         await self._with_states(sight, facts)
         # As the scene will contain them, since the ledger after this turn is predicted from them.
-        facts = judged(sight.plan, run.ledger, facts, sight.now)
+        facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
         self._drop_outdated(sight, facts)
         changed = await self._find_changed(sight, facts)
         return Known(facts=facts, objections=changed, outputs=sight.outputs)
@@ -98,7 +98,7 @@ class StepObserver:
         record, unit = sight.run.ledger.unit(name), _unit(plan, name)
         if sealed := self._sealed(sight, name, attempt, pod):
             return sealed
-        seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        seen = read.read_pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
             query = sight.memory.pod(pod.metadata.uid).event_query
             # The Event may be the only sign that a recall can prove that a create step never began.
@@ -111,7 +111,7 @@ class StepObserver:
         memory = sight.memory.pods.get(pod.metadata.uid)
         if memory is not None:
             self._pod_events.forget(memory.event_query)
-        if isinstance(seen.fact, NeverRan) and read.recalled(pod):
+        if isinstance(seen.fact, NeverRan) and read.recalled_at(pod):
             return await self._pod_events.add_cause(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
@@ -127,21 +127,21 @@ class StepObserver:
         record = sight.run.ledger.unit(name)
         if attempt != record.attempt or record.state not in ALIVE:
             return None
-        if read.began(pod):
+        if read.has_started(pod):
             sight.memory.pod(pod.metadata.uid)  # the follower ends with this memory
             self._followers.follow(pod, sight.run.metadata.name)
         followed = self._followers.sealed_log(pod.metadata.uid)
         if followed is None or followed.records is None:
             return None
         unit = _unit(sight.plan, name)
-        end = receipt.understand(followed.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        end = receipt.read_records(followed.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
         if not isinstance(end, Ended) or end.result.reason == Reason.RESULT_LOST:
             return None
         if end.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
             return None  # not requested by us: the kubelet's status has the reason, such as an eviction
         sight.outputs[name, attempt] = followed.contents()
-        fact = Ended(result=end.result) if read.over(pod) else Sealed(result=end.result)
-        return described(fact, sight.outputs[name, attempt])
+        fact = Ended(result=end.result) if read.is_over(pod) else Sealed(result=end.result)
+        return mark_binary(fact, sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.PodReading, pod: Pod) -> Fact:
         """Add the outputs to a result: from the pod, its log, or the Secret of an earlier try."""
@@ -170,7 +170,7 @@ class StepObserver:
             )
             return type(fact)(result=result)
         sight.outputs[key] = found
-        return described(fact, found)
+        return mark_binary(fact, found)
 
     async def _read_missing(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Read the pods of attempts that the cache lacks: only a quorum read proves that a pod is gone.
@@ -193,7 +193,7 @@ class StepObserver:
                 continue
             work.gone |= {record.ref}
             if not ended:
-                facts[key] = read.gone(record, unit)
+                facts[key] = read.read_missing_pod(record, unit)
 
     async def _with_states(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Apply `with_state` to the ends of steps with a state."""
@@ -212,7 +212,7 @@ class StepObserver:
             for (name, attempt), fact in facts.items()
             if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
-        then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
+        then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
         forks = teller(self._cluster, then)
         for name, attempt in held:
             if not input_pins.is_current(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
@@ -231,7 +231,7 @@ class StepObserver:
                 continue
             pod = sight.pods[name, attempt]
             memory = sight.memory.pod(pod.metadata.uid)
-            if memory.changes is None and (stored := await self._pods.whole(pod)):
+            if memory.changes is None and (stored := await self._pods.read_stored(pod)):
                 try:
                     given = sight.given.get(name, {})
                     memory.changes = await self._builder.check_stored(sight.run, plan, (name, attempt), given, stored)

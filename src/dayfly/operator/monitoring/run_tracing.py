@@ -9,7 +9,7 @@ from dayfly.kube.cache import Change
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
-from dayfly.plan.history import lines
+from dayfly.plan.history import history_entries
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
@@ -41,13 +41,13 @@ class RunTraces:
         """Drop the history: another process has taken turns and sent traces in the meantime."""
         self._history.clear()
         if self._tracer is not None:
-            self._tracer.begin()
+            self._tracer.restart()
 
     def add_report(self, run: Run, report: RunReport) -> None:
         """Add a report to the run's trace."""
         if self._tracer is not None:
             try:
-                self._tracer.look(run, report, lambda: self._history.pop(run.uid, ()))
+                self._tracer.observe(run, report, lambda: self._history.pop(run.uid, ()))
             except Exception:  # tracing must not fail the turn
                 log.exception("the trace of run %s could not be created", run.uid)
 
@@ -55,10 +55,10 @@ class RunTraces:
         uid = run.ledger.uid
         self._on_moves(run, moves)
         kept = self._history.setdefault(uid, collections.deque(maxlen=MAX_HISTORY))
-        kept.extend(lines(run.ledger, moves, self._now()))
+        kept.extend(history_entries(run.ledger, moves, self._now()))
         if self._tracer is not None and any(isinstance(move, Finish) for move in moves):
             try:
-                self._tracer.ended(run.ledger, lambda: self._history.pop(uid, ()))
+                self._tracer.record_end(run.ledger, lambda: self._history.pop(uid, ()))
             except Exception:
                 log.exception("the trace of run %s could not be created", run.metadata.name)
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError, TargetValues
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import ObjectState
 from dayfly.execute.object.run import ObjectClient
-from dayfly.execute.outputs import described
-from dayfly.execute.target_fields import Given
+from dayfly.execute.outputs import mark_binary
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
@@ -71,7 +70,7 @@ class ObjectTurn:
         *,
         closing: bool,
         abandoned: bool,
-        given: Mapping[str, Given] = MappingProxyType({}),
+        given: Mapping[str, TargetValues] = MappingProxyType({}),
     ) -> None:
         self.run, self.plan, self.now, self.given = run, plan, now, given
         self.closing, self.abandoned = closing, abandoned
@@ -106,11 +105,11 @@ class ObjectObserver:
         turn.found[key] = found
         if not record.ref:
             turn.made[key] = found["metadata"]["uid"]
-        if read.ending(found):
+        if read.is_ending(found):
             return _ending(record, found) or _unready(turn, step, record, where)
         if turn.closing and (hindered := memory.current_objection(turn.now)):
             return _waiting(record, hindered)
-        if render.release(where.manifest, found) is not None:
+        if render.release_patch(where.manifest, found) is not None:
             hindered = memory.current_objection(turn.now)
             return _waiting(record, hindered) if hindered else Held(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
@@ -153,7 +152,7 @@ class ObjectObserver:
             if isinstance(lack, Objection):
                 return _waiting(record, lack)
             if value is None:
-                message = f"{read.named(found)} is ready, but its output {output.name} has no value yet: {lack}"
+                message = f"{read.describe(found)} is ready, but its output {output.name} has no value yet: {lack}"
                 return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=message)
             if len(value) > _MAX_VALUE_BYTES:
                 problem = f"output {output.name} has {len(value)} bytes; at most {_MAX_VALUE_BYTES} fit"
@@ -166,12 +165,12 @@ class ObjectObserver:
     ) -> tuple[bytes | None, Objection | str]:
         """Return the value of an output, or None and the reason why it has none."""
         if output.secret is None:
-            return read.value(found, output), f"{output.json_path} finds no single value"
+            return read.output_value(found, output), f"{output.json_path} finds no single value"
         namespace, name = found["metadata"]["namespace"], read.secret_name(found, output)
         if not name:
             return None, f"{output.secret.json_path} names no Secret"
         try:
-            held = await self._objects.secret(name, namespace)
+            held = await self._objects.read_secret(name, namespace)
         except errors.Forbidden as error:
             if not error.not_granted:
                 return None, error.message
@@ -198,7 +197,7 @@ class ObjectObserver:
         if found is None or not read.is_ours(found, ref=made.ref, token=where.identity.token):
             return gone
         turn.found[maker.id, made.attempt] = found
-        if read.ending(found):
+        if read.is_ending(found):
             return _ending(record, found) or gone
         hindered = memory.current_objection(turn.now)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
@@ -212,13 +211,13 @@ class ObjectObserver:
         cluster.
 
         Raises:
-            UntoldError: a value of a fork is not available now.
+            ForkAddressUnknownError: a value of a fork is not available now.
         """
         where = object_view.object_of(turn.run, step, turn.run.ledger.unit(step.id).attempt + 1)
         namespace = where.identity.namespace
         try:
             manifest = await self._reader.render_manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
-        except UntoldError:
+        except ForkAddressUnknownError:
             raise
         except CannotRenderError as error:
             return NeverRan(reason=error.reason, message=str(error))
@@ -229,7 +228,7 @@ class ObjectObserver:
             return view.hindered
         try:
             if view.found is None:
-                await self._objects.try_out(view.kind, manifest)
+                await self._objects.dry_run(view.kind, manifest)
                 memory.definition = await self._objects.definition(view.kind)
                 memory.admitted_at = turn.now
                 return None
@@ -262,11 +261,11 @@ def _waiting(record: UnitRecord, objection: Objection) -> Running:
 
 def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
     """Return the finalizers of others that block the deletion; None if there are none."""
-    left = read.hangs_on(found)
+    left = read.foreign_finalizers(found)
     if not left:
         return None
     many = "finalizers" if len(left) > 1 else "finalizer"
-    message = f"waits until {read.named(found)} is gone: it still has the {many} {messages.names(tuple(left))}"
+    message = f"waits until {read.describe(found)} is gone: it still has the {many} {messages.join_names(tuple(left))}"
     return Running(since=record.claimed_at, reason=Reason.OBJECT_TERMINATING, message=message)
 
 
@@ -298,4 +297,4 @@ def _succeeded(turn: ObjectTurn, step: SealedStep, record: UnitRecord, values: d
     }
     turn.outputs[step.id, record.attempt] = values
     result = Result(outcome="succeeded", started_at=record.claimed_at, ended_at=turn.now, outputs=outputs)
-    return described(Ended(result=result), values)
+    return mark_binary(Ended(result=result), values)

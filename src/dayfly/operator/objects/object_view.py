@@ -2,12 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.inputs import UnitOutputRef, resolve
+from dayfly.execute.inputs import TargetValues, UnitOutputRef, resolve
 from dayfly.execute.object import render
 from dayfly.execute.object.render import ObjectIdentity
 from dayfly.execute.object.run import Kind, NotServedError, ObjectClient
 from dayfly.execute.pod import names
-from dayfly.execute.target_fields import Given
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
@@ -35,7 +34,7 @@ class ObjectRef(NamedTuple):
 
     @property
     def name(self) -> str:
-        return render.name(self.identity, self.manifest)
+        return render.object_name(self.identity, self.manifest)
 
     @property
     def named(self) -> str:
@@ -78,7 +77,7 @@ def was_never_made(record: UnitRecord) -> bool:
 def object_of(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
     """Return the object of an attempt."""
     identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
-    return ObjectRef(render.written(object_spec(step)), identity)
+    return ObjectRef(render.parse_object(object_spec(step)), identity)
 
 
 class ObjectReader:
@@ -119,11 +118,13 @@ class ObjectReader:
             ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
             return ObjectView(kind, hindered=grants.explain_refusal(error, namespace, now, ending=ending))
 
-    async def render_manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: Given) -> dict[str, Any]:
+    async def render_manifest(
+        self, run: RunObject, plan: Plan, where: ObjectRef, given: TargetValues
+    ) -> dict[str, Any]:
         """Return the manifest with the values of the step's inputs; `given` are the values of the run's target.
 
         Raises:
-            UntoldError: a value of a fork is not available now.
+            ForkAddressUnknownError: a value of a fork is not available now.
             CannotRenderError: a value is missing, or is invalid in its place.
             errors.ApiError: the API server failed.
         """
@@ -137,4 +138,4 @@ class ObjectReader:
             else:
                 values[name] = source
         sensitive = sensitive_inputs(plan, step.unit, step.resource)
-        return render.render(where.item, values, sensitive, where.identity)
+        return render.render_object(where.item, values, sensitive, where.identity)

@@ -55,9 +55,9 @@ class LogFollowers:
         return pod.metadata.uid not in self._logs and len(self._tasks) < MAX_FOLLOWED and not silent
 
     def sealed_log(self, uid: str) -> Splitter | None:
-        """Return the log of that pod if it contains the whole receipt and the receipt names the pod."""
+        """Return the log of that pod if it contains the is_complete receipt and the receipt names the pod."""
         found = self._logs.get(uid)
-        return found if found is not None and found.whole and found.field("pod") == uid else None
+        return found if found is not None and found.is_complete and found.field("pod") == uid else None
 
     async def read_tail(self, pod: Pod) -> Printed | None:
         """Return the tail of the log of an ended pod's step; None if the log cannot be read.
@@ -66,7 +66,7 @@ class LogFollowers:
         """
         uid = pod.metadata.uid
         found = self._logs.get(uid)
-        if found is None or not found.whole:
+        if found is None or not found.is_complete:
             found = await self._read(pod) or (found if found is not None and found.tail else None)
         return found.printed(read.log_bytes(pod)) if found is not None else None
 
@@ -110,7 +110,7 @@ class LogFollowers:
                         self.nodes.record_answer(node)
                         slow_retries = 0
                         splitter.feed(chunk)
-                        if splitter.whole:
+                        if splitter.is_complete:
                             self._on_receipt(run)
                             return
                 return  # the log has no receipt: the pod's status has the result

@@ -5,13 +5,11 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.inputs import UnitOutputRef, is_complete, resolve
+from dayfly.execute.inputs import TargetValues, UnitOutputRef, is_complete, resolve
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.policy import PodTerms, check, described, references, restored
-from dayfly.execute.pod.render import PodAttempt, PodSecretKey
-from dayfly.execute.pod.render import pod as render
+from dayfly.execute.pod.policy import PodTerms, check, describe, find_changes, references
+from dayfly.execute.pod.render import PodAttempt, PodSecretKey, render_pod
 from dayfly.execute.state import access
-from dayfly.execute.target_fields import Given
 from dayfly.execute.webhook.render import as_exec
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -68,7 +66,7 @@ class PodBuilder:
         run: RunObject,
         plan: Plan,
         key: AttemptKey,
-        given: Given,
+        given: TargetValues,
         start_before: int = 0,
         *,
         traced: bool | None = None,
@@ -91,9 +89,9 @@ class PodBuilder:
         if self._traced if traced is None else traced:
             trace = traceparent(run.ledger.uid, *key, creates=step.creates)
             attempt = msgspec.structs.replace(attempt, trace=trace)
-        if access.wants(step.unit):
+        if access.has_state(step.unit):
             attempt = await self._with_state(run, step, attempt)
-        made = render(await self._resolve_webhook(run, step.unit, attempt), attempt)
+        made = render_pod(await self._resolve_webhook(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
         terms = PodTerms(
             namespace=namespace,
@@ -108,7 +106,7 @@ class PodBuilder:
         )
         found = check(made, terms)
         if found:
-            message = f"its pod is not allowed: {described(found)}"
+            message = f"its pod is not allowed: {describe(found)}"
             # The administrator may allow more keys of labels and annotations at any time.
             if not check(made, msgspec.structs.replace(terms, keys=frozenset({"*"}))):
                 raise RefusedPodError(message)
@@ -161,12 +159,12 @@ class PodBuilder:
     @staticmethod
     def describe_changes(stored: dict[str, Any], made: dict[str, Any]) -> str:
         """Describe how the stored pod differs from the manifest; empty if it does not."""
-        found = restored(stored, made)
+        found = find_changes(stored, made)
         pod = f"pod {made['metadata']['namespace']}/{made['metadata']['name']}"
-        return f"{pod}: {described(found)}; then delete the pod" if found else ""
+        return f"{pod}: {describe(found)}; then delete the pod" if found else ""
 
     async def check_stored(
-        self, run: RunObject, plan: Plan, key: AttemptKey, given: Given, stored: dict[str, Any]
+        self, run: RunObject, plan: Plan, key: AttemptKey, given: TargetValues, stored: dict[str, Any]
     ) -> str:
         """Describe what is wrong with a peer's pod, by building it again; empty if nothing is.
 
@@ -182,7 +180,7 @@ class PodBuilder:
         return self.describe_changes(stored, await self.build(run, plan, key, given, start_before, traced=traced))
 
     def _attempt(
-        self, run: RunObject, plan: Plan, key: AttemptKey, given: Given, start_before: int, restricted: bool
+        self, run: RunObject, plan: Plan, key: AttemptKey, given: TargetValues, start_before: int, restricted: bool
     ) -> PodAttempt:
         unit, number = key
         step, forks = plan.steps[unit], teller(self._cluster, run)

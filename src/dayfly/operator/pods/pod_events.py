@@ -108,7 +108,7 @@ class PodEvents:
         warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _is_redundant(event)]
         if not warnings:
             return end
-        answer = messages.last_words(end.message, max(warnings, key=_occurrence).note)
+        answer = messages.with_last_report(end.message, max(warnings, key=_occurrence).note)
         return msgspec.structs.replace(end, message=answer)
 
     def _must_queue(self, query: EventQuery, now: int) -> bool:
@@ -134,7 +134,7 @@ class PodEvents:
         if latest.reason != _PULLING:
             return _PodMessage(latest.reason or reason, latest.note, is_pulling=False)
         image = latest.note.removeprefix("Pulling image ").strip('"')
-        return _PodMessage(_PULLING, messages.pulls(image, stamp(_occurrence(latest)[0])), is_pulling=True)
+        return _PodMessage(_PULLING, messages.pulling(image, stamp(_occurrence(latest)[0])), is_pulling=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         began = self._now()

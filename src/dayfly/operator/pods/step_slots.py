@@ -242,7 +242,7 @@ class StepSlots:
     def _wait_message(self, group: _SlotGroup) -> str:
         if (lacking := self._used[group].image_waits) >= MAX_IMAGE_WAITS:
             return messages.waits_for_images(group.namespace, lacking)
-        return messages.waits_for_place(group.namespace, self._limits.limit_of(group), cleaning=group.cleaning)
+        return messages.waits_for_namespace_slot(group.namespace, self._limits.limit_of(group), cleaning=group.cleaning)
 
     def _forget(self, name: str) -> None:
         for group in dict.fromkeys((*self._used, *self._waiting)):

@@ -15,7 +15,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import VERSION, RunObject, WrittenStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.plan.phases import ResourceStanding, of_resource
+from dayfly.plan.phases import ResourceProgress, resource_progress
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import sentence
 from dayfly.spec.lifecycle import Lifecycle
@@ -77,7 +77,7 @@ class ResourceStatusWriter:
     ) -> float:
         throttle = memory.throttle
         units = [unit for unit in report.units if unit.resource == document.resource]
-        stands = of_resource(units, document.resource, closed=report.closed is not None)
+        stands = resource_progress(units, document.resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _words(stands)
         # The Sandbox's status has the details of running steps; a Resource only has their results.
@@ -155,7 +155,7 @@ class ResourceStatusWriter:
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
 
 
-def _words(stands: ResourceStanding) -> tuple[str, str]:
+def _words(stands: ResourceProgress) -> tuple[str, str]:
     """Return reason and message."""
     worst = stands.worst
     if worst is None:
@@ -164,4 +164,4 @@ def _words(stands: ResourceStanding) -> tuple[str, str]:
             "Deleting", "its delete steps have succeeded"
         )  # fmt: skip
     message = sentence(worst, steady(worst))
-    return (worst.reason if stands.troubled else "") or stands.phase, f"{worst.name}: {message}"
+    return (worst.reason if stands.has_trouble else "") or stands.phase, f"{worst.name}: {message}"

@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import SandboxObject, is_served
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxStatusWriter
 from dayfly.plan import cloud_events
-from dayfly.plan.cloud_events import About
+from dayfly.plan.cloud_events import EventSubject
 from dayfly.spec.report import RunReport
 
 # Limit for all namespaces, about twice the sandboxes of a large cluster. At the limit, the longest queue drops its
@@ -75,7 +75,7 @@ class SandboxEvents:
         if is_served(meta):
             return
         told = self._queued_ids.setdefault(meta.uid, set())
-        for kind in cloud_events.kinds(report, expires_soon=expiry.soon):
+        for kind in cloud_events.event_kinds(report, expires_soon=expiry.soon):
             id_ = cloud_events.event_id(meta.uid, generation, kind)
             # A DELETE increments the generation, although the spec is the same: only a stuck cleanup is new.
             if id_ in told or (meta.deletion_timestamp and kind != "stuck"):
@@ -84,9 +84,9 @@ class SandboxEvents:
             event = cloud_events.cloud_event(self._about(seen, generation, expiry), kind, report)
             self._put(meta.namespace, PendingDelivery(id_, msgspec.json.encode(event)))
 
-    def _about(self, seen: SandboxObject, generation: int, expiry: Expiry) -> About:
+    def _about(self, seen: SandboxObject, generation: int, expiry: Expiry) -> EventSubject:
         meta, labels = seen.metadata, seen.spec.get("labels")
-        return About(
+        return EventSubject(
             uid=meta.uid,
             form=generation,
             source=f"{self._source}:namespace:{meta.namespace}",

@@ -31,7 +31,7 @@ from dayfly.operator.status.status_format import condition, conditions, endpoint
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.status.status_writer import AGAIN_S, StatusUpdate, StatusWriter
 from dayfly.plan import messages, phases
-from dayfly.plan.reason_catalog import Tone, tone
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport
@@ -50,7 +50,7 @@ def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return the error as a reason for the status, or None if too few attempts have failed to report it."""
     if failures + 1 < refusals.failures_until_report(error):
         return None
-    return SandboxNotReadyError(Reason.BLOCKED, messages.hindered(refusals.hindrance(error)))
+    return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.hindrance(error)))
 
 
 async def reconcile_and_report(
@@ -138,11 +138,11 @@ class SandboxStatusWriter:
         if report.closed is None and not seen.metadata.deletion_timestamp:
             generation, refusal = applied_spec(seen)
             content = content._replace(generation=generation)
-            if refusal is not None and tone(report.reason) < Tone.WARNING:
+            if refusal is not None and severity(report.reason) < Severity.WARNING:
                 message = f"{refusal}; its forks stay as they are"
                 content = _SandboxMessage(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
-            message = messages.hindered(hindrance)
+            message = messages.blocked(hindrance)
             content = _SandboxMessage(False, Reason.BLOCKED, message, content.generation)
         reported = msgspec.structs.replace(report, ready=content.ready, reason=content.reason, message=content.message)
         self.on_report(
@@ -222,8 +222,8 @@ class SandboxStatusWriter:
                 **({"run": run, "units": units_of(units, pods_of(*about))} if about else {}),
             }
 
-        troubled = phases.troubled(units)
-        update = StatusUpdate(ready, reason, message, (phase, generation), deferred, troubled, status, expiry)
+        has_trouble = phases.has_trouble(units)
+        update = StatusUpdate(ready, reason, message, (phase, generation), deferred, has_trouble, status, expiry)
         return await self._writer.write(seen, update, now)
 
 
