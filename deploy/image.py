@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make the operator's image from this checkout, without a registry, a daemon or a base image.
+"""Build the operator's image from this checkout, without a registry, a daemon or a base image.
 
     deploy/image.py operator.tar          # an OCI archive: `ctr images import`, or Cluster.load of testcluster
-    deploy/image.py                       # the same, kept in .cache/image for as long as its sources stay as they are
+    deploy/image.py                       # the same, cached in .cache/image until its sources change
 
 Three layers: this machine's Python with the libraries it links to, the locked dependencies (hashes checked), and
 Dayfly's own wheel with the runner programs. The first two change rarely and are kept in ~/.cache/dayfly/image (or in
@@ -34,21 +34,21 @@ from testcluster import images  # noqa: E402 - as above
 
 from dayfly import __version__  # noqa: E402 - found beside this script, installed or not
 
-# With a host, for a name without one means a public registry to every node; and with one that nobody can ever hold.
+# With a host, because nodes take a name without one for a public registry. This host can never be registered.
 NAME = f"dayfly.invalid/operator:{__version__}"
 CACHE = ROOT / ".cache" / "image"
 LAYERS = built.cache().parent / "image"
-UNUSED_S = 7 * 24 * 3600  # so long after its last use a layer goes
+UNUSED_S = 7 * 24 * 3600  # age since the last use after which a layer is deleted
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = Path("usr/local/lib", PYTHON, "site-packages")
-RUNNERS = SITE / "dayfly" / "runners"  # for both architectures: a cluster's nodes need not be of this machine's kind
+RUNNERS = SITE / "dayfly" / "runners"  # for both architectures: nodes may differ from this machine
 SETTINGS = images.Settings(
     entrypoint=[f"/usr/local/bin/{PYTHON}", "-m", "dayfly"],
     environment={
         "LD_LIBRARY_PATH": "/usr/local/lib",
         "PATH": "/usr/local/bin",
         "PYTHONHOME": "/usr/local",
-        "PYTHONPATH": f"/{SITE}",  # Debian's Python looks for modules elsewhere by itself
+        "PYTHONPATH": f"/{SITE}",  # Debian's Python has another default path
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
@@ -67,18 +67,18 @@ SYSTEM = ("/lib/", "/lib64/", "/usr/lib/")
 PIP_S = 15 * 60  # with a compiler to fetch, and both runners to build, on a busy machine
 INDEX = "see whether this machine's package index answers (pip config list, PIP_INDEX_URL), then try again"
 
-# All that ends up in the image, or decides how.
+# The sources of the image, and the files that decide about its content.
 SOURCES = ("src", "runner", "examples", "requirements/operator.txt", "pyproject.toml", "scripts/wheel.py")
 SOURCES += ("deploy/image.py", "testcluster/images.py", "page", "scripts/page.sh")
-# What is made of them lies among them.
+# Build results inside of these folders.
 MADE = {"__pycache__", "node_modules", "static"}
 
 
 def kept() -> Path:
-    """The archive of these very sources: made once, until they change.
+    """Return the archive for the current sources, which is built once until they change.
 
     Raises:
-        UnavailableError: it cannot be made here.
+        UnavailableError: this machine cannot build it.
     """
     with _lock():
         target = CACHE / f"operator-{_digest_of_sources()}.tar"
@@ -97,7 +97,7 @@ def build(to: Path) -> Path:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    """One at a time: layers are kept in one place."""
+    """Lock the cache of layers for one process at a time."""
     CACHE.mkdir(parents=True, exist_ok=True)
     LAYERS.mkdir(parents=True, exist_ok=True)
     with (LAYERS / "lock").open("w") as file, images.readable():
@@ -129,7 +129,7 @@ def _build(to: Path) -> Path:
 
 
 def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
-    """A layer's folder, filled once for each key; those of that name that nobody uses any more go."""
+    """Return a layer's folder, which is filled once for each key. Delete unused layers of that name."""
     target = LAYERS / f"{name}-{hashlib.sha256(key).hexdigest()[:16]}"
     if not target.exists():
         for old in LAYERS.glob(f"{name}-*"):
@@ -147,7 +147,7 @@ def _kept(name: str, key: bytes, fill: Callable[[Path], None]) -> Path:
 
 
 def _interpreter(root: Path) -> None:
-    """Python, its standard library but for tests and windows, what all of it links to, and what people trust."""
+    """Copy Python, its standard library without tests and Windows files, the linked libraries, and CA certificates."""
     program = Path(sys.executable).resolve()
     home = root / "usr" / "local"
     (home / "bin").mkdir(parents=True)
@@ -177,7 +177,7 @@ def _dependencies(root: Path, python: Path) -> None:
 
 
 def _dayfly(root: Path) -> None:
-    """Our wheel, and in it the runner."""
+    """Install our wheel, which contains the runner."""
     with tempfile.TemporaryDirectory(dir=CACHE) as wheels:
         _pip("wheel", "--no-deps", "--wheel-dir", wheels, str(ROOT))
         (wheel,) = Path(wheels).glob("*.whl")
@@ -187,15 +187,15 @@ def _dayfly(root: Path) -> None:
 
 
 def _pip(*arguments: str) -> None:
-    """Run pip, with an end to its patience: an index that says nothing would keep everybody who wants the image.
+    """Run pip with a time limit, because an unresponsive index would block all builds of the image.
 
     Raises:
-        UnavailableError: it failed, or did not come to its end; what it said is on stderr.
+        UnavailableError: it failed, or did not end in time; its output is on stderr.
     """
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
     command += ["--no-compile"] if arguments[0] == "install" else []
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    running = subprocess.Popen(command, env=env, start_new_session=True)  # what it starts, its builds, ends with it
+    running = subprocess.Popen(command, env=env, start_new_session=True)  # so that its child processes can be ended
     try:
         code = running.wait(PIP_S)
     except subprocess.TimeoutExpired:
@@ -210,14 +210,14 @@ def _pip(*arguments: str) -> None:
 
 
 def _compile(folder: Path) -> None:
-    """Bytecode that is never checked against its source: the root is read-only, and the files carry no times."""
+    """Compile to bytecode that is never checked against its source: the root is read-only, and files have no times."""
     command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     prefix = ["-s", str(folder), "-p", "/" + str(SITE.parent)]
-    subprocess.run([*command, *prefix, str(folder)], check=False)  # a dependency may ship a file that no Python reads
+    subprocess.run([*command, *prefix, str(folder)], check=False)  # a dependency may contain an invalid file
 
 
 def _link(root: Path, programs: Iterable[Path], without: Path | None = None) -> None:
-    """Copy what these link to: the system's libraries to where they are, others to /usr/local/lib."""
+    """Copy the linked libraries: the system's to the same path, others to /usr/local/lib."""
     there = [root, *([without] if without else [])]
     for program in programs:
         said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Dayfly on a real Kubernetes of its own, on this machine, to try it: `make cluster`, and `make uninstall` to end it.
+"""Run Dayfly in a separate Kubernetes cluster on this machine: `make cluster`; `make uninstall` removes it.
 
     deploy/trial.py up       # start the cluster if it is not there, install this checkout, apply deploy/example
     deploy/trial.py up --server     # and a server, to which the cluster is connected (deploy/trial_server.py)
     deploy/trial.py down     # drain and uninstall, then end the cluster
 
-`up` again brings the checkout as it is now to the same cluster. `down` leaves everything as it is where a sandbox's
-cleanup does not come to an end: its resources may lie outside of the cluster.
+`up` again installs the current checkout in the same cluster. `down` removes nothing if the cleanup of a sandbox does
+not end, because its resources may be outside of the cluster.
 """
 
 import argparse
@@ -15,17 +15,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import image  # from this folder; it makes testcluster importable
+import image  # from this folder; makes testcluster importable
 import trial_server
 from testcluster import build, cluster, stand_ins
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-# Where the cluster of this checkout is: the path of its KUBECONFIG.
+# The path of the KUBECONFIG of this checkout's cluster.
 RECORD = ROOT / ".cache" / "cluster"
 
 HOW = """
-Dayfly is at work in a Kubernetes of its own, and notes-demo has a database. Look around:
+Dayfly runs in a separate Kubernetes cluster, and the sandbox notes-demo has a database. Try:
 
     export KUBECONFIG={kubeconfig}
     export PATH={bin}:$PATH      # a kubectl of its version
@@ -34,13 +34,13 @@ Dayfly is at work in a Kubernetes of its own, and notes-demo has a database. Loo
     kubectl delete -f deploy/example/sandbox.yaml     # and the database is gone
     kubectl apply -f deploy/example/sandbox.yaml      # another one
 
-docs/cluster.md can be followed from here: it has busybox:stable. Other images are pulled where this machine reaches
-their registry, or brought to it: testcluster/README.md. `make uninstall` ends all of this.
+docs/cluster.md can be followed in this cluster, which has busybox:stable. Other images are pulled if this machine can
+reach their registry, or loaded: testcluster/README.md. `make uninstall` removes the cluster.
 """
 
 
 def main() -> None:
-    """Do what is asked; what stands in the way is one line, and exit code 1."""
+    """Run a command. An error is reported in one line, with exit code 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("up", "down"))
     parser.add_argument("--record", type=Path, default=RECORD, help="the file that says where the cluster is")
@@ -58,11 +58,11 @@ def main() -> None:
 
 
 def up(record: Path, *, server: bool) -> None:
-    """Start or find the cluster, and bring it what this checkout holds."""
+    """Start or find the cluster, and install this checkout in it."""
     here = _found(record)
     fresh = here is None
     if here is None:
-        # Whatever this machine cannot do is to be known before a cluster runs that nobody would end.
+        # Detect missing requirements before a cluster is started.
         build.check_machine()
         build.install_tools()
     _say("making what is not there yet of the images of the operator, of the example and of docs/cluster.md")
@@ -79,7 +79,7 @@ def up(record: Path, *, server: bool) -> None:
     here.kubectl("apply", "--server-side", "-f", str(DEPLOY / "install.yaml"))
     deployment = ["-n", "dayfly-system", "deployment/dayfly-operator"]
     if not fresh:
-        here.kubectl("rollout", "restart", *deployment)  # the image has the same name, and may be another one
+        here.kubectl("rollout", "restart", *deployment)  # the image may have changed under the same name
     here.kubectl("rollout", "status", *deployment, "--timeout=180s")
     _say("applying deploy/example")
     _run(here, DEPLOY / "example" / "apply.sh")
@@ -91,7 +91,7 @@ def up(record: Path, *, server: bool) -> None:
 
 
 def down(record: Path) -> None:
-    """Uninstall as any administrator would, then end the cluster."""
+    """Uninstall like an administrator, then remove the cluster."""
     here = _found(record)
     if here is None:
         _say("there is no cluster of this checkout")
@@ -107,7 +107,7 @@ def down(record: Path) -> None:
 
 
 def _found(record: Path) -> cluster.Cluster | None:
-    """The recorded cluster, if it runs."""
+    """Return the recorded cluster if it is running."""
     if not record.exists():
         return None
     here = cluster.Cluster(Path(record.read_text().strip()).parent)

@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - beside trial.py, which imports it from this folder
-"""A server in the trial's cluster, as docs/server.md installs one: `make cluster SERVER=1`.
+"""A server in the trial's cluster, installed as docs/server.md describes: `make cluster SERVER=1`.
 
-deploy/server.yaml as it stands, on a PostgreSQL of its own, and the operator connected to it (docs/agents.md).
-Whatever is there already stays, so it can be called again. What an administrator keeps lies in the cluster's folder.
+It applies deploy/server.yaml with a separate PostgreSQL, and connects the operator to it (docs/agents.md).
+Existing objects are kept, so it can be repeated. Secrets of the administrator are stored in the cluster's folder.
 """
 
 import json
@@ -18,7 +18,7 @@ from testcluster import cluster
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 SERVER, DATABASE, SYSTEM, ORG, SANDBOXES = "dayfly-server", "dayfly-db", "dayfly-system", "trial", "trial-sandboxes"
-CONNECTED_S = 120  # the replica that leads may have to end first
+CONNECTED_S = 120  # the current leader may have to stop first
 
 HOW = """
 It also has a server, with the organisation "trial" and its cluster "trial" (docs/server.md). Log in as its admin:
@@ -29,11 +29,11 @@ It also has a server, with the organisation "trial" and its cluster "trial" (doc
 
 
 def bring(here: cluster.Cluster, *, again: bool) -> str:
-    """Have the server there, and the operator connected to it; what can be typed now.
+    """Start the server and connect the operator to it. Return instructions for the user.
 
     Args:
         here: The cluster, with Dayfly, its image and that of PostgreSQL.
-        again: Whether the server may be there already, with another image.
+        again: Whether the server may exist already, with another image.
     """
     here.kubectl("apply", "--server-side", "-f", str(DEPLOY / "server.yaml"))
     database = _database(here)
@@ -57,7 +57,7 @@ def bring(here: cluster.Cluster, *, again: bool) -> str:
 
 
 def _database(here: cluster.Cluster) -> str:
-    """A PostgreSQL in a namespace of its own, and the URL of a database on it."""
+    """Create a PostgreSQL in a separate namespace. Return the URL of a database in it."""
     if not _is_there(here, "namespace", DATABASE):
         here.kubectl("create", "namespace", DATABASE)
     password = secrets.token_hex(16)
@@ -78,7 +78,7 @@ def _database(here: cluster.Cluster) -> str:
 
 
 def _connect(here: cluster.Cluster, kept: Path, url: str) -> None:
-    """Have the operator dial the server, with a token that is made as an administrator makes one."""
+    """Connect the operator to the server, with a token that an administrator would create in the same way."""
     if not _is_there(here, "secret", "dayfly-token", "-n", SYSTEM):
         _dayfly(kept, "login", url, "--name", ORG, "--ca", str(kept / "ca"), stdin=(kept / "admin.key").read_text())
         _dayfly(kept, "cluster", "add", ORG, "--server", ORG)
@@ -108,7 +108,7 @@ def _connect(here: cluster.Cluster, kept: Path, url: str) -> None:
 
 
 def _certificate(kept: Path, address: str) -> None:
-    """One for that address, signed by itself."""
+    """Return a self-signed certificate for the address."""
     if (kept / "ca").exists():
         return
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
@@ -126,12 +126,12 @@ def _is_there(here: cluster.Cluster, *what: str) -> bool:
 
 
 def _address(here: cluster.Cluster, service: str, namespace: str) -> str:
-    """As a number: this cluster has no names."""
+    """Return the IP address: this cluster has no DNS."""
     return here.kubectl("get", "service", service, "-n", namespace, "-o", "jsonpath={.spec.clusterIP}")
 
 
 def _dayfly(kept: Path, *arguments: str, stdin: str = "") -> str:
-    """What the command line of this checkout prints, with a home of its own."""
+    """Return the output of this checkout's command line, with a separate home."""
     env = os.environ | {"DAYFLY_HOME": str(kept / "home"), "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "dayfly", *arguments]
     ended = subprocess.run(command, input=stdin, env=env, capture_output=True, text=True, check=False)

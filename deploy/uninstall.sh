@@ -1,9 +1,9 @@
 #!/bin/sh
-# Takes Dayfly out of a cluster: first hooks and sandboxes with their cleanup, then Dayfly itself, then the labels that it
-# has put on namespaces. Prints what it leaves, each with the command that removes it.
+# Removes Dayfly from a cluster: first hooks and sandboxes with their cleanup, then Dayfly itself, then its labels on
+# namespaces. Prints what remains, each with the command that removes it.
 #   deploy/uninstall.sh [--timeout 15m] [--keep-definitions]
-# Where a sandbox does not go in time nothing else is touched, and it ends with 1: its cleanup has not been proved, and
-# without the operator it never would be. --keep-definitions leaves the kinds, and with them the published plugins.
+# If a sandbox is not gone in time, it stops with exit code 1 and removes nothing else: without the operator, the cleanup would
+# never be completed. --keep-definitions keeps the CRDs, and with them the published plugins.
 set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 kubectl=${KUBECTL:-kubectl}
@@ -18,12 +18,12 @@ while [ $# -gt 0 ]; do
 done
 
 say() { printf 'dayfly: %s\n' "$1" >&2; }
-names() { # of a kind; as namespace/name where it has namespaces
+names() { # names of a kind; namespaced ones as namespace/name
     "$kubectl" get "$1.dayfly.dev" -A -o "jsonpath={range .items[*]}${2:-}{.metadata.name}{' '}{end}"
 }
 
 advise() { printf '    %s %s\n' "$kubectl" "$1" >&2; }
-abandoning() { # the commands that give up objects of a kind: kind, then namespace/name
+abandoning() { # print the commands that abandon objects: kind, then namespace/name ...
     kind_=$1
     shift
     for name in "$@"; do advise "annotate $kind_ -n '${name%%/*}' '${name#*/}' dayfly.dev/abandon=uninstall"; done
@@ -31,19 +31,19 @@ abandoning() { # the commands that give up objects of a kind: kind, then namespa
 owed='{range .items[*]}{.spec.hook.name}|{.spec.plural}|{.ledger.target.apiVersion}|{.ledger.target.namespace}|'
 owed="$owed"'{.ledger.target.name}{"\n"}{end}'
 
-unhook() { # all hooks: what they have made for objects that live on is undone, and no finalizer of theirs stays behind
+unhook() { # delete all hooks: their steps for existing objects are undone, and their finalizers removed
     found=$(names lifecyclehooks 2>/dev/null || true)
     [ -n "$found" ] || return 0
-    say "deleting lifecycle hooks and waiting until they owe nothing, at most $timeout: $found"
+    say "deleting lifecycle hooks and waiting for their cleanup, at most $timeout: $found"
     for name in $found; do
         "$kubectl" delete lifecyclehooks.dayfly.dev "$name" --ignore-not-found --wait=false >/dev/null
     done
     "$kubectl" wait --for=delete lifecyclehooks.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
     left=$(names lifecyclehooks)
     if [ -n "$left" ]; then
-        say "hooks that still owe something, so Dayfly stays as it is: $left"
+        say "hooks whose cleanup is incomplete, so Dayfly is not removed: $left"
         say "see why with: $kubectl get lifecyclehooks.dayfly.dev -o wide"
-        say "to give up what they owe to an object and leave that behind:"
+        say "to abandon the cleanup for an object and leave its resources behind:"
         "$kubectl" get runs.dayfly.dev -o "jsonpath=$owed" | while IFS='|' read -r hook plural version space name; do
             [ -n "$hook" ] || continue
             case $version in */*) plural=$plural.${version%/*} ;; esac
@@ -53,7 +53,7 @@ unhook() { # all hooks: what they have made for objects that live on is undone, 
     fi
 }
 
-ungroup() { # all route groups, with what their own hooks owe; their sandboxes stay for now
+ungroup() { # delete all route groups after their own hooks have run; their sandboxes are deleted later
     found=$(names routegroups '{.metadata.namespace}/' 2>/dev/null || true)
     [ -n "$found" ] || return 0
     say "deleting route groups and waiting until their hooks have run, at most $timeout: $found"
@@ -63,7 +63,7 @@ ungroup() { # all route groups, with what their own hooks owe; their sandboxes s
     "$kubectl" wait --for=delete routegroups.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
     left=$(names routegroups '{.metadata.namespace}/')
     if [ -n "$left" ]; then
-        say "route groups whose hooks have not run, so Dayfly stays as it is: $left"
+        say "route groups whose hooks have not run, so Dayfly is not removed: $left"
         say "see why with: $kubectl get dfg -A -o wide"
         say "to give one up:"
         # shellcheck disable=SC2086 - one word for each
@@ -72,9 +72,9 @@ ungroup() { # all route groups, with what their own hooks owe; their sandboxes s
     fi
 }
 
-drain() { # all sandboxes with their cleanup; if one stays, that is the end
+drain() { # delete all sandboxes with their cleanup; stop if one remains
     asked=" "
-    while :; do # once more for whatever was made meanwhile
+    while :; do # again for sandboxes that were created in the meantime
         found=
         for name in $(names sandboxes '{.metadata.namespace}/'); do
             case $asked in *" $name "*) ;; *) found="$found$name " ;; esac
@@ -87,13 +87,13 @@ drain() { # all sandboxes with their cleanup; if one stays, that is the end
         done
         "$kubectl" wait --for=delete sandboxes.dayfly.dev --all -A --timeout="$timeout" >/dev/null 2>&1 || true
     done
-    if [ -z "$(names sandboxes)" ]; then # a sandbox goes first, and its run a moment later
+    if [ -z "$(names sandboxes)" ]; then # a run is deleted a moment after its sandbox
         "$kubectl" wait --for=delete runs.dayfly.dev --all --timeout="$timeout" >/dev/null 2>&1 || true
     fi
     left=$(names sandboxes '{.metadata.namespace}/')
     runs=$(names runs)
     if [ -n "$left$runs" ]; then
-        say "still being cleaned up, so Dayfly stays as it is: $left${runs:+(runs: $runs)}"
+        say "still being cleaned up, so Dayfly is not removed: $left${runs:+(runs: $runs)}"
         say "see why with: $kubectl get dfs -A -o wide"
         if [ -n "$left" ]; then
             say "to give one up and leave its resources behind:"
@@ -103,7 +103,7 @@ drain() { # all sandboxes with their cleanup; if one stays, that is the end
             say "these runs have no sandbox left; see what they wait for with: $kubectl -n dayfly-system logs deployment/dayfly-operator"
         fi
         served=$("$kubectl" get sandboxes.dayfly.dev -A -l dayfly.dev/served -o "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{' '}{end}")
-        [ -z "$served" ] || say "of a server, which notes their end; if it is gone for good:"
+        [ -z "$served" ] || say "created by a server, which must confirm their end; if the server no longer exists:"
         for name in $served; do
             advise "annotate sandboxes.dayfly.dev -n '${name%%/*}' '${name#*/}' dayfly.dev/forget=uninstall"
         done
@@ -111,8 +111,8 @@ drain() { # all sandboxes with their cleanup; if one stays, that is the end
     fi
 }
 
-# Where the kinds stay, a sandbox could be made at the last moment, and nobody would clean up after it: until the operator
-# is gone the API server refuses new ones.
+# If the CRDs stay, a sandbox could be created at the last moment without any cleanup: the API server refuses new ones until the
+# operator is gone.
 kind=ValidatingAdmissionPolicy
 bar() {
     trap unbar EXIT
@@ -143,7 +143,7 @@ spec: {cluster: none}
 END
     do
         tries=$((tries + 1))
-        [ "$tries" -le 150 ] || { say "sandboxes can still be made, so Dayfly stays as it is; begin again"; exit 1; }
+        [ "$tries" -le 150 ] || { say "sandboxes can still be made, so Dayfly is not removed; begin again"; exit 1; }
         sleep 0.2
     done
 }
@@ -166,8 +166,7 @@ if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
         say "the published plugins go with the kinds: $plugins"
     fi
     if [ -z "$keep" ]; then
-        # Without its kind no sandbox can be made any more. One that was made just now goes with it, and the operator,
-        # which is still there, cleans up after it.
+        # Without its CRD no sandbox can be created. The operator, which still runs, cleans up after one that was created just before.
         gone=yes
         "$kubectl" delete --ignore-not-found --wait=true --timeout="$timeout" -f "$here/crds/lifecyclehooks.yaml" >/dev/null || gone=
         "$kubectl" delete --ignore-not-found --wait=true --timeout="$timeout" -f "$here/crds/sandboxes.yaml" >/dev/null || gone=
@@ -182,13 +181,13 @@ if "$kubectl" get crd sandboxes.dayfly.dev >/dev/null 2>&1; then
 fi
 
 delete() { "$kubectl" delete --ignore-not-found --wait=true -f "$1" >/dev/null; }
-# The policies first: they would protect what is to go. The namespaces take what is in them.
+# Policies first, because they protect the other objects. Namespaces are deleted with their content.
 for part in policies operator network quota access namespaces; do delete "$here/base/$part.yaml"; done
 [ -n "$keep" ] || for part in "$here"/crds/*s.yaml; do delete "$part"; done
 
-# Only now: the operator labels a namespace until its last pod has ended, and keeps the label for seconds after its last
-# sandbox has ended. A policy of a later install would keep everybody else from removing it.
-unlabel() { # of a kind
+# Last, because the operator labels a namespace until its last pod has ended, and some seconds longer. A policy of a later
+# installation would prevent other users from removing the label.
+unlabel() { # remove the label from objects of a kind
     for name in $("$kubectl" get "$1" -l dayfly.dev/in-use -o "jsonpath={range .items[*]}{.metadata.name}{' '}{end}"); do
         "$kubectl" label "$1" "$name" dayfly.dev/in-use- >/dev/null || {
             say "the label dayfly.dev/in-use stays on $1 $name; to remove it:"
@@ -199,7 +198,7 @@ unlabel() { # of a kind
 unlabel namespaces
 [ -z "$keep" ] || unlabel resourceplugins.dayfly.dev
 
-# What administrators have granted, and what abandoned runs have left, with the commands that remove it.
+# Grants of administrators and leftovers of abandoned runs, with the commands that remove them.
 left() {
     every='{range .items[*]}{.kind}|{.metadata.namespace}|{.metadata.name}|'
     "$kubectl" get rolebindings,clusterrolebindings -A -o "jsonpath=$every{.subjects[*].namespace}{'\n'}{end}" |
@@ -225,8 +224,8 @@ left() {
 }
 found=$(left 2>&1)
 if [ -n "$found" ]; then
-    say "gone. Left is what was granted, and what abandoned sandboxes have made; these commands remove it:"
+    say "removed. Grants and leftovers of abandoned sandboxes remain; these commands remove them:"
     printf '%s\n' "$found" >&2
 else
-    say "gone. Nothing of it is left"
+    say "removed completely"
 fi

@@ -12,7 +12,7 @@ from xdist.workermanage import WorkerController
 
 # Each test of these files is slow and shares no fixture, so each is a scope.
 SPREAD = (
-    *("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/operator/test_takings.py"),
+    *("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/operator/test_outages.py"),
     "tests/embedded/test_crash.py",
 )
 # Files that use the same server: one worker starts it for all of them.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A PostgreSQL server, a plugin that makes databases in it, and a sandbox that has one; waits until it is Ready.
-#   deploy/example/apply.sh          needs kubectl, a cluster with Dayfly, and the image postgres:15 there
+# Applies a PostgreSQL server, a plugin that creates databases in it, and a sandbox; waits until the sandbox is Ready.
+#   deploy/example/apply.sh          requires kubectl, a cluster with Dayfly, and the image postgres:15
 set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 kubectl=${KUBECTL:-kubectl}
@@ -11,16 +11,16 @@ if ! present secret database -n notes; then
     od -An -N24 -tx1 /dev/urandom | tr -d ' \n' |
         "$kubectl" create secret generic database -n notes --from-file=password=/dev/stdin
 fi
-# Steps get the server's address, not its name: that serves in clusters without DNS, too.
+# Steps use the server's IP address, so the example also works in clusters without DNS.
 host=$("$kubectl" get service database -n notes -o 'jsonpath={.spec.clusterIP}')
 if ! present secret notes-database -n dayfly-runners; then
     "$kubectl" get secret database -n notes -o 'jsonpath={.data.password}' | base64 -d |
         "$kubectl" create secret generic notes-database -n dayfly-runners \
             --from-literal=host="$host" --from-literal=user=postgres --from-file=password=/dev/stdin
 fi
-# Steps of this plugin alone may read it: what lies beside it in that namespace is closed to them, and it to others.
+# Only steps of this plugin may read the Secret; other plugins and other Secrets of the namespace stay separate.
 "$kubectl" annotate --overwrite secret notes-database -n dayfly-runners dayfly.dev/plugins=cluster:postgres-notes
-# The sandbox's namespace gets a Secret of the outputs: its administrator lets the operator write there.
+# The sandbox's namespace gets a Secret with the outputs: its administrator allows the operator to write it.
 present rolebinding dayfly-forks -n notes || "$kubectl" create rolebinding dayfly-forks -n notes \
     --clusterrole=dayfly-forks --serviceaccount=dayfly-system:dayfly-operator
 "$kubectl" rollout status deployment/database -n notes --timeout=180s

@@ -20,7 +20,7 @@ def test_job_is_granted_by_the_printed_line_and_read(operator):
         "parts-demo", TEAM, lambda status: unit(status, "work/work").get("reason") == "ObjectsNotGranted", "the lack"
     )
     assert operator.items(JOBS) == []
-    line = unit(lacking, "work/work")["message"].rpartition("can type: ")[2]
+    line = unit(lacking, "work/work")["message"].rpartition("can run: ")[2]
     rights.type_line(operator, line)
     operator.wait_ready("parts-demo", TEAM)
     [job] = operator.items(JOBS)

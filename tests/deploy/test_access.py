@@ -234,7 +234,7 @@ class TestTenant:
         refused(installed.ask("POST", f"{TEAM}/pods?dryRun=All", copied, user=who), "spec.schedulingGates")
 
     def test_outputs(self, installed):
-        words = "holds what a step has made; only the Dayfly operator writes and removes it"
+        words = "contains results of a step; only the Dayfly operator may write and delete it"
         refused(installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=TENANT), words)
         assert installed.ask("POST", f"{TEAM}/secrets", OUTPUTS, user=OPERATOR).status == 201
         one = f"{TEAM}/secrets/o-x"
@@ -260,7 +260,7 @@ class TestTenant:
 
     def test_states(self, installed):
         """What an abandoned run has left has no owner any more, and whoever may remove Secrets there removes it."""
-        words = "holds what a step has made; only the Dayfly operator writes and removes it"
+        words = "contains results of a step; only the Dayfly operator may write and delete it"
         state = copy.deepcopy(OUTPUTS) | {"type": "dayfly.dev/state"}
         there = installed.ask("GET", TEAM, user=OPERATOR).body["metadata"]  # one that is not would have it collected
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": there["name"], "uid": there["uid"]}
@@ -284,7 +284,7 @@ class TestTenant:
     @pytest.mark.parametrize("namespace", ["dayfly-runners", "team"])
     def test_only_the_operator_changes_or_enters_step_pods(self, installed, namespace):
         """Another image would be let go with the step's Secrets; in a team's own namespace the pod's label tells."""
-        words = "pods of Dayfly's steps belong to the operator: nobody else may change or enter them"
+        words = "pods of Dayfly's steps belong to the operator: other users may not change or enter them"
         path = f"/api/v1/namespaces/{namespace}/pods"
         granted = {"metadata": {"labels": {"dayfly.dev/runners": "true"}}}
         assert installed.ask("PATCH", path.removesuffix("/pods"), granted, user=TENANT, kind=MERGE).status == 200
@@ -437,9 +437,9 @@ class TestControlPlanes:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            ({"spec": {"description": "x"}}, "this is the sandbox shop of acme, which its server has"),
-            ({"metadata": {"annotations": {"served.dayfly.dev/for": "me"}}}, "says whose sandbox this is"),
-            ({"metadata": {"annotations": {"served.dayfly.dev/end": "{}"}}}, "says whose sandbox this is"),
+            ({"spec": {"description": "x"}}, "this is the sandbox shop of acme, which a server has created"),
+            ({"metadata": {"annotations": {"served.dayfly.dev/for": "me"}}}, "identifies the sandbox on its server"),
+            ({"metadata": {"annotations": {"served.dayfly.dev/end": "{}"}}}, "identifies the sandbox on its server"),
             ({"metadata": {"labels": {"dayfly.dev/served": None}}}, "the prefix dayfly.dev/ is reserved"),
             ({"metadata": {"finalizers": None}}, "set and removed by the Dayfly operator alone"),
         ],

@@ -320,7 +320,7 @@ class TestUninstall:
         sandbox = self.install(own, finalizers=True)
         ended = self.run(own, "--timeout", "2s")
         assert ended.returncode == 1
-        assert "still being cleaned up, so Dayfly stays as it is: default/s" in ended.stderr
+        assert "still being cleaned up, so Dayfly is not removed: default/s" in ended.stderr
         assert own.ask("GET", "/apis/apps/v1/namespaces/dayfly-system/deployments/dayfly-operator").status == 200
         released = own.ask(
             "PATCH", sandbox, {"metadata": {"finalizers": None}}, user=OPERATOR, kind="application/merge-patch+json"

@@ -34,7 +34,7 @@ def figures() -> set[str]:
             runner=RunnerConfigMap("x"),
             agent=lambda cluster, admit: Agent(cluster, None, {}, "dayfly-system", admit),
         )
-        return operator.metrics.text().decode()
+        return operator.metrics.render().decode()
 
     names = re.findall(r"^# TYPE (dayfly_\w+) ", run(reported()), re.MULTILINE)
     return {name for name in read(" ".join(names)) if not name.endswith("_created")}

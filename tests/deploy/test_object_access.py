@@ -99,9 +99,9 @@ async def said_by_the_fake(name):
 
 def type_the_line(installed, error):
     """As the message says, word for word."""
-    said = grants.objection(error, TEAM, 0)
+    said = grants.explain_refusal(error, TEAM, 0)
     assert said.reason == "ObjectsNotGranted"
-    for command in said.message.rpartition("can type: ")[2].split(" && "):
+    for command in said.message.rpartition("can run: ")[2].split(" && "):
         kubectl, *words = shlex.split(command)
         assert kubectl == "kubectl"
         installed.cluster.kubectl(*words)

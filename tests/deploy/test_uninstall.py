@@ -119,7 +119,9 @@ def test_nothing_goes_while_a_hook_owes_something(uninstall, tmp_path):
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "volume-backup").touch()
     (tmp_path / "stuck").touch()
-    with pytest.raises(AssertionError, match="hooks that still owe something, so Dayfly stays as it is: volume-backup"):
+    with pytest.raises(
+        AssertionError, match="hooks whose cleanup is incomplete, so Dayfly is not removed: volume-backup"
+    ):
         uninstall(["shop:old"], [])
     assert (tmp_path / "operator").exists()
     assert (tmp_path / "sandboxes" / "shop:old").exists()

@@ -50,7 +50,7 @@ def test_the_removal_that_it_shows_can_be_read():
 def test_shown_object_grant_equals_the_printed_command():
     [shown] = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", PAGE.read_text(), re.DOTALL)
     role, binding = yaml.safe_load_all(shown)
-    line = grants.line("shop", "jobs.batch")
+    line = grants.grant_commands("shop", "jobs.batch")
     assert f"create role {role['metadata']['name']} --namespace shop" in line
     assert role["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": grants.VERBS.split(",")}]
     [subject] = binding["subjects"]

@@ -35,4 +35,4 @@ def test_the_limits_are_those_of_the_program():
         f"The last {head.MAX_VERSIONS} versions are kept** (or as many as have {head.MAX_STORED_BYTES >> 20} MiB together)"
         in page
     )
-    assert f"{state_secrets.MOST_STATES}, and {state_secrets.MOST_BYTES >> 20} MiB when compressed" in page
+    assert f"{state_secrets.MAX_STATES}, and {state_secrets.MAX_BYTES >> 20} MiB when compressed" in page

@@ -1,4 +1,4 @@
-"""The rig lies beside these tests: a package called `operator` would stand in the way of the standard library's."""
+"""Add this folder to the path: a package `operator` would hide the standard library's module."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def story(tmp_path, monkeypatch):
-    """Plays a story over a cluster and a server in virtual time."""
+    """Play a story with a cluster and a server in virtual time."""
     from rig import plane as planes
     from rig.world import live
 
@@ -22,13 +22,13 @@ def story(tmp_path, monkeypatch):
     def play(tell, *, dialling: bool = True, born=planes.world):
         async def told(world):
             monkeypatch.setattr(time, "time_ns", lambda: world.now() * 1_000_000)
-            # Work takes no time here; a share of a real processor's would be chance. So rounds that find nothing to do,
-            # which are most of what a story takes, come less often.
+            # Work takes no virtual time; a share of a real processor's time would be random. So idle polls, which are most of a
+            # story's cost, are less frequent.
             for module in (host_sync, group_sweep):
                 monkeypatch.setattr(module, "PAUSE_PER_WORK", 0)
                 monkeypatch.setattr(module, "SWEEP_S", 10.0)
             monkeypatch.setattr(group_sweep, "SHORT_PAUSE_PER_WORK", 0)
-            # One replica pokes itself.
+            # One replica notifies itself.
             monkeypatch.setattr(agents, "POLL_INTERVAL_S", 30.0)
             plane = planes.Plane(world, tmp_path / "control.db")
             if dialling:

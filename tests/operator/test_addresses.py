@@ -74,7 +74,7 @@ class Bench(Alone):
 def played(story: Any) -> Any:
     async def main() -> Any:
         bench = Bench()
-        await bench.caches.looked()
+        await bench.caches.wait_discovered()
         bench.later.clear()
         return await story(bench)
 
@@ -128,7 +128,7 @@ class TestLeading:
         bench.create_address(OWN)
         served = bench.server.forget("httproutes")
         assert await bench.find_blocker() == "", "it has just gone"
-        await bench.caches.gateway.look()
+        await bench.caches.gateway.discover()
         bench.server.serve(served)
         assert await bench.find_blocker() == "", "it is not known to be back"
 

@@ -228,14 +228,14 @@ def test_invalid_token_is_logged_once_and_retried_slowly(story, caplog, monkeypa
         await world.rest(HOUR)
         assert len(plane.requests) - before < 130
         [process] = world.processes
-        figures = process.operator.metrics.text().decode()
+        figures = process.operator.metrics.render().decode()
         assert "dayfly_server_connected 0.0" in figures
         assert not [each for each in caplog.records if "server" in each.getMessage()]
         assert world.cluster.objects("runs")
         plane.tokens |= good
         await world.rest(120)
         await ready(world, plane)
-        assert "dayfly_server_connected 1.0" in process.operator.metrics.text().decode()
+        assert "dayfly_server_connected 1.0" in process.operator.metrics.render().decode()
         refused = float(figures.split("dayfly_server_refusals ")[-1].split()[0])
         assert refused > 3
 

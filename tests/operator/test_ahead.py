@@ -1,4 +1,4 @@
-"""Pods that wait behind their gates before it is their turn: one write and one wait less, and never the wrong input."""
+"""Pods that are prepared ahead of their turn: they save a write and a wait, and never read outdated inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def versions(world: World, kind: str) -> list[dict]:
 
 
 def made(world: World, unit: str) -> list[str]:
-    """The UIDs of all pods that were ever made for the unit."""
+    """Return the UIDs of all pods that were ever created for the unit."""
     of = [pod["metadata"] for pod in versions(world, "pods")]
     return list(dict.fromkeys(meta["uid"] for meta in of if meta["annotations"]["dayfly.dev/unit"] == unit))
 
@@ -50,7 +50,7 @@ def test_next_step_is_claimed_in_the_write_of_its_inputs():
 
 @pytest.mark.parametrize("fails", [1, 2])
 def test_pod_made_for_an_attempt_that_failed_is_replaced(fails):
-    """What the step reads is checked by the rig at its start: the outputs of the attempt that succeeded."""
+    """The rig checks the inputs of the step at its start: they must be outputs of the successful attempt."""
     world = play(end, Scene(RETRIED, RETRIED_UNITS, chain), make=Script(fails=fails))
     assert world.cloud.starts("db/make") == fails + 1
     assert world.cloud.starts("db/seed") == 1
@@ -58,7 +58,7 @@ def test_pod_made_for_an_attempt_that_failed_is_replaced(fails):
 
 
 def test_pod_that_has_waited_for_too_long_is_replaced():
-    """It would refuse to start soon: its window was opened when it was made."""
+    """Its start deadline, set at its creation, would pass soon."""
     world = play(end, Scene(CHAIN, CHAIN_UNITS, chain), make=Script(runs=1_800))
     assert world.cloud.starts("db/seed") == 1
     assert len(made(world, "db/seed")) == 2

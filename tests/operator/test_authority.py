@@ -1,4 +1,4 @@
-"""The Secret with the authority that signs for the server of states."""
+"""The Secret with the certificate authority for the state servers."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ async def test_authority_secret_is_created_once_and_immutable(server, client):
 
 async def test_reader_creates_no_authority(server, client):
     """The command that reads a state needs no key."""
-    with pytest.raises(authority.BrokenAuthorityError, match="no state was ever kept here"):
-        await authority.load(client, "dayfly-system", make_it=False)
+    with pytest.raises(authority.BrokenAuthorityError, match="no state was ever stored in this cluster"):
+        await authority.load(client, "dayfly-system", create=False)
     assert server.objects("secrets") == []
     made = await authority.load(client, "dayfly-system")
-    assert await authority.load(client, "dayfly-system", make_it=False) == made
+    assert await authority.load(client, "dayfly-system", create=False) == made
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,6 @@ def _key(key: PrivateKeyTypes, kept: KeySerializationEncryption) -> bytes:
 async def test_authority_that_cannot_sign_is_reported(client, damage):
     """An admin may have created the Secret by hand, or restored a part of it."""
     found = await authority.load(client, "dayfly-system")
-    assert authority.leaf(found, ["10.0.0.1"])
+    assert authority.create_leaf(found, ["10.0.0.1"])
     with pytest.raises(authority.BrokenAuthorityError, match="dayfly-state cannot be used: "):
-        authority.leaf(msgspec.structs.replace(found, **damage), ["10.0.0.1"])
+        authority.create_leaf(msgspec.structs.replace(found, **damage), ["10.0.0.1"])

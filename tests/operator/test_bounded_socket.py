@@ -1,4 +1,4 @@
-"""The limits on connections to the server of states, in all and from one address."""
+"""Limits on connections to the state server, in total and from one address."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from embedded.machine import until
 from ports import free_port
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST", 2), ("MOST_OF_ONE", 2)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_CONNECTIONS", 2), ("MAX_CONNECTIONS_PER_ADDRESS", 2)])
 async def test_connections_beyond_the_limit_are_closed_at_once(monkeypatch, limit, most):
-    """Before any TLS. Connections that have ended no longer count."""
+    """Connections are refused before TLS. Closed ones no longer count."""
     monkeypatch.setattr(bounded_socket, limit, most)
     loop, port = asyncio.get_running_loop(), free_port()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -33,12 +33,12 @@ async def test_connections_beyond_the_limit_are_closed_at_once(monkeypatch, limi
         server = await loop.create_server(asyncio.Protocol, sock=listening, ssl=context)
         async with server:
             await fill()
-            await asyncio.sleep(0.05)  # the server learns of their ends
+            await asyncio.sleep(0.05)  # the server handles their ends
             await fill()
 
 
 async def test_each_address_has_its_own_limit_over_both_protocols(monkeypatch):
-    monkeypatch.setattr(bounded_socket, "MOST_OF_ONE", 1)
+    monkeypatch.setattr(bounded_socket, "MAX_CONNECTIONS_PER_ADDRESS", 1)
     with bounded_socket.BoundedSocket(free_port()) as listening:
         listening.listen()
         port = listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The caches of one process: which runs fork what, which routes are served, and how old the caches are."""
+"""The caches of one process: indexes of runs, discovery of routes, and the age of the caches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Key, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 from dayfly.lib.pace import Urgency
 from dayfly.lib.queue import work
-from dayfly.operator.cluster.caches import ClusterWatches, Forking, Targeting, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, ForkIndex, TargetIndex, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, RunSpec, owner
-from dayfly.operator.cluster.route_kinds import FIRST_LIST_S
+from dayfly.operator.cluster.route_kinds import FIRST_LIST_TIMEOUT_S
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Target, Unit
 from dayfly.spec.run import Run
@@ -49,31 +49,35 @@ def told(note, name: str, old: RunObject | None, new: RunObject | None) -> RunOb
 
 
 def test_runs_are_found_by_the_baselines_that_they_fork():
-    forking = Forking()
-    first = told(forking.note, "a", None, a_run("a", WEB))
-    told(forking.note, "b", None, a_run("b", WEB, API))
-    assert (forking.of(WEB), forking.of(API)) == (["a", "b"], ["b"])
-    assert (forking.within("shop"), forking.within("bank"), forking.within("none")) == (["a", "b"], ["b"], [])
-    revised = told(forking.note, "a", first, a_run("a", API))
-    assert (forking.of(WEB), forking.of(API)) == (["b"], ["a", "b"])
-    told(forking.note, "a", revised, None)
-    assert (forking.of(API), forking.within("bank")) == (["b"], ["b"])
-    told(forking.note, "b", a_run("b", WEB, API), None)
-    assert forking.all() == []
+    fork_index = ForkIndex()
+    first = told(fork_index.update, "a", None, a_run("a", WEB))
+    told(fork_index.update, "b", None, a_run("b", WEB, API))
+    assert (fork_index.runs_forking(WEB), fork_index.runs_forking(API)) == (["a", "b"], ["b"])
+    assert (fork_index.runs_in("shop"), fork_index.runs_in("bank"), fork_index.runs_in("none")) == (
+        ["a", "b"],
+        ["b"],
+        [],
+    )
+    revised = told(fork_index.update, "a", first, a_run("a", API))
+    assert (fork_index.runs_forking(WEB), fork_index.runs_forking(API)) == (["b"], ["a", "b"])
+    told(fork_index.update, "a", revised, None)
+    assert (fork_index.runs_forking(API), fork_index.runs_in("bank")) == (["b"], ["b"])
+    told(fork_index.update, "b", a_run("b", WEB, API), None)
+    assert fork_index.all_runs() == []
 
 
 def test_runs_are_found_by_their_targets_uid():
-    targets = Targeting()
-    first = told(targets.note, "a", None, a_run("a"))
-    second = told(targets.note, "b", None, a_run("b"))
-    told(targets.note, "c", None, a_run("c", target="other"))
-    assert (targets.of("u"), targets.of("other"), targets.of("none")) == (("a", "b"), ("c",), ())
-    told(targets.note, "a", first, first)
-    assert targets.of("u") == ("a", "b")
-    told(targets.note, "a", first, None)
-    assert targets.of("u") == ("b",)
-    told(targets.note, "b", second, None)
-    assert targets.of("u") == ()
+    targets = TargetIndex()
+    first = told(targets.update, "a", None, a_run("a"))
+    second = told(targets.update, "b", None, a_run("b"))
+    told(targets.update, "c", None, a_run("c", target="other"))
+    assert (targets.runs_of("u"), targets.runs_of("other"), targets.runs_of("none")) == (("a", "b"), ("c",), ())
+    told(targets.update, "a", first, first)
+    assert targets.runs_of("u") == ("a", "b")
+    told(targets.update, "a", first, None)
+    assert targets.runs_of("u") == ("b",)
+    told(targets.update, "b", second, None)
+    assert targets.runs_of("u") == ()
 
 
 @pytest.fixture
@@ -88,7 +92,7 @@ async def test_runs_of_each_namespace_take_turns(cluster):
 
 
 async def test_age_is_that_of_the_oldest_cache(cluster):
-    """Before all have been listed there is none; a cache that is added later counts from its first list on."""
+    """It is infinite before all first lists. A cache that is added later counts from its first list on."""
     cluster.reflectors = [SimpleNamespace(age=age, synced=True, wait_synced=AsyncMock()) for age in (1.0, 7.0)]
     fresh = SimpleNamespace(age=float("inf"), synced=False)
     assert cluster.age == 7.0
@@ -111,11 +115,11 @@ def test_object_without_owner_reference_does_not_belong_to_run(cluster):
     cluster.pods.put(pod("other-kind", OwnerReference(kind="Job", name="box", **reference)))
     cluster.pods.put(pod("other-run", OwnerReference(kind="Run", name="bix", **reference)))
     cluster.pods.put(pod("own", OwnerReference(kind="Run", name="box", **reference)))
-    assert [each.metadata.name for each in belonging(cluster.pods, "box")] == ["own"]
+    assert [each.metadata.name for each in owned_by_run(cluster.pods, "box")] == ["own"]
 
 
 async def test_wait_synced_waits_for_all_caches(cluster):
-    """The last one to be is waited for as the first."""
+    """No cache is waited for less than the others."""
     synced = [asyncio.Event() for _ in range(3)]
     cluster.reflectors = [SimpleNamespace(wait_synced=event.wait) for event in synced]
     waiting = asyncio.create_task(cluster.wait_synced())
@@ -139,10 +143,10 @@ async def test_looked_finds_the_served_kinds_of_routes(kind):
     server = FakeCluster(extra=KINDS)
     server.serve(kind)
     made = ClusterWatches(Client(server.transport("operator"), seed=1))
-    assert not made.routed
-    await made.looked()
-    assert made.routed
-    assert made.by_istio is (kind is VIRTUAL_SERVICE)
+    assert not made.can_route
+    await made.wait_discovered()
+    assert made.can_route
+    assert made.uses_istio is (kind is VIRTUAL_SERVICE)
     made.close()
 
 
@@ -150,17 +154,17 @@ async def test_routes_of_a_kind_no_longer_served_are_dropped():
     server, routes = FakeCluster(extra=KINDS), GATEWAY_KINDS[0]
     server.serve(routes)
     made = ClusterWatches(Client(server.transport("operator"), seed=1))
-    await made.looked()
+    await made.wait_discovered()
     cache = made.gateway.routes[routes.plural]
     cache.put(RouteObject(metadata=AnnotatedMeta(name="web", uid="u", resource_version="1")))
     server.forget(routes.plural)
-    await made.gateway.look()
+    await made.gateway.discover()
     assert list(cache) == []
     made.close()
 
 
 def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> None:
-    """Serve these kinds of routes; their watches are in these states."""
+    """Serve these kinds of routes, with watches in these states."""
     server = FakeCluster(extra=KINDS)
     for kind in GATEWAY_KINDS:
         if kind.plural in states:
@@ -171,7 +175,7 @@ def follows(cluster: ClusterWatches, monkeypatch, **states: SimpleNamespace) -> 
 
 @pytest.mark.parametrize(
     ("synced", "trouble", "took"),
-    [(False, None, FIRST_LIST_S), (True, None, 0), (False, errors.ServerTrouble("", ""), 0)],
+    [(False, None, FIRST_LIST_TIMEOUT_S), (True, None, 0), (False, errors.ServerTrouble("", ""), 0)],
 )
 def test_first_list_of_routes_is_awaited_for_a_limited_time(cluster, monkeypatch, synced, trouble, took):
     follows(cluster, monkeypatch, httproutes=SimpleNamespace(synced=synced, trouble=trouble))
@@ -179,7 +183,7 @@ def test_first_list_of_routes_is_awaited_for_a_limited_time(cluster, monkeypatch
     async def story():
         clock = asyncio.get_running_loop().time
         began = clock()
-        await cluster.gateway.seen()
+        await cluster.gateway.wait_listed()
         return clock() - began
 
     assert run(story()) == pytest.approx(took, abs=0.01)
@@ -193,7 +197,7 @@ async def test_trouble_with_routes_ends_once_they_were_listed(cluster, monkeypat
         "httproutes": SimpleNamespace(trouble=refused, synced=synced),
     }
     follows(cluster, monkeypatch, **states)
-    await cluster.gateway.look()
+    await cluster.gateway.discover()
     assert cluster.gateway.trouble == said
 
 

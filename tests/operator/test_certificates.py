@@ -1,4 +1,4 @@
-"""What a client of another kind than ours checks of the certificates by which states are served."""
+"""Certificates of state servers, checked by another TLS implementation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAMES = ["10.0.0.1", "fd00::7", "dayfly-state.dayfly-system.svc"]
 
 @pytest.fixture
 def made() -> tuple[x509.Certificate, x509.Certificate]:
-    """An authority, and what it says of a server."""
-    authority, private = certificates.authority()
-    pem = certificates.leaf(authority, private, NAMES)
+    """Return an authority and a server certificate of it."""
+    authority, private = certificates.create_authority()
+    pem = certificates.create_leaf(authority, private, NAMES)
     assert isinstance(load_pem_private_key(pem, None), ec.EllipticCurvePrivateKey)
     return x509.load_pem_x509_certificate(authority), x509.load_pem_x509_certificate(pem)
 

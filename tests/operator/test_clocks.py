@@ -1,4 +1,4 @@
-"""Clocks that are wrong: those of nodes, and that of the operator."""
+"""Wrong clocks of nodes and of the operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETRY_LIFE = Scene(RETRY, RETRY_UNITS, chain)
 
 
 class TestClocks:
-    """A node's clock is wrong by many minutes: what is healthy is let be, what fails is tried again in its time."""
+    """The node's clock is wrong by many minutes: healthy steps continue, and failed ones are retried in time."""
 
     def test_step_on_a_node_that_is_behind_has_all_its_time(self):
         async def story(world: World) -> None:
@@ -37,7 +37,7 @@ class TestClocks:
         play(story, RETRY_LIFE, make=Script(hangs=True))
 
     def test_operator_clock_set_back_delays_nothing(self):
-        """What was refused is tried again, what was not written yet is, and what is new is said."""
+        """Refused requests are retried, delayed statuses are written, and changes are reported."""
         full = True
 
         def quota(operation, kind, _old, _new):
@@ -63,7 +63,7 @@ class TestClocks:
 
     @pytest.mark.parametrize("ahead", [-3000.0, 600.0])
     def test_pauses_between_tries_are_as_long_as_ever(self, ahead):
-        """5 s, 10 s, 20 s, 40 s: a cleanup does not hammer what it needs, nor wait until its node's time has come."""
+        """The intervals are 5 s, 10 s, 20 s, 40 s, also if the node's clock is wrong."""
 
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
@@ -82,7 +82,7 @@ DAY_S = 24 * 3600.0
 
 
 class TestOperatorsMachine:
-    """Its clock is wrong by a day; the API server's is right, and each of its answers tells it."""
+    """The operator's clock is wrong by a day; each answer of the API server contains the right time."""
 
     @pytest.mark.parametrize("behind", [-DAY_S, DAY_S])
     def test_all_goes_on_by_the_api_servers_clock(self, behind):
@@ -97,7 +97,7 @@ class TestOperatorsMachine:
         assert play(story, RETRY_LIFE).cloud.starts("db/make") == 1
 
     def test_undetected_clock_ahead_is_reported_by_each_step(self):
-        """Its pod stays as it is, and starts as soon as the clocks are right: within what its time is, the same pod."""
+        """The pod is kept and starts as soon as the clocks are right, within its time to start."""
 
         async def story(world: World) -> None:
             world.dated, world.behind = False, -DAY_S

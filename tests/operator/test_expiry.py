@@ -1,4 +1,4 @@
-"""When it is said that the end of something is near, by what its owner wrote."""
+"""When a target expires, and the time of the warning."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def world(phase: Phase = Phase.OPEN, at: int = END) -> World:
 
 def test_expiry_is_soon_in_the_last_tenth_of_the_life():
     warns = END - 360_000
-    assert Expiry.of(world(), HOUR, warns - 1) == Expiry(END, warns)
-    assert Expiry.of(world(), HOUR, warns) == Expiry(END, warns, soon=True)
+    assert Expiry.from_world(world(), HOUR, warns - 1) == Expiry(END, warns)
+    assert Expiry.from_world(world(), HOUR, warns) == Expiry(END, warns, soon=True)
 
 
 @pytest.mark.parametrize("spec", [{}, {"ttl": None}, {"ttl": "1h"}, {"ttl": {}}, {"ttl": {"duration": "soon"}}])
 def test_unreadable_ttl_has_no_expiry(spec):
-    """Whoever edits it may write anything, and the status is told all the same."""
-    assert Expiry.of(world(), spec, END) == Expiry()
+    """The owner may write any value; the status is written nevertheless."""
+    assert Expiry.from_world(world(), spec, END) == Expiry()
 
 
 @pytest.mark.parametrize("of", [None, world(Phase.CLOSED), world(at=0)], ids=["no run", "it ends", "for ever"])
 def test_sandbox_without_end_has_no_expiry(of):
-    assert Expiry.of(of, HOUR, END) == Expiry()
+    assert Expiry.from_world(of, HOUR, END) == Expiry()
 
 
 def test_ttl_beyond_the_calendar_is_shown_as_its_last_day():
-    """A time to live of 32 bits of weeks may be written: its sandbox starts, says so, and goes when it is deleted."""
+    """The TTL may have 32 bits of weeks: the sandbox starts, shows its expiry, and ends when it is deleted."""
 
     async def story(world: Cluster) -> None:
         world.sandbox(wish() | {"ttl": {"duration": "4294967295w", "offsetFrom": "createdAt"}})

@@ -1,4 +1,4 @@
-"""The proxy does what its harms say: seen by a client before it, and by the server behind it."""
+"""The proxy applies its faults as declared, seen from a client and from the server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECRET = {"metadata": {"name": "a"}, "data": {}}
 
 
 class Line:
-    """A client, the proxy before it, and what the proxy was asked to do at the client's first change."""
+    """A client, its proxy, and the fault of the client's first change."""
 
     def __init__(self, harm: Harm | None, address: str) -> None:
         self.cluster: FakeCluster
@@ -81,7 +81,7 @@ def hurry(monkeypatch):
     ],
 )
 async def test_a_harmed_change(harm, answer, done):
-    """What the client is told, and whether it was done. It may not be sent again unasked."""
+    """The client gets this answer, and the change was or was not made. The proxy must not send it again."""
     async with line(harm) as (client, between):
         with pytest.raises(answer):
             await client.create(SECRETS, SECRET, "default")
@@ -91,7 +91,7 @@ async def test_a_harmed_change(harm, answer, done):
 
 @pytest.mark.parametrize("harm", [harm for harm in Harm if harm.crash])
 async def test_crashed_operator_is_cut_off(harm):
-    """Nothing reaches it any more, its peer goes on."""
+    """Nothing reaches the operator any more, and its peer continues."""
     async with line(harm) as (client, between):
         with pytest.raises(errors.OutcomeUnknown):
             await client.create(SECRETS, SECRET, "default")
@@ -104,7 +104,7 @@ async def test_crashed_operator_is_cut_off(harm):
 
 
 async def test_late(monkeypatch):
-    """The change waits, and is done."""
+    """The change is delayed, and then made."""
     held = []
     async with line(Harm.LATE) as (client, between):
 
@@ -118,7 +118,7 @@ async def test_late(monkeypatch):
 
 
 def harmed(proxy: FaultProxy, monkeypatch) -> asyncio.Event:
-    """Set once the proxy is done with the change that it harms: by then its sender may have heard of its own end."""
+    """Set when the proxy is done with the change; its sender may have been ended by then."""
     done, harm = asyncio.Event(), proxy.do_harm
 
     async def noted(*given):
@@ -132,7 +132,7 @@ def harmed(proxy: FaultProxy, monkeypatch) -> asyncio.Event:
 
 
 async def test_held_request_of_a_dead_sender_is_not_sent(monkeypatch):
-    """It would be executed in the midst of whatever comes after that life."""
+    """Otherwise it would be executed in the middle of later actions."""
     async with line(Harm.LATE) as (client, between):
         done = harmed(between.proxy, monkeypatch)
 
@@ -163,7 +163,7 @@ async def test_request_of_a_dead_sender_is_not_repeated(monkeypatch):
 
 
 async def events(client: Client, heard: asyncio.Queue[str]) -> None:
-    """Hear of Secrets until the watch ends."""
+    """Watch Secrets until the watch ends."""
     version = (await client.list_all(SECRETS)).resource_version
     async for event in watch(client, SECRETS, version):
         assert isinstance(event, WatchEvent)
@@ -171,14 +171,14 @@ async def events(client: Client, heard: asyncio.Queue[str]) -> None:
 
 
 async def watched(between: Line) -> None:
-    """Until the proxy holds the client's watch."""
+    """Wait until the proxy delays the client's watch."""
     while not between.proxy.watches("one"):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(("harm", "end"), [(Harm.CUT, errors.ServerTrouble), (Harm.EXPIRED, errors.Gone)])
 async def test_watches_end(harm, end):
-    """The change itself is done and answered."""
+    """The change is made and answered."""
     async with line(harm) as (client, between):
         hearing = asyncio.create_task(events(client, asyncio.Queue()))
         await watched(between)
@@ -189,7 +189,7 @@ async def test_watches_end(harm, end):
 
 
 async def test_blind(monkeypatch):
-    """The change is done and answered; what it led to is heard of later."""
+    """The change is made and answered; its consequences are seen later."""
     monkeypatch.setattr(proxies, "HELD_S", 1.0)
     async with line(Harm.BLIND) as (client, between):
         heard: asyncio.Queue[str] = asyncio.Queue()
@@ -203,7 +203,7 @@ async def test_blind(monkeypatch):
 
 
 async def test_unharmed():
-    """Queries, bodies, statuses and watches pass as they are."""
+    """Queries, bodies, statuses and watches are passed unchanged."""
     async with line(None) as (client, between):
         heard: asyncio.Queue[str] = asyncio.Queue()
         hearing = asyncio.create_task(events(client, heard))
@@ -220,7 +220,7 @@ async def test_unharmed():
 
 class TestPlans:
     def test_eight_shares_meet_each_change(self):
-        """One harm for each change of each life, and each life meets each harm."""
+        """There is one fault for each change of each story, and each story has each fault."""
         parts = shares()
         assert len(parts) == 120
         for first in range(0, 120, 8):
@@ -231,7 +231,7 @@ class TestPlans:
                 assert all(sum(plan.harm is harm for plan in mine) >= 2 for harm in Harm)
 
     def test_a_share_has_all_harms(self):
-        """However few its changes, they are spread over each life, and they meet whatever there is."""
+        """Even a few faults are spread over each story, and cover all kinds."""
         for share in shares():
             assert {plan.harm for plan in share} == set(Harm)
             for name, life in LIVES.items():
@@ -252,16 +252,16 @@ class TestPlans:
         assert sorted(map(str, chosen(Selection(is_complete=True)))) == sorted(map(str, every()))
 
     def test_names_tell_plans_apart(self):
-        """A Run's name leads back to the plan of its Sandbox, and to no other."""
+        """A Run's name leads to the plan of its Sandbox, and to no other."""
         for plan in every():
             assert Names().said(f"/apis/dayfly.dev/v1alpha1/runs/{plan}-abcdefghijklmnop") == str(plan)
 
 
 class TestJudgement:
-    """What is wrong with a life is seen, and nothing in one that went well."""
+    """Violations in a story are detected, and none in a correct one."""
 
     def trial(self, *, harm: Harm | None = None) -> Trial:
-        """A life of which its Run says that all is claimed."""
+        """Return a story whose Run has claimed everything."""
         made = Trial(Plan("retry", 1 if harm else 0, harm), Record())
         made.uid = "box"
         units = {"db/make": {"attempt": 1, "ref": "pod-1"}, "db/drop": {"attempt": 1, "ref": "pod-2"}}
@@ -301,7 +301,7 @@ class TestJudgement:
         assert trial.broken() == []
 
     def test_ledger_goes_back(self):
-        """The recorder's versions reach the judgement of histories."""
+        """The recorder's versions reach the checks of histories."""
         trial = self.trial()
         self.run(trial, "db/make", "pod-1")
         self.run(trial, "db/drop", "pod-2")
@@ -315,7 +315,7 @@ class TestJudgement:
         assert trial.broken() == ["(8) r: phase goes back"]
 
     def test_not_harmed(self):
-        """A plan whose change never came has shown nothing."""
+        """A plan without its change has shown nothing."""
         trial = self.trial(harm=Harm.CUT)
         self.run(trial, "db/make", "pod-1")
         self.run(trial, "db/drop", "pod-2")
@@ -334,7 +334,7 @@ class TestJudgement:
         assert "(4) db/make is not undone" in self.played(earlier, later).wrong(later.plan)
 
     def played(self, *lives: Trial) -> Trials:
-        """As if these had been played, all of the same plan."""
+        """Pretend that these stories of the same plan were played."""
         played = Trials(Server(url="", authority=Path(), admin=Path(), scheduler=Path(), kubelet=Path(), token=""))
         played.trials[str(lives[0].plan)] = list(lives)
         return played

@@ -90,7 +90,7 @@ def asks(expression: str, seen: ForkDeployment | None, leads: ForkService | None
     [(None, State.CLAIMED), (workload("another"), State.CLAIMED), (workload(), State.DONE), (workload(), State.VOID)],
 )
 def test_fork_that_is_not_in_the_ledger_has_no_values(seen, state):
-    with pytest.raises(ForkAddressUnknownError, match="fork:shop/web is not there") as caught:
+    with pytest.raises(ForkAddressUnknownError, match="fork:shop/web does not exist yet") as caught:
         asks("{{.Ready}}", seen, service(), state)
     assert caught.value.reason == "WaitingForForks"
 

@@ -8,7 +8,7 @@ from rig.fronting import BOX, Front
 from rig.scenes import CHAIN, wish
 
 from dayfly.operator.cluster.objects import DOCUMENT_FINALIZER, RUN_FINALIZER, SERVED_LABEL, TARGET_FINALIZER
-from dayfly.operator.status.sandbox_status import Heeded
+from dayfly.operator.status.sandbox_status import AppliedSpec
 from dayfly.plan.reasons import Reason
 from dayfly.spec import lifecycle
 from dayfly.spec.lifecycle import ForkUnit, Unit
@@ -26,14 +26,14 @@ class TestHeeding:
     )
     async def test_heeded_generation_after_restart_is_that_of_the_status(self, spoken, generation):
         bench = Front()
-        assert bench.front.heeded(bench.set_spec({}, generation=3, status=spoken)) == Heeded(generation)
+        assert bench.front.applied_spec(bench.set_spec({}, generation=3, status=spoken)) == AppliedSpec(generation)
 
     async def test_heeded_generation_after_reconcile_is_the_newest(self):
         bench = Front()
         seen = bench.set_spec({}, generation=3, status={"observedGeneration": 2})
         bench.cache_run()
         await bench.look()
-        assert (bench.front.heeded(seen), bench.looked == [bench.run_name]) == (Heeded(3), True)
+        assert (bench.front.applied_spec(seen), bench.looked == [bench.run_name]) == (AppliedSpec(3), True)
 
     async def test_run_is_not_queued_if_the_generation_is_already_observed(self):
         bench = Front()
@@ -56,7 +56,7 @@ class TestRevising:
         bench = run(self.revised())
         [after] = bench.replaced
         assert [unit.fork.baseline.name for unit in after.spec.forks] == ["web"]
-        assert bench.heeded() == Heeded(2)
+        assert bench.applied_spec() == AppliedSpec(2)
 
     def test_conflict_while_writing_forks_is_retried(self):
         bench = run(self.revised(written=False))
@@ -89,8 +89,8 @@ class TestRefusing:
     @pytest.mark.parametrize("looks", [1, 2])
     def test_invalid_spec_is_reported_once_and_the_run_continues(self, looks):
         bench = run(self.refused(looks=looks))
-        heeded = bench.heeded()
-        assert (heeded.generation, heeded.refusal.reason) == (2, Reason.PLUGIN_MISSING)
+        applied_spec = bench.applied_spec()
+        assert (applied_spec.generation, applied_spec.refusal.reason) == (2, Reason.PLUGIN_MISSING)
         assert bench.looked == [bench.run_name]
 
     @pytest.mark.parametrize(
@@ -103,23 +103,23 @@ class TestRefusing:
         ],
     )
     def test_accepted_spec_is_not_refused_after_an_upgrade(self, status, said):
-        assert bool(run(self.refused(status=status)).heeded().refusal) is said
+        assert bool(run(self.refused(status=status)).applied_spec().refusal) is said
 
     async def test_next_refusal_of_the_same_spec_is_reported(self):
         bench = await self.refused()
         bench.publish_plugin("nosuch", {"runner": {"image": "busybox:1"}, "create": [{"name": "a"}]})
         await bench.look()
-        assert (bench.heeded().refusal.reason, bench.looked == [bench.run_name]) == (Reason.REFUSED, True)
+        assert (bench.applied_spec().refusal.reason, bench.looked == [bench.run_name]) == (Reason.REFUSED, True)
 
     def test_spec_of_a_closed_run_is_not_refused(self):
-        assert run(self.refused(closed=True)).heeded().refusal is None
+        assert run(self.refused(closed=True)).applied_spec().refusal is None
 
     async def test_published_plugin_requeues_a_refused_sandbox(self):
         bench = await self.refused()
         woken = bench.publish_plugin("unrelated")
         bench.publish_plugin("nosuch")
         await bench.look()
-        assert (woken, bench.heeded().refusal, bench.publish_plugin("another")) == ([BOX], None, [])
+        assert (woken, bench.applied_spec().refusal, bench.publish_plugin("another")) == ([BOX], None, [])
 
     @pytest.mark.parametrize(
         ("place", "whose"), [("spec", "the plugin is wrong"), ("plugin", "the plugin bad is wrong")]

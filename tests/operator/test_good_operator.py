@@ -1,16 +1,16 @@
-"""What good operators have learned (seed 004), each a property of Dayfly's.
+"""Rules of good operators (seed 004) as properties of Dayfly.
 
 1. A status is never input.                    TestStatusIsNoInput
-2. What must be remembered lies in the ledger
-   before it is needed: nonces above all.      TestWorkspace
+2. State is in the ledger before it is used,
+   above all nonces.                           TestWorkspace
 3. Events only on changed conditions.          TestEvents
-4. Errors of the outside world stand in the
-   condition's message, in its own words.      TestErrorsAreElevated
+4. External errors are in the condition's
+   message, with the original text.            TestErrorsAreElevated
 5. Printer columns.                            tests/cluster/test_good_operator.py
-6. A cache that is behind does no harm.        TestStaleCaches
-7. One thing a turn.                           TestOneThingATurn
+6. Outdated caches do no harm.                 TestStaleCaches
+7. One action for each turn.                   TestOneThingATurn
 
-tests/examples/test_good_controllers.py asks the same of the example controllers.
+tests/examples/test_good_controllers.py checks the same for the example controllers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dayfly.spec.identity import nonce
 from kube.fake import Refusal
 from selection import SELECTION
 
-# Lives with steps that fail, are tried again and clean up, with objects and with forks.
+# Stories with failing steps, retries and cleanup, with objects and with forks.
 LIVES = ("chain", "retry", "failing", "cleanup-retries", "object", "fork-followed")
 GARBAGE: Object = {
     "ready": True,
@@ -54,7 +54,7 @@ OURS = ("sandboxes", "resources", "resourceplugins", "lifecyclehooks")
 
 
 def lived(name: str, begin: Callable[[World], None] = lambda _: None) -> World:
-    """A life with one operator; `begin` before anything is wished for."""
+    """Play a story with one operator; `begin` runs before it."""
 
     async def story(world: World) -> None:
         world.start()
@@ -65,7 +65,7 @@ def lived(name: str, begin: Callable[[World], None] = lambda _: None) -> World:
 
 
 def moves(world: World) -> list[tuple[str, ...]]:
-    """Every step that the ledger ever took, in its order: of the run as a whole, and of each unit."""
+    """Return every move that the ledger ever applied, in order: of the run, and of each unit."""
     found: list[tuple[str, ...]] = []
     for write in world.cluster.store.after(world.cluster.kind("runs"), 0):
         old, new = (each["ledger"] if each else {} for each in (write.old, write.new))
@@ -80,7 +80,7 @@ def moves(world: World) -> list[tuple[str, ...]]:
 
 
 def each_unit(world: World) -> dict[str, list[tuple[str, ...]]]:
-    """The same of each unit by itself."""
+    """Return the moves of each unit."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for unit, *told in moves(world):
         found.setdefault(unit, []).append(tuple(told))
@@ -91,13 +91,13 @@ class TestStatusIsNoInput:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", LIVES)
     def test_garbage_in_every_status_changes_nothing(self, name):
-        """The same moves, in the same order; and people are told the truth again."""
+        """The moves are the same in the same order, and the status is correct again."""
         spoilt = lived(name, vandal)
         assert len(spoilt.writes) > 10
         assert moves(spoilt) == moves(lived(name))
 
     def test_garbage_in_the_status_of_hooks_changes_nothing(self):
-        """From the birth of a Machine to its end, with steps at all four events."""
+        """Play the life of a Machine with steps at all four events."""
 
         def hooked(begin: Callable[[World], None]) -> World:
             async def story(world: World) -> None:
@@ -118,7 +118,7 @@ class TestStatusIsNoInput:
         assert moves(hooked(vandal)) == moves(hooked(lambda _: None))
 
     def test_overwritten_status_is_restored(self):
-        """Nothing else happens to the sandbox, which rests. Who writes over it again and again costs a write a second."""
+        """The sandbox is idle otherwise. Overwriting its status repeatedly costs one write a second."""
 
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
@@ -150,7 +150,7 @@ class TestStatusIsNoInput:
 
 
 def vandal(world: World) -> None:
-    """From now on whatever is done is followed by garbage in all that was said."""
+    """Overwrite all statuses with garbage after each change from now on."""
 
     def hook(_number, call):
         if call.write is not None and not call.request.path.endswith("/status"):
@@ -161,7 +161,7 @@ def vandal(world: World) -> None:
 
 
 def spoil(world: World) -> None:
-    """Somebody overwrites all that Dayfly has said."""
+    """Overwrite all statuses of Dayfly as another user."""
     for plural in OURS:
         kind = world.cluster.kind(plural)
         for item in world.cluster.objects(plural):
@@ -174,7 +174,7 @@ def spoil(world: World) -> None:
 class TestWorkspace:
     @pytest.mark.parametrize("name", ["chain", "retry", "cleanup-retries"])
     def test_nothing_begins_that_the_ledger_does_not_hold(self, name):
-        """When a gate goes, the attempt from which the nonce follows and the very pod are in the ledger already."""
+        """Before a gate is removed, the ledger contains the attempt, which determines the nonce, and the pod's UID."""
         begun: list[str] = []
 
         def watch(world: World) -> None:
@@ -209,7 +209,7 @@ class TestEvents:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", LIVES)
     def test_a_life_has_one_for_each_change_of_the_condition(self, name):
-        """Reason by reason, as the condition itself had them."""
+        """The Events have the reasons of the condition in the same order."""
         world = lived(name)
         reasons: list[str] = []
         for write in world.cluster.store.after(world.cluster.kind("sandboxes"), 0):
@@ -234,7 +234,7 @@ class TestEvents:
 
 
 class TestErrorsAreElevated:
-    """In the words of whoever knows, in the condition of the Sandbox and in that of its Resource."""
+    """The original error is in the conditions of the Sandbox and of its Resource."""
 
     @staticmethod
     async def told(world: World, words: str, *, within: float = 600.0) -> None:
@@ -294,7 +294,7 @@ class TestErrorsAreElevated:
         live(SCENES["object"].world, story)
 
     def test_the_authorizers(self):
-        """And the line to type."""
+        """The message contains the command that grants the permission."""
 
         async def story(world: World) -> None:
             world.start()
@@ -315,7 +315,7 @@ class TestStaleCaches:
     @pytest.mark.parametrize("name", LIVES)
     @pytest.mark.parametrize("seconds", SELECTION.sample((0.5, 5.0, 30.0, 90.0), 4, "how late caches are"))
     def test_each_unit_takes_the_same_steps_in_the_end(self, name, seconds):
-        """All caches hear of everything so late, of the operator's own writes too."""
+        """All caches are delayed, also for the operator's own writes."""
 
         def late(world: World) -> None:
             [process] = world.processes
@@ -325,8 +325,8 @@ class TestStaleCaches:
 
 
 class TestOneThingATurn:
-    """The rule: a turn looks once, decides once and commits once, each unit one step at most; what it then does rests
-    on that commit. Only a run that is over is dissolved in the turn that says so.
+    """A turn observes once, decides once and commits once, with at most one move for each unit. Its effects follow
+    that commit. Only a run that is over is dissolved in the turn that records its end.
     """
 
     @pytest.mark.parametrize("name", LIVES)

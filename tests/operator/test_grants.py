@@ -1,4 +1,4 @@
-"""In which namespaces steps may run, whose, and with what: as an administrator has said lately."""
+"""Grants of namespaces for steps: which sandboxes, which pods, and how long a grant is cached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from dayfly.kube import errors
 from dayfly.operator.pods import namespaces
-from dayfly.operator.pods.namespaces import BELIEVED_MS, NotGrantedError, RunnerConfigMap
+from dayfly.operator.pods.namespaces import GRANT_CACHE_MS, NotGrantedError, RunnerConfigMap
 from dayfly.plan.reasons import Reason
 
 RUNNERS = {"dayfly.dev/runners": "true"}
@@ -16,7 +16,7 @@ GONE = errors.NotFound("GET", "gone", status=404)
 
 
 class Bench:
-    """What a server tells of namespaces; `made` are the runners that it was given."""
+    """Namespaces on a server; `made` are the runners that were created."""
 
     def __init__(self, program: bytes = b"program") -> None:
         self.clock = 0
@@ -51,7 +51,7 @@ class Bench:
 
     async def refused(self, namespace: str, home: str = "shop") -> tuple[str, str]:
         with pytest.raises(NotGrantedError) as refused:
-            await self.known.of(namespace, home)
+            await self.known.grant_for(namespace, home)
         return refused.value.reason, str(refused.value)
 
 
@@ -74,48 +74,48 @@ class TestGrants:
 
     async def test_namespace_takes_only_the_listed_homes(self):
         bench = Bench().there("team", RUNNERS, runners_from="other, shops")
-        assert (await bench.known.of("team", "team")).homes == {"other", "shops"}
+        assert (await bench.known.grant_for("team", "team")).sandbox_namespaces == {"other", "shops"}
         reason, said = await bench.refused("team")
         assert reason == Reason.NAMESPACE_NOT_GRANTED
-        assert "does not take steps of sandboxes in shop" in said
+        assert "does not accept steps of sandboxes in shop" in said
 
     async def test_grant_lists_homes_and_pod_keys(self):
         bench = Bench().there("team", RUNNERS, runners_from=" other , shop,", pod_keys="a/b,c/*")
-        granted = await bench.known.of("team", "shop")
-        assert (granted.homes, granted.keys) == ({"other", "shop"}, {"a/b", "c/*"})
+        granted = await bench.known.grant_for("team", "shop")
+        assert (granted.sandbox_namespaces, granted.keys) == ({"other", "shop"}, {"a/b", "c/*"})
 
     async def test_default_namespace_takes_all_homes(self):
-        granted = await Bench().there("dayfly-runners").known.of("dayfly-runners", "shop")
-        assert (granted.level, granted.homes, granted.keys) == ("baseline", {"*"}, frozenset())
+        granted = await Bench().there("dayfly-runners").known.grant_for("dayfly-runners", "shop")
+        assert (granted.level, granted.sandbox_namespaces, granted.keys) == ("baseline", {"*"}, frozenset())
 
     @pytest.mark.parametrize(
         ("enforced", "level"), [("restricted", "restricted"), ("baseline", "baseline"), ("", "baseline")]
     )
     async def test_level_is_the_enforced_pod_security_level(self, enforced, level):
         bench = Bench().there("team", RUNNERS | {"pod-security.kubernetes.io/enforce": enforced})
-        assert (await bench.known.of("team", "team")).level == level
+        assert (await bench.known.grant_for("team", "team")).level == level
 
 
 class TestBelieving:
     async def test_grant_is_cached_for_a_while(self):
         bench = Bench().there("team", RUNNERS)
-        for clock, asked in ((0, 1), (BELIEVED_MS - 1, 1), (BELIEVED_MS, 2), (2 * BELIEVED_MS - 1, 2)):
+        for clock, asked in ((0, 1), (GRANT_CACHE_MS - 1, 1), (GRANT_CACHE_MS, 2), (2 * GRANT_CACHE_MS - 1, 2)):
             bench.clock = clock
-            await bench.known.of("team", "team")
+            await bench.known.grant_for("team", "team")
             assert len(bench.asked) == asked
 
     async def test_withdrawn_grant_is_refused_after_the_cache_expires(self):
         bench = Bench().there("team", RUNNERS)
-        await bench.known.of("team", "team")
+        await bench.known.grant_for("team", "team")
         bench.there("team", {})
-        bench.clock = BELIEVED_MS
+        bench.clock = GRANT_CACHE_MS
         await bench.refused("team", "team")
 
     async def test_refusal_is_not_cached(self):
         bench = Bench().there("team", {})
         await bench.refused("team", "team")
         bench.there("team", RUNNERS)
-        await bench.known.of("team", "team")
+        await bench.known.grant_for("team", "team")
 
 
 class TestRunner:
@@ -123,7 +123,7 @@ class TestRunner:
         bench = Bench().there("team", RUNNERS).there("other", RUNNERS)
         bench.equipped["other"] = RunnerConfigMap("runner-1", b"program").manifest("other")
         for namespace in ("team", "other"):
-            await bench.known.of(namespace, namespace)
+            await bench.known.grant_for(namespace, namespace)
         assert bench.made == ["team"]
 
     @pytest.mark.parametrize(
@@ -136,27 +136,27 @@ class TestRunner:
         for _ in range(2):
             reason, said = await bench.refused("team", "team")
             assert reason == Reason.NAMESPACE_NOT_GRANTED
-            assert "ConfigMap runner-1 in namespace team is not the operator's own program" in said
+            assert "ConfigMap runner-1 in namespace team is not the operator's program" in said
         bench.equipped.clear()
-        await bench.known.of("team", "team")
+        await bench.known.grant_for("team", "team")
         assert bench.made == ["team"]
 
     async def test_runner_created_by_another_replica_is_used(self):
         bench = Bench().there("team", RUNNERS)
         bench.fault = errors.AlreadyExists("POST", "exists", status=409)
-        await bench.known.of("team", "team")
-        bench.clock, bench.fault = BELIEVED_MS, errors.Forbidden("POST", "no", status=403)
+        await bench.known.grant_for("team", "team")
+        bench.clock, bench.fault = GRANT_CACHE_MS, errors.Forbidden("POST", "no", status=403)
         with pytest.raises(errors.Forbidden):
-            await bench.known.of("team", "team")
+            await bench.known.grant_for("team", "team")
 
     async def test_no_runner_is_created_without_a_program(self):
         bench = Bench(b"").there("team", RUNNERS)
-        await bench.known.of("team", "team")
+        await bench.known.grant_for("team", "team")
         assert bench.made == []
 
     @pytest.mark.parametrize(("machine", "name"), [(62, "amd64"), (183, "arm64"), (3, "amd64")])
     def test_runner_manifest_states_its_architecture(self, machine, name):
         program = bytes(18) + machine.to_bytes(2, "little")
-        assert RunnerConfigMap.of(program).architecture == name
-        assert RunnerConfigMap.of(program).name != RunnerConfigMap.of(program + b"x").name
-        assert RunnerConfigMap.of(program).manifest("team")["immutable"] is True
+        assert RunnerConfigMap.from_program(program).architecture == name
+        assert RunnerConfigMap.from_program(program).name != RunnerConfigMap.from_program(program + b"x").name
+        assert RunnerConfigMap.from_program(program).manifest("team")["immutable"] is True

@@ -160,7 +160,7 @@ class TestGroups:
             await self.work_on(bench)
             if istio:
                 bench.server.serve(meshes.KIND)
-                await bench.caches.istio.look()
+                await bench.caches.istio.discover()
             else:
                 await bench.serve_gateways()
             await rest(1)

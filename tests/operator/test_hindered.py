@@ -1,4 +1,4 @@
-"""The API server refuses what the operator does next, again and again: who waits for a sandbox is told."""
+"""The API server refuses the operator's next action repeatedly: the sandbox's status reports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.fake import Fault, Harm, Refusal
 
 
 class TestHindered:
-    """What keeps the operator itself from going on is said of the sandbox, and no longer once it goes on."""
+    """Errors of the operator are in the sandbox's status until they are over."""
 
     SAID = 'deployments.apps "x" is forbidden: User "system:serviceaccount:dayfly-system:dayfly-operator" cannot delete'
 
@@ -42,7 +42,7 @@ class TestHindered:
         at_work(story, Scene(RETRY, RETRY_UNITS, forked))
 
     def test_policy_against_finalizers_of_sandboxes_is_reported(self):
-        """Without our finalizer on it nothing begins, and so no turn has anything to tell."""
+        """Without our finalizer nothing begins, so no turn reports anything."""
 
         def forbid(operation, kind, _old, new):
             if operation == "UPDATE" and kind.plural == "sandboxes" and new["metadata"].get("finalizers"):
@@ -61,7 +61,7 @@ class TestHindered:
         at_work(story)
 
     def test_quota_of_secrets_where_steps_run(self):
-        """The step has ended; before its outputs are kept that is not recorded."""
+        """The step has ended, but is not recorded before its outputs are stored."""
 
         def quota(operation, kind, _old, new):
             if operation == "CREATE" and kind.plural == "secrets" and new["metadata"]["namespace"] == "dayfly-runners":
@@ -79,7 +79,7 @@ class TestHindered:
         at_work(story)
 
     def test_webhook_that_does_not_answer(self):
-        """To the operator that is a change of which nobody knows whether it was made; each time it was not."""
+        """The operator cannot know whether the change was made; it never was."""
         said = 'failed calling webhook "mesh": connection refused'
 
         def broken(operation, kind, _old, _new):
@@ -99,7 +99,7 @@ class TestHindered:
 
     @pytest.mark.parametrize("where", ["turn", "words"])
     def test_defect_of_our_own(self, where, monkeypatch):
-        """Said without its text, which may hold anything; where it keeps even that from being said, the others go on."""
+        """The bug is reported without its text, which may be sensitive. If that report fails, other runs continue."""
 
         def broken(*_args, **_more):
             raise ValueError("db://1")
@@ -155,7 +155,7 @@ class TestUnseen:
 
     @staticmethod
     def refuse(request):
-        """Answer as a server does that cannot make sense of a namespace."""
+        """Answer like a server that fails in a namespace."""
         return Refusal(400, "cannot be read") if request.path == "/api/v1/namespaces/other" else None
 
     def test_refused_read_of_a_forks_namespace_is_reported(self):
@@ -189,7 +189,7 @@ class TestUnseen:
             await world.until(lambda: world.box() is None, "gone", 120)
             monkeypatch.undo()
             await gone(world)
-            world.cloud.violations.clear()  # the defect itself
+            world.cloud.violations.clear()  # the bug itself
 
         at_work(story)
 
@@ -210,12 +210,12 @@ class TestUnseen:
             world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "test"}}})
             await world.until(lambda: world.box() is None, "abandoned", 120)
             monkeypatch.undo()
-            world.cloud.violations.clear()  # the defect itself
+            world.cloud.violations.clear()  # the bug itself
 
         at_work(story, Scene(RETRY, RETRY_UNITS, forked))
 
     def test_refused_effect_does_not_hold_up_the_others(self):
-        """One pod cannot be deleted; the other resource is cleaned up all the same."""
+        """One pod cannot be deleted; the other resource is cleaned up nevertheless."""
 
         def forbid(operation, kind, old, _new):
             held = kind.plural == "pods" and old and old["metadata"]["annotations"].get("dayfly.dev/unit") == "a/make"

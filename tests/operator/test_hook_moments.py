@@ -269,6 +269,6 @@ def test_lost_ledger_is_reported_only_while_it_is_lost(way):
                 world.ask("POST", f"/apis/{API}/runs", {**run, "metadata": kept})
         await world.until(lambda: hook_status(world)["troubled"] == 0, "all to be well", 180)
         assert "ledger" not in hook_status(world)["message"]
-        assert "dayfly_frozen 0.0" in world.processes[0].operator.metrics.text().decode().splitlines()
+        assert "dayfly_frozen 0.0" in world.processes[0].operator.metrics.render().decode().splitlines()
 
     hooking(story)

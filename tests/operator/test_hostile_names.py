@@ -15,7 +15,7 @@ from rig.world import API, KINDS, World
 
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster import births
-from dayfly.operator.extensions import Fronts
+from dayfly.operator.extensions import SandboxExtensionFactory
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from dayfly.spec.documents import from_wire
@@ -43,7 +43,7 @@ BAIT = {"dayfly.dev/sandboxes-from": "shop", "dayfly.dev/runners-from": "shop"}
 
 
 def astray(world: World) -> list[str]:
-    """Requests that lead elsewhere than to one object, or all objects, of a kind, in a namespace of that name."""
+    """Return requests that do not lead to one object, or all objects, of a kind in a namespace of that name."""
     return sorted({found for call in world.cluster.calls for found in _astray(call.request)})
 
 
@@ -59,7 +59,7 @@ def _astray(request: Any) -> Iterator[str]:
     if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = unquote(rest[1]), rest[2:]
     if not rest:
-        return  # what is served under a version
+        return  # the parts of a path that follow a version
     plural, name, subresource = (*rest, "", "")[:3]
     # A Run names the kind of its target, and the operator requests an object of that kind.
     known = plural in PLURALS or (request.method == "GET" and unquote(plural) in hostile.VALUES)
@@ -115,7 +115,7 @@ def reasons(world: World, plural: str) -> dict[str, str]:
 
 
 async def settled(world: World, so: Callable[[], bool], most: int) -> None:
-    """Let time pass until it is so, or for that many seconds."""
+    """Let time pass until the condition is true, or for that number of seconds."""
     for _ in range(most // 2):
         if so():
             return
@@ -146,7 +146,7 @@ def played(
     cases: list[tuple[str, str, Any]],
     story: Callable[[World], Awaitable[list[str]]],
     place: tuple[str, str, str] = ("sandboxes", SANDBOXES, ""),
-    front: Fronts | None = SandboxesExtension,
+    front: SandboxExtensionFactory | None = SandboxesExtension,
 ) -> None:
     """Let a story create one object for each case. Each one that it names gets a reason, and each can be ended."""
 
@@ -192,7 +192,7 @@ def test_hostile_wish_sends_no_request_astray_and_can_end(what):
 
 
 def takes(schema: Any, text: str) -> bool:
-    """Whether a schema's pattern takes a text; for an API server the end is the end of the text."""
+    """Return whether a schema's pattern accepts a text; for an API server, the end is the end of the text."""
     return re.search(re.sub(r"\$$", r"\\Z", schema.get("pattern", "")), text) is not None
 
 
@@ -206,7 +206,7 @@ def takes(schema: Any, text: str) -> bool:
     ],
 )
 def test_hostile_text_that_the_schema_refuses_reading_refuses(kind, seeds):
-    """So the command line, the server and an operator with an older schema refuse it, too."""
+    """The command line, the server and an operator with an older schema must refuse it, too."""
     accepted, known = [], hostile.fields(kind)
     for name, text, spec in hostile.wishes(kind, seeds):
         if name in known and not takes(known[name], text):
@@ -217,7 +217,7 @@ def test_hostile_text_that_the_schema_refuses_reading_refuses(kind, seeds):
 
 
 def test_hostile_plugin_sends_no_request_astray():
-    """Each plugin has a reason, and a Sandbox that names it can be deleted."""
+    """Each plugin has a reason, and a Sandbox with it can be deleted."""
     cases = list(hostile.wishes("ResourcePlugin", [BAIT_PLUGIN], SORTS))
 
     async def story(world: World) -> list[str]:
@@ -234,7 +234,7 @@ def test_hostile_plugin_sends_no_request_astray():
 
 
 SAID_ELSEWHERE = {"plural", "offered.uid"}
-"""Fields that make a run one of another kind, or of a server: its Sandbox has no status then."""
+"""Fields that make a run one of another kind, or of a server: its Sandbox then has no status."""
 PINNED = [{"name": "plan", "uid": "uid", "digest": "sha256:"}]
 
 
@@ -259,7 +259,7 @@ def sealed() -> list[tuple[Any, Any]]:
 
 
 def sealed_wishes() -> Iterator[tuple[str, str, tuple[list[Any], Any]]]:
-    """Field, text, and the sealed documents and run with the text in that field."""
+    """Yield field, text, and the sealed documents and run with the text in that field."""
     forks, _, plugin, _, _ = sealed()
     documents, spec = plugin
     known = [name for name in hostile.sorts("ObjectLifecycleMethods") if not hostile.names_something(name)]
@@ -271,7 +271,7 @@ def sealed_wishes() -> Iterator[tuple[str, str, tuple[list[Any], Any]]]:
 
 
 async def begun(world: World, name: str, documents: list[Any], spec: Any) -> None:
-    """A Sandbox, and what an operator of another release has sealed for it; nothing, if ours cannot read that."""
+    """Create a Sandbox with documents of another version of the operator, unless this version cannot read them."""
     body = {"apiVersion": API, "kind": "Sandbox", "metadata": {"name": name}, "spec": {"cluster": "c"}}
     meta = msgspec.convert(world.ask("POST", SANDBOXES, body)["metadata"], AnnotatedMeta)
     whose = {"apiVersion": API, "kind": "Sandbox", "namespace": "shop", "name": name, "uid": meta.uid}
@@ -289,7 +289,7 @@ async def begun(world: World, name: str, documents: list[Any], spec: Any) -> Non
 
 
 def test_hostile_sealed_run_sends_no_request_astray():
-    """An operator that did not check names, or an administrator, has sealed it."""
+    """An operator without these checks, or an administrator, has sealed it."""
     cases = list(sealed_wishes())
 
     async def story(world: World) -> list[str]:

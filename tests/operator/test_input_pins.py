@@ -39,7 +39,7 @@ def given(name: str, unit: str, output: str) -> UnitInput:
 
 
 def mute(_: ForkValue) -> str:
-    """No fork exists."""
+    """Represent a run without forks."""
     raise ForkAddressUnknownError("WaitingForForks", "it is not there")
 
 
@@ -66,13 +66,13 @@ class TestInputPins:
         return Pod(metadata=meta, spec=PodSpec(), status=PodStatus())
 
     def test_label_names_the_attempts_that_it_reads(self):
-        assert input_pins.label(a_run(), self.STEP, mute) == "0-0"
-        assert input_pins.label(a_run(make=self.MADE), self.STEP, mute) == "1-0"
+        assert input_pins.pin_label(a_run(), self.STEP, mute) == "0-0"
+        assert input_pins.pin_label(a_run(make=self.MADE), self.STEP, mute) == "1-0"
         alive = UnitRecord(attempt=4, state=State.CLAIMED)
-        assert input_pins.label(a_run(make=self.MADE, seed=alive), self.STEP, mute) == "1-4"
-        assert input_pins.label(a_run(), self.PLAN.steps["db/make"], mute) == ""
+        assert input_pins.pin_label(a_run(make=self.MADE, seed=alive), self.STEP, mute) == "1-4"
+        assert input_pins.pin_label(a_run(), self.PLAN.steps["db/make"], mute) == ""
         many = msgspec.structs.replace(self.READER, inputs=self.INPUTS * 20)
-        assert input_pins.label(a_run(), msgspec.structs.replace(self.STEP, unit=many), mute) == ""
+        assert input_pins.pin_label(a_run(), msgspec.structs.replace(self.STEP, unit=many), mute) == ""
 
     def test_pod_with_outdated_fork_values_is_replaced(self):
         of = Baseline(kind="Deployment", namespace="shop", name="web")
@@ -80,12 +80,12 @@ class TestInputPins:
         run, unit = a_run(make=self.MADE, seed=self.SEEDED), msgspec.structs.replace(self.READER, inputs=(told,))
         for inputs, first in ((told,), ""), ((*self.INPUTS, told), "1-3-"):
             step = msgspec.structs.replace(self.STEP, unit=msgspec.structs.replace(unit, inputs=inputs))
-            label = input_pins.label(run, step, lambda _: "80")
+            label = input_pins.pin_label(run, step, lambda _: "80")
             assert label.startswith(f"{first}f")
-            assert input_pins.fits(run, step, self.pod(label), 0, lambda _: "80")
-            assert not input_pins.fits(run, step, self.pod(label), 0, lambda _: "81")
-            assert not input_pins.fits(run, step, self.pod(label), 0, mute)
-            assert not input_pins.newer(run, step, self.pod(label))
+            assert input_pins.is_current(run, step, self.pod(label), 0, lambda _: "80")
+            assert not input_pins.is_current(run, step, self.pod(label), 0, lambda _: "81")
+            assert not input_pins.is_current(run, step, self.pod(label), 0, mute)
+            assert not input_pins.is_newer(run, step, self.pod(label))
 
     @pytest.mark.parametrize(("creates", "label"), [(True, "1-3"), (False, "0-3")])
     def test_binary_output_is_absent_for_cleanup_steps(self, creates, label):
@@ -95,20 +95,20 @@ class TestInputPins:
         units = {"pre_start": (self.MAKER, self.SEED)}
         units |= {"pre_start": (*units["pre_start"], self.READER)} if creates else {"post_stop": (self.READER,)}
         step = seal((Lifecycle(target=TARGET, resource="db", **units),)).steps["db/use"]
-        assert input_pins.label(a_run(make=binary, seed=self.SEEDED), step, lambda _: "") == label
+        assert input_pins.pin_label(a_run(make=binary, seed=self.SEEDED), step, lambda _: "") == label
 
     def test_output_is_found_by_the_attempt_that_wrote_it(self):
-        found = input_pins.where(a_run(make=self.MADE), "db/make", "url")
+        found = input_pins.secret_key(a_run(make=self.MADE), "db/make", "url")
         assert (found.secret, found.key) == (names.outputs_name("u", "db/make", 1), "url")
-        assert input_pins.where(a_run(make=self.MADE), "db/make", "other") is None
-        assert input_pins.where(a_run(), "db/make", "url") is None
+        assert input_pins.secret_key(a_run(make=self.MADE), "db/make", "other") is None
+        assert input_pins.secret_key(a_run(), "db/make", "url") is None
 
     @pytest.mark.parametrize(
         ("reads", "now", "fits"), [("1-3", 9_999, True), ("1-3", 10_000, False), ("1-2", 0, False), (None, 0, False)]
     )
     def test_pod_fits_with_its_inputs_and_time_left(self, reads, now, fits):
         found = a_run(make=self.MADE, seed=self.SEEDED)
-        assert input_pins.fits(found, self.STEP, self.pod(reads), now, mute) is fits
+        assert input_pins.is_current(found, self.STEP, self.pod(reads), now, mute) is fits
 
     @pytest.mark.parametrize(
         ("reads", "newer"),
@@ -118,4 +118,4 @@ class TestInputPins:
     )
     def test_label_with_a_later_attempt_is_newer(self, reads, newer):
         found = a_run(make=self.MADE, seed=self.SEEDED)
-        assert input_pins.newer(found, self.STEP, self.pod(reads)) is newer
+        assert input_pins.is_newer(found, self.STEP, self.pod(reads)) is newer

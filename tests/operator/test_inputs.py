@@ -1,4 +1,4 @@
-"""What steps read and tell, judged as on the embedded host (`tests/embedded/test_steps.py`): the same words, the same end."""
+"""Inputs and outputs of steps, with the same results and messages as on the embedded host (`tests/embedded/test_steps.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAKE, SEED, DROP = "db/make", "db/seed", "db/drop"
 
 
 def play(story, made: bytes, units: dict[str, Unit], plugin=CHAIN) -> World:
-    """A story in which `make` writes these bytes as its output."""
+    """Return a story in which `make` writes these bytes as its output."""
 
     def born() -> World:
         world = Scene(plugin, units, story).world()
@@ -53,7 +53,7 @@ READER = {
     ids=["a zero byte", "too large"],
 )
 def test_create_step_with_an_unfit_input_never_runs_or_is_undone(made, reason, said):
-    """Of two documents, the one whose step never ran has nothing to undo."""
+    """One of two documents has nothing to undo, because its step never ran."""
 
     async def story(world: World) -> None:
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its word", 60)
@@ -69,7 +69,7 @@ def test_create_step_with_an_unfit_input_never_runs_or_is_undone(made, reason, s
 
 
 def test_a_cleanup_runs_whatever_it_would_be_given():
-    """What its pod was made ahead for is worth nothing by then: the unfit input is absent, named and said."""
+    """The pod that was prepared ahead is useless: the unsuitable input is absent and reported."""
     plugin = {**CHAIN, "create": [step("make", outputs=("url",))], "delete": [step("drop", reads=("make.url",))]}
 
     async def story(world: World) -> None:
@@ -128,7 +128,7 @@ def test_a_time_to_live_counts_from_the_last_change_of_the_wish():
         [process] = world.processes
         world.processes.remove(process)
         await process.end()
-        world.start()  # another process: it knows from the ledger when that was
+        world.start()  # another process, which knows the time from the ledger
         await world.rest(300)
         assert ready(world)
         assert not world.ledger().get("closed")

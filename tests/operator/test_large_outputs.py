@@ -1,4 +1,4 @@
-"""Outputs that lie in a log alone, which cannot be read for a while."""
+"""Outputs in a log that cannot be read for a while."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kube.fake import Fault, Harm
 
 
 class TestLargeOutputs:
-    """Their bytes lie in the log alone, and the followed log broke off: the API server or a kubelet does not answer."""
+    """The values are only in the log, and the followed log was interrupted: the API server or a kubelet is down."""
 
     def silent(self, world: World) -> list[float]:
-        """From now on no log is had; the moments at which one was asked for without following it."""
+        """Refuse all logs from now on. Return the times of requests that do not follow a log."""
         asked: list[float] = []
 
         def refuse(_number, call):
@@ -48,7 +48,7 @@ class TestLargeOutputs:
         assert (given["db/drop"]["MAKE_URL"], given["db/drop"]["SEED_USER"]) == (b"db://1", b"ann\xff")
 
     def test_deletion_keeps_the_log_with_the_outputs(self):
-        """What is to be cleaned up is known by its outputs."""
+        """Cleanup finds its objects by the outputs."""
 
         async def story(world: World) -> None:
             self.silent(world)

@@ -1,4 +1,4 @@
-"""What steps printed outlives their pods: kept beside the Sandbox, in few writes, and after crashes too."""
+"""Logs of steps outlive their pods: stored with the Sandbox, in few writes, also after a crash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rig.world import World
 from dayfly.execute.pod.logs import TAIL_LIMIT
 from dayfly.kube.client import Client
 from dayfly.kube.objects import PODS, Key, Pod
-from dayfly.operator.pods.log_follower import Followers
-from dayfly.operator.pods.node_access import FIRST_S, PATIENCE
-from dayfly.operator.status.step_logs import MOST_ATTEMPTS, MOST_IN_ONE
+from dayfly.operator.pods.log_follower import LogFollowers
+from dayfly.operator.pods.node_access import FIRST_PAUSE_S, MAX_FAILURES
+from dayfly.operator.status.step_logs import MAX_ATTEMPTS, MAX_LOGS_PER_OBJECT
 from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 LINE = "a line of its own\n"
@@ -49,7 +49,7 @@ def test_steps_of_one_go_are_written_together_beside_the_sandbox():
 
 
 def test_late_known_sensitive_output_is_masked_in_kept_logs():
-    """It was printed before the runner could know. The pods of those who read it get it as what must not be printed."""
+    """The value was printed before the runner knew it. Readers get it as a sensitive input."""
     made = step("make", outputs=("url",))
     made["outputs"][0]["sensitive"] = True
     secret = plugin(
@@ -80,7 +80,7 @@ def test_late_known_sensitive_output_is_masked_in_kept_logs():
 
 
 def test_log_of_a_finished_step_is_kept_during_a_long_one():
-    """Whoever wants to read the first step's log need not wait until the second one is over."""
+    """The log of the first step is readable before the second one ends."""
 
     async def story(world: World) -> None:
         world.kubelet.scripts["db/seed"].runs = 600
@@ -130,7 +130,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are():
 
 
 def test_a_crash_before_they_are_written_loses_none():
-    """The Secret of the attempt has the log; whoever takes over finds that nobody has written it."""
+    """The attempt's Secret contains the log; the next operator finds that no StepLogs object does."""
 
     async def story(world: World) -> None:
         world.kubelet.scripts["db/seed"].runs = 120
@@ -146,7 +146,7 @@ def test_a_crash_before_they_are_written_loses_none():
         await world.until(lambda: ("db/make", 1) in kept(world), "its log", 60)
         assert kept(world)["db/make", 1]["text"] == LINE
         await world.rest(120)
-        assert len(bundles(world)) == 2  # one for each: nothing is written twice
+        assert len(bundles(world)) == 2  # one for each, so nothing is written twice
         world.delete()
         await gone(world)
 
@@ -212,14 +212,14 @@ def test_unreadable_logs_block_nothing():
 
 
 class Silent:
-    """Followers beside an API server that reaches no kubelet until it is `back`; `asked` are the pods asked for."""
+    """LogFollowers with an API server that reaches no kubelet until it is `back`; `asked` are the requested pods."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1)
         self.cluster.faults = self._harm
         self.back = False
         self.asked: list[str] = []
-        self.followers = Followers(Client(self.cluster.transport("operator"), seed=1), lambda _: None)
+        self.followers = LogFollowers(Client(self.cluster.transport("operator"), seed=1), lambda _: None)
 
     def _harm(self, call) -> Fault | None:
         if not call.request.path.endswith("/log"):
@@ -228,7 +228,7 @@ class Silent:
         return None if self.back else Fault(Harm.TROUBLE_BEFORE)
 
     async def place(self, name: str, node: str) -> Pod:
-        """A pod that has printed a line and goes on."""
+        """Return a pod that has printed a line and runs."""
         container = {"name": "main", "image": "x"}
         spec = {"nodeName": node, "containers": [container]}
         body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
@@ -237,10 +237,10 @@ class Silent:
         return made
 
     async def ask(self, pod: Pod, times: int = 1) -> int:
-        """Ask for the log of one that has ended; how many requests that was."""
+        """Read the log of an ended pod. Return the number of requests."""
         before = len(self.asked)
         for _ in range(times):
-            await self.followers.printed(pod)
+            await self.followers.read_tail(pod)
         return len(self.asked) - before
 
 
@@ -252,18 +252,18 @@ def test_unreachable_node_is_queried_with_backoff(caplog):
         for each in (here, there):
             silent.cluster.log_of(each.metadata.name, "default").write(b"", ended=True)
         silent.asked.clear()
-        assert await silent.ask(here, 10) == PATIENCE
-        assert await silent.ask(there) == 1  # each node for itself
-        assert silent.followers.nodes.silent() == 1
-        for pause in (FIRST_S, 2 * FIRST_S):
+        assert await silent.ask(here, 10) == MAX_FAILURES
+        assert await silent.ask(there) == 1  # each node separately
+        assert silent.followers.nodes.count_unreachable() == 1
+        for pause in (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S):
             await asyncio.sleep(pause - 1)
             assert await silent.ask(here) == 0
             await asyncio.sleep(1.1)
             assert await silent.ask(here, 3) == 1
         silent.back = True
-        await asyncio.sleep(4 * FIRST_S + 1)
+        await asyncio.sleep(4 * FIRST_PAUSE_S + 1)
         assert await silent.ask(here, 3) == 3
-        assert silent.followers.nodes.silent() == 0
+        assert silent.followers.nodes.count_unreachable() == 0
 
     run(story())
     said = [record.message for record in caplog.records if "node here" in record.message]
@@ -280,16 +280,16 @@ def test_step_on_a_silent_node_is_followed_after_recovery():
         silent.asked.clear()
         for pod in pods:
             silent.followers.follow(pod, "run")
-        await asyncio.sleep(FIRST_S - 1)
-        assert len(silent.asked) <= len(pods) + PATIENCE  # those that were under way, and no more
+        await asyncio.sleep(FIRST_PAUSE_S - 1)
+        assert len(silent.asked) <= len(pods) + MAX_FAILURES  # only the requests that had begun
         silent.followers.follow(late, "run")
         before = len(silent.asked)
-        await asyncio.sleep(FIRST_S)
+        await asyncio.sleep(FIRST_PAUSE_S)
         assert "late" not in silent.asked
         assert len(silent.asked) == before + 1, "of all that wait one asks whether it is back"
         silent.back = True
-        await asyncio.sleep(4 * FIRST_S)
-        assert silent.followers.nodes.silent() == 0
+        await asyncio.sleep(4 * FIRST_PAUSE_S)
+        assert silent.followers.nodes.count_unreachable() == 0
         silent.followers.follow(late, "run")
         await asyncio.sleep(1)
         assert "late" in silent.asked
@@ -304,9 +304,9 @@ def test_unreachable_api_server_does_not_mark_nodes_silent():
     async def story() -> None:
         pod = await silent.place("p", "here")
         silent.cluster.faults = lambda _call: Fault(Harm.UNREACHABLE)
-        for _ in range(2 * PATIENCE):
-            assert await silent.followers.printed(pod) is None
-        assert silent.followers.nodes.silent() == 0
+        for _ in range(2 * MAX_FAILURES):
+            assert await silent.followers.read_tail(pod) is None
+        assert silent.followers.nodes.count_unreachable() == 0
 
     run(story())
 
@@ -319,13 +319,13 @@ def test_endless_cleanup_keeps_only_its_newest_logs():
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
         world.delete()
-        tries = MOST_ATTEMPTS + 5
+        tries = MAX_ATTEMPTS + 5
         await world.until(
             lambda: world.ledger()["units"].get("db/drop", {}).get("failures", 0) >= tries, "many tries", 9e4
         )
         await world.rest(10)
         attempts = sorted(attempt for unit, attempt in kept(world) if unit == "db/drop")
-        assert attempts == list(range(tries - MOST_ATTEMPTS + 1, tries + 1))
+        assert attempts == list(range(tries - MAX_ATTEMPTS + 1, tries + 1))
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "enough"}}})
         await gone(world)
 
@@ -333,7 +333,7 @@ def test_endless_cleanup_keeps_only_its_newest_logs():
 
 
 def test_a_write_that_was_lost_on_its_way_is_made_again():
-    """Nobody can know at first whether it was made; that it was not does not mean that the namespace is gone."""
+    """The outcome is unknown at first, and a missing Secret does not mean that the namespace is gone."""
 
     async def story(world: World) -> None:
         lost = []
@@ -374,12 +374,12 @@ def test_a_namespace_that_takes_none_stops_nothing():
 
 
 def test_many_at_once_are_no_object_too_large():
-    assert MOST_IN_ONE * (TAIL_LIMIT * 4 // 3 + 1000) < 1 << 20
+    assert MAX_LOGS_PER_OBJECT * (TAIL_LIMIT * 4 // 3 + 1000) < 1 << 20
 
 
 class TestStatus:
     def test_waiting_status_names_its_time_without_rewrites(self):
-        """A waiting retry costs no write until it is over, and its sentence stays true."""
+        """A waiting retry causes no write until it ends, and its message stays true."""
         scene = Scene(RETRY, RETRY_UNITS, chain, clean=False)
 
         async def story(world: World) -> None:

@@ -1,8 +1,8 @@
-"""Every change that the operator sends in every life, and everything that can become of it: enumerated, not sampled.
+"""Every change that the operator sends in every story, with every fault: enumerated, not sampled.
 
-A life is played once undisturbed, which numbers its changes. Then it is played again for each change and each harm: the
-end must be the same. Nothing may run twice, be left over or come out of order, and once all is done nobody writes.
-`make test` meets an eightieth of the changes in each life with every fourth harm, others with each commit.
+A story is played once without faults, which numbers its changes. Then it is played for each change and each fault: the
+end must be the same. Nothing may run twice, be left over or come out of order, and at the end nothing is written.
+`make test` plays an eightieth of the changes in each story with every fourth fault, different ones for each commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dayfly.kube.transport import Request
 from kube.fake import WRITE_HARMS, Call, Fault, Harm
 from selection import SELECTION
 
-LONG = 700.0  # a pause longer than any back-off
+LONG = 700.0  # a pause longer than any backoff
 LATE = 120.0
 PARTS = 80
 FIRST = "operator-1"
@@ -30,7 +30,7 @@ Prepare = Callable[[World, int], None]
 
 
 def alone(which: Harm) -> Prepare:
-    """One operator; if it dies, it is started again."""
+    """Play with one operator, which is restarted after a crash."""
 
     def prepare(world: World, number: int) -> None:
         world.hook = lambda count, _call: Fault(which) if count == number else None
@@ -40,7 +40,7 @@ def alone(which: Harm) -> Prepare:
 
 
 def late_view(world: World, number: int) -> None:
-    """One operator; once it has sent this change, it hears of everything half a minute late, of its own changes too."""
+    """Play with one operator. After this change it sees everything half a minute late, also its own changes."""
 
     def hook(count: int, _call: Call) -> Fault | None:
         if count == number:
@@ -52,7 +52,7 @@ def late_view(world: World, number: int) -> None:
 
 
 def beside(which: Harm) -> Prepare:
-    """Two operators at work; the first one's change meets this. If it dies, it stays dead."""
+    """Play with two operators; a fault affects this change of the first one. If it crashes, it stays down."""
 
     def prepare(world: World, number: int) -> None:
         world.respawn = False
@@ -63,7 +63,7 @@ def beside(which: Harm) -> Prepare:
 
 
 def paused(world: World, number: int) -> None:
-    """Two operators; the one that was to send this change stands still and wakes up when all seems over."""
+    """Play with two operators; the one that sends this change is paused, and wakes up at the end."""
     sent = 0
 
     def pause(request: Request) -> float:
@@ -77,7 +77,7 @@ def paused(world: World, number: int) -> None:
 
 
 def blind(world: World, number: int) -> None:
-    """Two operators; the one that sent this change hears from then on of everything two minutes late."""
+    """Play with two operators; the one that sent this change sees everything two minutes late from then on."""
 
     def late() -> None:
         world.processes[0].transport.view.delay = LATE
@@ -87,7 +87,7 @@ def blind(world: World, number: int) -> None:
 
 
 def first(number: int, then: Callable[[], Fault | None]) -> Callable[[int, Call], Fault | None]:
-    """Only the first operator's changes count: the two are alike, so each change of a life is met."""
+    """Count the first operator's changes only: both are alike, so each change of a story is affected."""
     sent = 0
 
     def hook(count: int, call: Call) -> Fault | None:
@@ -106,7 +106,7 @@ PEERS = {
     "paused": paused,
     "blind": blind,
 }
-# Whatever may or may not have been executed, while a peer does the same: for forks alone, whose form is written often.
+# For writes with an unknown outcome next to an active peer: for forks only, since these are written often.
 RIVALS = {f"peer_{each.name.lower()}": beside(each) for each in (Harm.LOST_ANSWER, Harm.TROUBLE_AFTER, Harm.CONFLICT)}
 SOLE = {each.name.lower(): alone(each) for each in WRITE_HARMS}
 HARMS = {**SOLE, "late_view": late_view, **PEERS, **RIVALS}
@@ -115,7 +115,7 @@ CELLS = [(scene, kind) for scene in ALL for kind in HARMS if kind not in RIVALS 
 
 
 def play(scene: Scene, prepare: Callable[[World], None], seed: int = 0) -> World:
-    """One life, to its end."""
+    """Play one story to its end."""
 
     async def story(world: World) -> None:
         prepare(world)
@@ -130,9 +130,9 @@ def play(scene: Scene, prepare: Callable[[World], None], seed: int = 0) -> World
 
 @pytest.fixture(scope="module")
 def changes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], int]:
-    """How many changes the first of so many operators sends in an undisturbed life: who asks first plays it.
+    """Return the number of changes that the first operator sends without faults. The first caller plays it.
 
-    Each worker of a session would play them all again, a life for each two that are harmed.
+    Otherwise each worker of a session would play all of them again: one story for each two with faults.
     """
     own = tmp_path_factory.getbasetemp()
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
@@ -169,7 +169,7 @@ UNDISTURBED = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slo
 
 @pytest.mark.parametrize("name", SELECTION.sample(UNDISTURBED, 2, "undisturbed lives"))
 def test_undisturbed(name, changes):
-    """Each life comes to its end, with one, two and three operators at work."""
+    """Each story ends, with one, two and three operators."""
     for count in (1, 2, 3):
         changes(name, count)
 
@@ -178,7 +178,7 @@ def test_undisturbed(name, changes):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "kind"), SELECTION.sample(CELLS, 4, "cells of the matrix"))
 def test_every_change(name, kind, changes, played):
-    """One harm at each change of one life."""
+    """Play one story with one fault at each change."""
     count = changes(name, 1 + (kind in PEERS or kind in RIVALS))
     assert count >= 10
     share = SELECTION.sample(range(1, count + 1), PARTS, f"{name} {kind}")

@@ -1,4 +1,4 @@
-"""What the operator's administrator is told: log lines of moves, figures, health."""
+"""Information for administrators: log lines of moves, metrics, health."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.monitoring import json_log, metrics
-from dayfly.operator.monitoring.health_server import STALE_S, serving
+from dayfly.operator.monitoring.health_server import STALE_S, serve_health
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.plan.actions import Bind, Claim, Close, Doubt, Finish, GiveUp, Record, Started, Stopped, Void
@@ -67,14 +67,14 @@ class TestJournal:
             ),
             (Started(at=1), "the target has started", {"event": "started"}),
             (Stopped(at=1), "the target has stopped", {"event": "stopped"}),
-            (GiveUp(request=ASKED), "cleanup is given up: in words", {"event": "given-up", "reason": "Deleted"}),
+            (GiveUp(request=ASKED), "cleanup was abandoned: in words", {"event": "given-up", "reason": "Deleted"}),
             (Finish(at=1), "the run has ended: cleaned", {"event": "ended", "outcome": "cleaned"}),
         ],
         ids=lambda value: type(value).__name__ if not isinstance(value, (str, dict)) else "",
     )
     def test_each_move_is_a_line_that_can_be_searched(self, caplog, move, said, members):
         caplog.set_level(logging.INFO, json_log.log.name)
-        json_log.moved(a_run(), [move])
+        json_log.log_moves(a_run(), [move])
         [record] = caplog.records
         line = json.loads(JsonLines().format(record))
         told = {"run": "r", "sandbox": "shop/box", **members}
@@ -83,7 +83,7 @@ class TestJournal:
 
     def test_a_run_that_was_given_up_is_not_cleaned(self, caplog):
         caplog.set_level(logging.INFO, json_log.log.name)
-        json_log.moved(a_run(abandon=ASKED), [Finish(at=1)])
+        json_log.log_moves(a_run(abandon=ASKED), [Finish(at=1)])
         assert [record.getMessage() for record in caplog.records] == ["the run has ended: abandoned"]
 
     def test_log_line_has_its_time_and_exception(self):
@@ -96,7 +96,7 @@ class TestJournal:
 
 
 def test_all_log_lines_go_to_standard_error_as_json(monkeypatch):
-    """A library that this process loads may have had its own way with logs."""
+    """A library in this process may have changed the logging settings."""
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)
     logging.getLogger().handlers[:] = [logging.NullHandler()]
@@ -120,7 +120,7 @@ def test_metrics_are_counted_and_served(monkeypatch):
     figures.turn_seconds.observe(2.5)
     found = {
         (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(figures.text().decode())
+        for family in text_string_to_metric_families(figures.render().decode())
         for sample in family.samples
     }
     wanted = {
@@ -147,11 +147,11 @@ def test_metrics_are_counted_and_served(monkeypatch):
     ],
 )
 async def test_operator_is_healthy_while_its_server_answers(age, started, alive, ready):
-    """And ready once it has heard everything."""
+    """The operator is ready once the first lists are complete."""
     port = free_port()
-    figures = SimpleNamespace(text=lambda: b"some_figure 1\n")
+    figures = SimpleNamespace(render=lambda: b"some_figure 1\n")
     async with (
-        serving(port, age=lambda: age, started=lambda: started, metrics=figures),
+        serve_health(port, age=lambda: age, started=lambda: started, metrics=figures),
         aiohttp.ClientSession() as session,
     ):
         for path, status in (("healthz", alive), ("readyz", ready), ("metrics", 200)):

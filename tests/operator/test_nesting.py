@@ -1,4 +1,4 @@
-"""A Sandbox that is nested as deeply as the API server takes, which no JSON decoder here does, is its author's trouble."""
+"""A Sandbox that is nested as deeply as the API server accepts, which our JSON decoder does not: its author's fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEEP = b"[" * 9_000 + b"]" * 9_000
 
 
 class Nesting(worlds.Line):
-    """What says DEEP in the fake cluster's answers and events, is."""
+    """Replace DEEP in the fake cluster's answers and events by a deeply nested value."""
 
     async def send(self, request):
         answer = await super().send(request)

@@ -13,9 +13,8 @@ from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.objects import object_view
-from dayfly.operator.objects.object_memory import ObjectMemory
-from dayfly.operator.objects.object_observer import ObjectObserver, Turn
-from dayfly.operator.objects.object_view import View
+from dayfly.operator.objects.object_observer import ObjectMemory, ObjectObserver, ObjectTurn
+from dayfly.operator.objects.object_view import ObjectView
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Objection, Running
@@ -30,7 +29,7 @@ UNFIT = NeverRan(reason="InputInvalid", message="m")
 
 
 class Bench:
-    """A run with one claimed object step; the test decides what the API server has of the object."""
+    """A run with one claimed object step; the test defines the object on the API server."""
 
     def __init__(self, *outputs: UnitOutput, ref: str = "o", now: int = NOW, phase: Phase = Phase.OPEN, **how: bool):
         written = {"manifest": MANIFEST, "ready": {"condition": "Ready"}}
@@ -41,15 +40,15 @@ class Bench:
         ledger = Run(uid="u", target=TARGET, plan="", units={"db/make": record}, phase=phase)
         self.run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
         closing = how.get("closing", False)
-        self.turn = Turn(self.run, self.plan, now, closing=closing, abandoned=False)
+        self.turn = ObjectTurn(self.run, self.plan, now, closing=closing, abandoned=False)
         self.memory = ObjectMemory()
         self.found: dict | None = None
         self.secret: object = None
         objects = SimpleNamespace(read_secret=self._secret)
-        self.observer = ObjectObserver(objects, SimpleNamespace(look=self._look))
+        self.observer = ObjectObserver(objects, SimpleNamespace(read=self._look))
 
-    async def _look(self, *_: object) -> View:
-        return View("kind", self.found, None)
+    async def _look(self, *_: object) -> ObjectView:
+        return ObjectView("kind", self.found, None)
 
     async def _secret(self, name: str, namespace: str) -> object:
         assert (namespace, name) == ("shop", "s")
@@ -58,14 +57,14 @@ class Bench:
         return self.secret
 
     def become_ready(self, **status: str) -> None:
-        place = object_view.place(self.run, self.plan.steps["db/make"], 1)
+        place = object_view.object_of(self.run, self.plan.steps["db/make"], 1)
         meta = {"name": place.name, "namespace": "shop", "uid": "o", "finalizers": [FINALIZER]}
         meta["annotations"] = {names.NONCE_ANNOTATION: place.identity.token}
         conditions = [{"type": "Ready", "status": "True"}]
         self.found = {**MANIFEST, "metadata": meta, "status": {"conditions": conditions, **status}}
 
     async def made(self) -> Fact:
-        return await self.observer.made(self.turn, self.plan.steps["db/make"], self.memory)
+        return await self.observer.observe_create(self.turn, self.plan.steps["db/make"], self.memory)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +128,12 @@ class TestOutputs:
     async def test_step_waits_for_a_missing_output(self, output, secret, message):
         fact, values = await self.told(output, secret=secret)
         assert (fact.since, fact.reason) == (CLAIMED, Reason.OBJECT_NOT_READY)
-        assert fact.message.endswith(f"its output {output.name} is waited for: {message}")
+        assert fact.message.endswith(f"its output {output.name} has no value yet: {message}")
         assert values == {}
 
     async def test_missing_right_to_a_secret_is_reported_with_its_grant(self):
         fact, _ = await self.told(self.PASSWORD, secret=errors.Forbidden("GET secret", self.LACK, status=403))
-        assert (fact.reason, "its administrator can type" in fact.message) == (Reason.OBJECTS_NOT_GRANTED, True)
+        assert (fact.reason, "its administrator can run" in fact.message) == (Reason.OBJECTS_NOT_GRANTED, True)
 
     @pytest.mark.parametrize(("size", "reason"), [(65_536, ""), (65_537, Reason.OUTPUT_TOO_LARGE)])
     async def test_output_may_have_64_kib(self, size, reason):

@@ -1,4 +1,4 @@
-"""Objects whose namespace grants too little, or takes back what it has granted."""
+"""Objects in a namespace whose permissions are missing or were revoked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_right_that_is_taken_away_is_waited_for_at_the_end():
 
 
 def test_rights_deleted_with_their_namespace_are_reported():
-    """Its bindings go first, and none can be made there: the line is one for the whole cluster."""
+    """Role bindings are deleted first, and none can be created there: the advice is a cluster-wide command."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -72,7 +72,7 @@ def test_rights_deleted_with_their_namespace_are_reported():
     play(story, alone(), {})
 
 
-# Once with each of the two that its end needs.
+# Once for each permission that its end needs.
 @pytest.mark.parametrize("verb", ["get", "delete"])
 def test_removal_without_rights_is_retried_slowly(verb):
     async def story(world: World) -> None:
@@ -82,7 +82,7 @@ def test_removal_without_rights_is_retried_slowly(verb):
         world.delete()
         await world.until(lambda: said(world, "db/claim", f"may not {verb} claims.db.example.org"), "what it lacks", 60)
         before = len(world.cluster.calls)
-        await world.rest(300)  # rig.pace looks at how often
+        await world.rest(300)  # rig.pace checks how often
         asked = [call for call in world.cluster.calls[before:] if "/claims" in call.request.path]
         assert 8 <= len(asked) <= 120
         world.may("claims.db.example.org")
@@ -102,7 +102,7 @@ POLICY = 'a policy: teams cannot create resource "claims" in API group "x"'
 
 def objection(message: str, kind: type[errors.Refused] = errors.Forbidden, *, ending: bool = False) -> tuple[str, str]:
     error = kind("POST claim", message, status=403, reason="Forbidden")
-    found = grants.objection(error, "shop", 7, ending=ending)
+    found = grants.explain_refusal(error, "shop", 7, ending=ending)
     return found.reason, found.message
 
 

@@ -1,4 +1,4 @@
-"""Objects in a cluster: made by an account of their namespace, waited for, removed, and left to nobody."""
+"""Objects in a cluster: created by an account of their namespace, polled, deleted, and never left behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def play(story, made=None, units=None, *, grants=True, count=1) -> World:
 
 
 def alone(**object_: Any) -> dict[str, Any]:
-    """A plugin of one step, which makes a claim."""
+    """Return a plugin with one step, which creates a claim."""
     return plugin([{"name": "claim", "object": {"manifest": MANIFEST, **object_}}], [])
 
 
@@ -59,7 +59,7 @@ def said(world: World, name: str, words: str) -> bool:
 
 
 def stir(world: World) -> None:
-    """Have its controller look at the claim again."""
+    """Let its controller process the claim again."""
     [claim] = world.cluster.objects("claims")
     world.ask("PATCH", f"{CLAIMS}/{claim['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}}, MERGE)
 
@@ -70,7 +70,7 @@ async def ended(world: World) -> None:
 
 
 def writes(world: World) -> list[str]:
-    """Changes of claims by operators, each by its method; those that only ask are left out."""
+    """Return the operators' changes of claims by method, without dry runs."""
     calls = [call.request for call in world.cluster.calls if call.write is not None and "/claims" in call.request.path]
     return [call.method for call in calls if not is_dry(call)]
 
@@ -97,7 +97,7 @@ def test_a_claim_lives_its_whole_life_between_steps():
     given = {unit: values for (_, unit, _), values in world.cloud.given.items()}
     assert given["db/seed"]["CLAIM_PASSWORD"] == b"s3cret"
     assert given["db/drop"]["CLAIM_HOST"] == given["db/seed"]["CLAIM_HOST"]
-    assert writes(world) == ["POST", "DELETE", "PATCH"]  # and by the last one our finalizer is off
+    assert writes(world) == ["POST", "DELETE", "PATCH"]  # and the last one removes our finalizer
     names = [line.unit for line in world.cloud.log if line.what == "start"]
     assert names == ["db/make", "db/seed", "db/drop"]
 
@@ -117,7 +117,7 @@ def test_its_removal_waits_for_the_delete_step_that_needs_it():
 
 
 def test_a_namespace_that_is_gone_is_proof():
-    """With it the rights are gone, by which anybody could look."""
+    """Its permissions are gone as well, so that nobody can read objects in it."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -151,7 +151,7 @@ def test_object_created_too_late_by_a_paused_operator_is_removed():
 
 
 def test_object_that_a_peer_recorded_first_stays():
-    """The peer has seen it, recorded it and gone on by then."""
+    """By then the peer has observed and recorded it, and has continued."""
     made = False
 
     def late(request):
@@ -182,7 +182,9 @@ def test_a_foreign_object_of_its_name_is_left_alone():
     async def story(world: World) -> None:
         world.ask("POST", CLAIMS, {"metadata": {"name": "orders"}, "spec": {"mine": True}})
         world.sandbox(wish())
-        await world.until(lambda: said(world, "db/claim", "Claim shop/orders exists and is not this step's"), "it", 60)
+        await world.until(
+            lambda: said(world, "db/claim", "Claim shop/orders exists and does not belong to this step"), "it", 60
+        )
         assert unit(world, "db/claim")["reason"] == "NameConflict"
         world.ask("DELETE", f"{CLAIMS}/orders")
         await world.until(lambda: ready(world), "ready", 120)
@@ -245,7 +247,7 @@ def test_object_not_ready_in_time_is_removed():
 
 
 def test_object_that_becomes_ready_at_the_deadline_stays():
-    """It is deleted as it was seen, or not at all: a peer may have recorded meanwhile that it is ready."""
+    """It is only deleted in the observed version: a peer may have recorded in the meantime that it is ready."""
     made = alone(ready={"condition": "Late"})
     made["create"][0]["timeouts"] = {"run": "5m"}
     asked = 0
@@ -289,7 +291,7 @@ def test_object_deleted_before_it_is_ready_fails_the_step():
 
 
 def test_copy_with_the_marks_of_an_object_is_foreign():
-    """Once the ledger holds its UID, whoever restores or copies it makes another thing."""
+    """Once the ledger contains its UID, a restored or copied object is a different one."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -350,7 +352,7 @@ def test_job_is_created_suspended_and_resumed_by_its_uid():
     assert born["spec"]["suspend"] is True
     assert "finalizers" not in born["metadata"]
     sent = [call.request.method for call in world.cluster.calls if call.write and "/jobs" in call.request.path]
-    assert sent == ["PATCH", "DELETE", "POST", "POST", "PATCH", "DELETE"]  # the first three only ask
+    assert sent == ["PATCH", "DELETE", "POST", "POST", "PATCH", "DELETE"]  # the first three are dry runs
 
 
 def test_a_kind_that_is_not_served_is_said():
@@ -367,7 +369,7 @@ def test_a_kind_that_is_not_served_is_said():
 
 
 def test_object_of_an_unserved_kind_is_not_gone():
-    """Its kind was known a moment ago. Once it is served again the object goes, and only then the sandbox."""
+    """The kind was served a moment ago. When it is served again, the object is deleted, and then the sandbox."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -417,7 +419,7 @@ def test_two_operators_make_one_object():
 
 
 def test_creation_without_an_answer_is_retried_with_pauses():
-    """A webhook that does not answer makes every creation one of unknown outcome."""
+    """A webhook that does not answer gives every creation an unknown outcome."""
     broken, sent = True, 0
 
     def trouble(_number, call):
@@ -443,7 +445,7 @@ def test_creation_without_an_answer_is_retried_with_pauses():
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_sealed_document_with_a_refused_kind_is_refused(refused):
-    """Another Dayfly may have compiled it."""
+    """Another version of Dayfly may have compiled it."""
     cluster = ClusterWatches(Client(FakeCluster(seed=1, extra=KINDS).transport("operator"), seed=1))
     manifest = {"apiVersion": "v1", "kind": "Node"} if refused else MANIFEST
     unit = Unit(name="make", kind="object", object=Object(written={"manifest": manifest}))

@@ -1,4 +1,4 @@
-"""What a turn's world is gathered from, and whether its run is closed or is to be: of what then only matters to cleanup."""
+"""The world of a turn, and whether its run is closed or will be: then only cleanup matters."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def says(reason: str) -> Objection:
 
 
 class Bench:
-    """An observer of one run, with all that it asks in the test's hands."""
+    """An observer of one run; the test controls all that it reads."""
 
     def __init__(self, phase: Phase = Phase.OPEN, **wish) -> None:
         self.run = RunObject(
             metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u", target=TARGET, plan="", phase=phase)
         )
-        self.session = RunMemory(self.run)
+        self.memory = RunMemory(self.run)
         self.wish = TargetIntent(**wish)
         self.shared: list[tuple[dict, dict, bool]] = []
         self.known = Known(
@@ -52,7 +52,7 @@ class Bench:
             SimpleNamespace(client=None, now=lambda: NOW, queue=SimpleNamespace(add=self._again)),
             targets=SimpleNamespace(read_intent=self._answer(self.wish), adapter_for=lambda _run: adapter),
             executors=executors,
-            places=SimpleNamespace(share=self._share),
+            slots=SimpleNamespace(share=self._share),
         )
 
     @staticmethod
@@ -73,7 +73,7 @@ class Bench:
         return Share(3, {"b": says("place"), "c": says("place")})
 
     async def scene(self):
-        return await self.observer.scene(self.run, self.session)
+        return await self.observer.scene(self.run, self.memory)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ MAKE = Unit(name="make", kind="exec", exec=Exec(script="#!/bin/sh"), inputs=(REA
     ids=["there", "lacks", "gone"],
 )
 async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given, waits):
-    """Whoever writes the field may do so without a sign that we heed."""
+    """The operator may not watch the write of the field."""
     bench = Bench()
     bench.target = target
     plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(MAKE,)),))
-    bench.session.work.plan = digest(()), plan
+    bench.memory.work.plan = digest(()), plan
     scene, sight = await bench.scene()
     assert sight.given == {"db/make": given}
     assert ("db/make" in scene.world.objections) is waits
@@ -121,10 +121,10 @@ async def test_step_waits_for_a_missing_target_field_and_rechecks(target, given,
 
 
 async def test_known_obstacle_of_a_unit_is_reported_first():
-    """Before what the server refused, and that before the want of a place."""
+    """It comes before refusals of the API server, and these before a missing slot."""
     bench = Bench()
-    bench.session.refusals.put(("b", 1), says("refused"))
-    bench.session.refusals.put(("c", 1), says("refused"))
+    bench.memory.refusals.put(("b", 1), says("refused"))
+    bench.memory.refusals.put(("c", 1), says("refused"))
     scene, sight = await bench.scene()
     assert {name: each.reason for name, each in scene.world.objections.items()} == {
         "a": "known",
@@ -140,7 +140,7 @@ async def test_known_obstacle_of_a_unit_is_reported_first():
 
 @pytest.mark.parametrize("room", [0, 1, 2])
 async def test_extra_units_are_refused_before_the_ledger_is_full(room):
-    """One that is full could not be written any more, and nothing of it be cleaned up. What has a line keeps it."""
+    """A full ledger could not be written, so nothing could be cleaned up. Recorded units stay in it."""
     way = PreviewUnit(scheme="http", host="web.shop.example", port=80, key="k")
     kept = tuple(Unit(name=name, kind="preview", preview=way) for name in ("old", "new", "newer"))
     made = Lifecycle(
@@ -148,7 +148,7 @@ async def test_extra_units_are_refused_before_the_ledger_is_full(room):
     )
     bench = Bench()
     bench.known = Known()
-    bench.session.work.plan = digest(()), seal((made,), kept)
+    bench.memory.work.plan = digest(()), seal((made,), kept)
     lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MAX_UNITS - 3 - room))]
     bench.run.ledger.units.update(dict.fromkeys(lines, UnitRecord(attempt=1)))
     scene, _ = await bench.scene()

@@ -1,4 +1,4 @@
-"""Where outputs lie, one Secret at a time: which are left, which are replaced, and which are nobody's of ours."""
+"""Secrets with outputs: which ones are kept, replaced, or belong to another program."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, SECRETS, AnnotatedMeta
 from dayfly.operator.cluster.objects import RunObject, owner, resource_name
 from dayfly.operator.outputs import resource_secrets
-from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError, matching, outputs_secret
-from dayfly.operator.outputs.log_outputs import FIRST_MS, HOPELESS_MS, LogOutputs, LogWait
-from dayfly.operator.outputs.resource_secrets import Bindings, bind
+from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError, outputs_secret, verified_values
+from dayfly.operator.outputs.log_outputs import FIRST_RETRY_MS, GIVE_UP_AFTER_MS, LogOutputs, LogWait
+from dayfly.operator.outputs.resource_secrets import ResourceSecrets, write_resource_secret
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Unread
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -50,7 +50,7 @@ RUN = a_run(url=b"db://1")
 
 
 class Server:
-    """One with both namespaces, and what is asked of it."""
+    """A server with both namespaces, and its requests."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
@@ -86,7 +86,7 @@ NAME = names.outputs_name("u", "db/make", 1)
 
 class TestAttempts:
     async def keep(self, server, **values: bytes) -> None:
-        await AttemptSecrets(server.client).keep(
+        await AttemptSecrets(server.client).write(
             RUN, PLACE, result(**values), values, Printed(b"log", 3, ((0, 5), (2, 9)))
         )
 
@@ -126,10 +126,10 @@ class TestAttempts:
 
     async def test_they_are_recalled_byte_for_byte_or_not_at_all(self, server):
         outputs = AttemptSecrets(server.client)
-        assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) is None
+        assert await outputs.find_values(RUN, PLACE, result(url=b"db://1")) is None
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1", other=b"x")
-        assert await outputs.recall(RUN, PLACE, result(url=b"db://1")) == {"url": b"db://1"}
-        assert await outputs.recall(RUN, PLACE, result(url=b"db://2")) is None
+        assert await outputs.find_values(RUN, PLACE, result(url=b"db://1")) == {"url": b"db://1"}
+        assert await outputs.find_values(RUN, PLACE, result(url=b"db://2")) is None
 
     async def test_output_that_differs_from_its_record_is_lost(self, server):
         outputs = AttemptSecrets(server.client)
@@ -137,45 +137,45 @@ class TestAttempts:
         assert await outputs.read(RUN, RUNNERS, "db/make", "url") == b"db://1"
         for run in (a_run(url=b"db://2"), a_run(other=b"x")):
             [output] = run.ledger.unit("db/make").outputs
-            with pytest.raises(CannotRenderError, match="the outputs of db/make is gone or was altered") as lost:
+            with pytest.raises(CannotRenderError, match="the outputs of db/make is missing or was changed") as lost:
                 await outputs.read(run, RUNNERS, "db/make", output)
             assert lost.value.reason == Reason.OUTPUTS_LOST
 
     async def test_an_empty_secret_has_none(self, server):
         await server.secret(NAME, RUNNERS, RUN)
-        assert await AttemptSecrets(server.client).recall(RUN, PLACE, result(url=b"db://1")) is None
-        assert await AttemptSecrets(server.client).recall(RUN, PLACE, result()) == {}
+        assert await AttemptSecrets(server.client).find_values(RUN, PLACE, result(url=b"db://1")) is None
+        assert await AttemptSecrets(server.client).find_values(RUN, PLACE, result()) == {}
 
     def test_empty_output_differs_from_a_missing_one(self):
-        assert matching({"empty": b""}, result(empty=b"")) == {"empty": b""}
-        assert matching({}, result(empty=b"")) is None
+        assert verified_values({"empty": b""}, result(empty=b"")) == {"empty": b""}
+        assert verified_values({}, result(empty=b"")) is None
 
 
 class TestBindings:
     async def test_all_are_bound_in_the_sandboxs_namespace_once(self, server):
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
         name = resource_name(RUN, "db")
-        assert await bind(server.client, RUN, DOCUMENT, "shop") == name
+        assert await write_resource_secret(server.client, RUN, DOCUMENT, "shop") == name
         assert server.data(name) == {"make.url": b"db://1"}
         before = len(server.changes())
-        assert await bind(server.client, RUN, DOCUMENT, "shop") == name
+        assert await write_resource_secret(server.client, RUN, DOCUMENT, "shop") == name
         assert len(server.changes()) == before
 
     async def test_run_without_outputs_has_no_binding(self, server):
-        assert await bind(server.client, a_run(), DOCUMENT, "shop") == ""
+        assert await write_resource_secret(server.client, a_run(), DOCUMENT, "shop") == ""
         assert server.cluster.calls == []
 
     async def test_outputs_that_are_gone_are_said(self, server):
-        with pytest.raises(CannotRenderError, match="is gone or was altered"):
-            await bind(server.client, RUN, DOCUMENT, "shop")
+        with pytest.raises(CannotRenderError, match="is missing or was changed"):
+            await write_resource_secret(server.client, RUN, DOCUMENT, "shop")
         assert "POST" not in server.changes()
         await server.secret(NAME, RUNNERS, RUN)
-        with pytest.raises(CannotRenderError, match="is gone or was altered"):
-            await bind(server.client, RUN, DOCUMENT, "shop")
+        with pytest.raises(CannotRenderError, match="is missing or was changed"):
+            await write_resource_secret(server.client, RUN, DOCUMENT, "shop")
 
     @pytest.mark.parametrize("meanwhile", [True, False])
     async def test_binding_name_of_another_owner_is_reported(self, server, meanwhile):
-        """Before we look, or between our look and our write."""
+        """Before our read, or between our read and our write."""
         name = resource_name(RUN, "db")
         await server.secret(NAME, RUNNERS, RUN, url=b"db://1")
         if meanwhile:
@@ -190,7 +190,7 @@ class TestBindings:
         else:
             await server.secret(name, "shop", None, url=b"theirs")
         with pytest.raises(CannotRenderError, match="does not belong to Dayfly"):
-            await bind(server.client, RUN, DOCUMENT, "shop")
+            await write_resource_secret(server.client, RUN, DOCUMENT, "shop")
         assert server.data(name) == {"url": b"theirs"}
 
     async def test_a_peer_that_was_quicker_has_made_ours(self, server):
@@ -203,7 +203,7 @@ class TestBindings:
             return await create(*arguments)
 
         server.client.create = late
-        assert await bind(server.client, RUN, DOCUMENT, "shop") == name
+        assert await write_resource_secret(server.client, RUN, DOCUMENT, "shop") == name
 
     async def test_refusing_namespace_is_retried_after_its_pause(self, monkeypatch):
         clock, asked = [1_000], []
@@ -213,16 +213,16 @@ class TestBindings:
             raise errors.Forbidden("GET", "not granted", status=403, reason="Forbidden")
 
         monkeypatch.setattr(errors.Forbidden, "not_granted", True)
-        monkeypatch.setattr(resource_secrets, "bind", forbidden)
-        found = Bindings(SimpleNamespace(now=lambda: clock[0], client=None))
+        monkeypatch.setattr(resource_secrets, "write_resource_secret", forbidden)
+        found = ResourceSecrets(SimpleNamespace(now=lambda: clock[0], client=None))
         for now in (1_000, 10_999, 11_000):
             clock[0] = now
-            assert await found.of(RUN, DOCUMENT) == ""
+            assert await found.ensure(RUN, DOCUMENT) == ""
         assert asked == [1_000, 11_000]
 
 
 class TestLogs:
-    """Large outputs travel in a log that cannot be read just now."""
+    """Large outputs in a log that cannot be read for a while."""
 
     class Pods:
         def __init__(self) -> None:
@@ -241,20 +241,20 @@ class TestLogs:
         waited = []
         while isinstance(found := await outputs.read(None, "d", wait), Unread):
             assert (found.since, found.message) == (10_000, "no")
-            waited.append(round(outputs.again_in(wait) * 1000))
+            waited.append(round(outputs.seconds_until_read(wait) * 1000))
             assert isinstance(await outputs.read(None, "d", wait), Unread)
             assert pods.asked == len(waited), "not before its time"
             clock[0] += waited[-1]
         assert found == {}
-        assert waited[0] == FIRST_MS + 1
+        assert waited[0] == FIRST_RETRY_MS + 1
         assert waited == sorted(waited)
         assert waited[-1] <= 60_001
-        assert clock[0] >= 10_000 + HOPELESS_MS
+        assert clock[0] >= 10_000 + GIVE_UP_AFTER_MS
 
     async def test_log_is_read_again_at_its_time(self):
         clock, pods, wait = [10_000], self.Pods(), LogWait()
         outputs = LogOutputs(pods, lambda: clock[0])
-        for now, asked in ((10_000, 1), (10_000 + FIRST_MS - 1, 1), (10_000 + FIRST_MS, 2)):
+        for now, asked in ((10_000, 1), (10_000 + FIRST_RETRY_MS - 1, 1), (10_000 + FIRST_RETRY_MS, 2)):
             clock[0] = now
             await outputs.read(None, "d", wait)
             assert pods.asked == asked
@@ -271,7 +271,7 @@ class TestLogs:
         clock, pods, wait = [10_000], self.Pods(), LogWait()
         outputs = LogOutputs(pods, lambda: clock[0])
         await outputs.read(None, "d", wait)
-        clock[0] = 10_000 + HOPELESS_MS
+        clock[0] = 10_000 + GIVE_UP_AFTER_MS
         assert await outputs.read(None, "d", wait) == {}
 
     @pytest.mark.parametrize(("answer", "found"), [(None, {}), ({"url": b"x"}, {"url": b"x"})])
@@ -280,7 +280,7 @@ class TestLogs:
         pods.answer = answer
         outputs = LogOutputs(pods, lambda: 5)
         assert await outputs.read(None, "d", wait) == found
-        assert outputs.again_in(wait) == 0.001
+        assert outputs.seconds_until_read(wait) == 0.001
 
 
 def test_a_secret_of_outputs_goes_with_its_run():

@@ -1,4 +1,4 @@
-"""What a step may read of the namespace in which it runs: what names its plugin, and nothing else."""
+"""Objects that a step may read in the namespace in which it runs: only those that name its plugin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rig.scenes import CHAIN, CHAIN_UNITS, Scene, chain, gone, message, ready, w
 from rig.world import World, live
 
 from dayfly.execute.pod.policy import Reference
-from dayfly.operator.pods.namespaces import BELIEVED_MS
+from dayfly.operator.pods.namespaces import GRANT_CACHE_MS
 from dayfly.operator.pods.plugin_reads import PLUGINS_ANNOTATION, PluginReads
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
@@ -32,7 +32,7 @@ def play(plugin: dict, story) -> World:
 
 
 def keep(world: World, plural="secrets", annotations: dict | None = None, metadata: dict | None = None, **more):
-    """Something that lies where steps run."""
+    """Create an object in the namespace of steps."""
     body = {"metadata": {"name": "own", "annotations": annotations or {}, **(metadata or {})}, **more}
     if plural == "secrets":
         body.setdefault("data", {"p": "eA=="})
@@ -41,14 +41,14 @@ def keep(world: World, plural="secrets", annotations: dict | None = None, metada
 
 @pytest.mark.parametrize("plural", READS)
 def test_secret_or_config_map_must_name_the_plugin(plural):
-    """Neither its being there nor another plugin's name is enough; with its own name it goes on by itself."""
+    """An object without the annotation, or with another plugin's name, is refused; with the right name the step continues."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
         kind = KINDS[plural]
         await world.until(lambda: f"{kind} dayfly-runners/own does not exist" in message(world), "the objection", 10)
         keep(world, plural, {"dayfly.dev/plugins": "cluster:other, acme:pg, pg"})
-        said = f"{kind} dayfly-runners/own does not name the plugin cluster:pg: whoever owns it can annotate it"
+        said = f"{kind} dayfly-runners/own does not name the plugin cluster:pg: its owner can annotate it"
         await world.until(lambda: said in message(world), "the other objection", 30)
         await world.rest(60)
         assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
@@ -102,7 +102,7 @@ def test_optional_key_may_be_missing():
 
 
 def test_inline_plugin_is_refused_whatever_the_object_says():
-    """Whoever may write a Sandbox reads nothing by it that they could not read before."""
+    """A Sandbox gives its author no access to other objects."""
 
     async def story(world: World) -> None:
         keep(world, annotations={"dayfly.dev/plugins": "cluster:pg, :, *, db"})
@@ -131,7 +131,7 @@ def test_hook_is_refused_as_an_inline_plugin_is():
 
 @pytest.mark.parametrize("told_by", ["outputs", "state", "owner"])
 def test_outputs_secret_of_another_step_is_refused(told_by):
-    """Whatever such a Secret is called, and whatever somebody has written on it."""
+    """The name and the annotations of such a Secret do not matter."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -158,7 +158,7 @@ async def gone_but_for_the_secret(world: World) -> None:
 
 
 async def test_reads_not_requested_again_are_forgotten():
-    """Names are for whoever writes plugins to choose: there may be ever new ones."""
+    """Authors of plugins choose the names, so there may always be new ones."""
     now, asked = 0, []
 
     class Server:
@@ -173,7 +173,7 @@ async def test_reads_not_requested_again_are_forgotten():
     for number in range(20):
         for _ in range(2):
             await reads.check(origin, "shop", [Reference("Secret", each, "") for each in (f"s-{number:02}", "shared")])
-        now += BELIEVED_MS // 2
+        now += GRANT_CACHE_MS // 2
     assert asked.count("shared") == 10
     assert [asked.count(f"s-{number:02}") for number in range(20)] == [1] * 20
     assert sum(bool(remembered(reads, f"s-{number:02}")) for number in range(20)) <= 3

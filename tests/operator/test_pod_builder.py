@@ -1,4 +1,4 @@
-"""Pods of steps: how late a peer's pod may start, which Services exclude one, and what a step learns of its state."""
+"""Pods of steps: start deadlines of peers' pods, Services that exclude a pod, and the access to a state."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
+from dayfly.operator.pods.images import NoSenderError
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.pods.webhook_pods import NoSenderError
-from dayfly.operator.states.state_access import Given, NoStatesError
+from dayfly.operator.states.state_access import NoStatesError, StateEnvironment
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import seal
 from dayfly.spec.frames import decode, encode
@@ -44,14 +44,14 @@ RUN = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=Run(uid="u",
 def building(*, traced: bool = False, states=None, sender=None, services: tuple[ForkService, ...] = ()) -> PodBuilder:
     """Return a builder in a cluster where any step may run."""
 
-    async def of(_namespace, _home):
+    async def grant_for(_namespace, _home):
         return SimpleNamespace(level="restricted", keys=frozenset())
 
     cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: BORN_MS)
     for service in services:
         cluster.services.put(service)
     runner = SimpleNamespace(name="runner-1", architecture="amd64")
-    return PodBuilder(cluster, SimpleNamespace(of=of), runner, sender, states, traced=traced)
+    return PodBuilder(cluster, SimpleNamespace(grant_for=grant_for), runner, sender, states, traced=traced)
 
 
 def plan_of(**changes) -> object:
@@ -59,7 +59,7 @@ def plan_of(**changes) -> object:
 
 
 async def made(builder: PodBuilder, plan=PLAN, start_before: int = 0) -> dict:
-    return await builder.manifest(RUN, plan, ("db/make", 1), {}, start_before)
+    return await builder.build(RUN, plan, ("db/make", 1), {}, start_before)
 
 
 async def judged(builder: PodBuilder, pod: dict, **order: object) -> str:
@@ -67,7 +67,7 @@ async def judged(builder: PodBuilder, pod: dict, **order: object) -> str:
     stored = copy.deepcopy(pod)
     stored["metadata"]["creationTimestamp"] = BORN
     stored["metadata"]["annotations"] |= order
-    return await builder.examine(RUN, PLAN, ("db/make", 1), {}, stored)
+    return await builder.check_stored(RUN, PLAN, ("db/make", 1), {}, stored)
 
 
 async def test_pod_may_start_until_its_schedule_and_pull_time_end():
@@ -81,15 +81,15 @@ async def test_peers_pod_with_an_earlier_start_window_is_accepted(start_before):
 
 @pytest.mark.parametrize("start_before", [0, -1, LATEST + 1])
 async def test_peers_pod_that_may_start_too_late_is_refused(start_before):
-    """By the end of its window a lost step is known to have ended."""
+    """After its start deadline, a lost step is known to have ended."""
     order = encode("dayfly-order", [("start-before-ms", b"%d" % start_before)]).decode()
     said = await judged(building(), await made(building()), **{names.ORDER_ANNOTATION: order})
-    assert said.endswith("would be allowed to start later than any that Dayfly makes; delete it")
+    assert said.endswith("has a later start deadline than Dayfly sets: delete it")
 
 
 async def test_peers_pod_without_a_start_window_is_refused():
     order = {names.ORDER_ANNOTATION: encode("dayfly-order", []).decode()}
-    assert "allowed to start later" in await judged(building(), await made(building()), **order)
+    assert "later start deadline" in await judged(building(), await made(building()), **order)
 
 
 @pytest.mark.parametrize("ours", [False, True])
@@ -114,21 +114,21 @@ class TestStates:
     PLAN = plan_of(exec=Exec(script="#!/bin/sh", image="busybox:1", state=True))
 
     async def test_state_address_and_token_are_in_the_pod(self):
-        async def given(_run, step, number):
-            return Given({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, PodSecretKey("token-of-it", "token"))
+        async def environment_for(_run, step, number):
+            return StateEnvironment({"TF_HTTP_ADDRESS": f"{step.id}/{number}"}, PodSecretKey("token-of-it", "token"))
 
-        pod = await made(building(states=SimpleNamespace(given=given)), self.PLAN)
+        pod = await made(building(states=SimpleNamespace(environment_for=environment_for)), self.PLAN)
         assert "TF_HTTP_ADDRESS=db/make/1" in pod["metadata"]["annotations"][names.ORDER_ANNOTATION]
         assert "token-of-it" in str(pod["spec"]["volumes"])
 
     async def test_missing_state_server_refuses_the_pod(self):
-        async def given(*_):
+        async def environment_for(*_):
             raise NoStatesError("Service dayfly/states is missing")
 
-        with pytest.raises(RefusedPodError, match="this operator serves none: give it --state-port"):
+        with pytest.raises(RefusedPodError, match="the operator does not serve states: start it with --state-port"):
             await made(building(), self.PLAN)
         with pytest.raises(RefusedPodError, match="Service dayfly/states is missing"):
-            await made(building(states=SimpleNamespace(given=given)), self.PLAN)
+            await made(building(states=SimpleNamespace(environment_for=environment_for)), self.PLAN)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ async def test_pod_that_a_service_selects_is_refused(namespace, selector, refuse
 
 
 async def test_webhook_without_a_sender_image_refuses_the_pod():
-    async def place():
+    async def setup():
         raise NoSenderError("name an image")
 
     plan = plan_of(kind="webhook", exec=None, webhook=WebhookUnit(request={}))
     with pytest.raises(RefusedPodError, match="name an image"):
-        await made(building(sender=SimpleNamespace(place=place)), plan)
+        await made(building(sender=SimpleNamespace(setup=setup)), plan)
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ async def test_secret_reads_are_judged_by_the_plugin_of_the_step(name, error):
         for resource, origin in origins.items()
     )
     with pytest.raises((NotGrantedError, CannotRenderError), match=error):
-        await building().manifest(RUN, seal(tuple(documents)), (name, 1), {})
+        await building().build(RUN, seal(tuple(documents)), (name, 1), {})

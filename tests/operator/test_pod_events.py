@@ -1,4 +1,4 @@
-"""How often the kubelets' Events are asked for."""
+"""How often the Events of pods are queried."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import Event, EventSeries, ObjectMeta, Pod
-from dayfly.operator.pods.pod_events import APART_MS, LONGEST_MS, RESPITE, PodEvents, Silence
+from dayfly.operator.pods.pod_events import MAX_QUEUE_MS, MIN_INTERVAL_MS, PAUSE_FACTOR, EventQuery, PodEvents
 from dayfly.plan import messages
 from dayfly.plan.world import NeverRan, Waiting
 
@@ -15,7 +15,7 @@ STARTED = 1_000_000
 
 
 class _Server:
-    """One that has no Events; it counts how often it was asked."""
+    """A server without Events, which counts the queries."""
 
     asked = 0
     items = ()
@@ -26,20 +26,20 @@ class _Server:
 
 
 def test_many_pods_that_hang_are_no_burden_to_the_server():
-    """A registry is down: whatever their number, a hundred questions are asked in a second at most."""
+    """A registry is down: there are at most a hundred queries a second, whatever the number of pods is."""
 
     async def story(number: int) -> tuple[int, float]:
         now = STARTED
         server = _Server()
         events = PodEvents(server, lambda: now)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(number)]
-        silences = [Silence() for _ in pods]
+        queries = [EventQuery() for _ in pods]
         fact = Waiting(since=STARTED, reason="ContainerCreating")
         for _ in range(90):
             now += 1000
-            for pod, silence in zip(pods, silences, strict=True):
-                assert await events.explain(pod, fact, silence, recallable=True) == fact
-        return server.asked, max(events.again_in(silence) for silence in silences)
+            for pod, query in zip(pods, queries, strict=True):
+                assert await events.explain(pod, fact, query, recallable=True) == fact
+        return server.asked, max(events.seconds_until_query(query) for query in queries)
 
     asked, longest = asyncio.run(story(3000))
     assert 6_000 < asked <= 90 * 100
@@ -55,15 +55,15 @@ def test_more_waiting_pods_are_queried_less_often():
         events = PodEvents(server, lambda: STARTED)
         pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
         fact = Waiting(since=STARTED, reason="ContainerCreating")
-        silences = [Silence() for _ in range(1000)]
-        for silence in silences:
-            await events.explain(pod, fact, silence, recallable=True)
-        assert events.again_in(silences[0]) == 3.001
-        assert events.again_in(silences[-1]) == pytest.approx(999 * APART_MS / 1000, abs=0.02)
-        for silence in silences[:-1]:
-            events.end(silence)
-        await events.explain(pod, fact, last := Silence(), recallable=True)
-        assert events.again_in(last) == 3.001
+        queries = [EventQuery() for _ in range(1000)]
+        for query in queries:
+            await events.explain(pod, fact, query, recallable=True)
+        assert events.seconds_until_query(queries[0]) == 3.001
+        assert events.seconds_until_query(queries[-1]) == pytest.approx(999 * MIN_INTERVAL_MS / 1000, abs=0.02)
+        for query in queries[:-1]:
+            events.forget(query)
+        await events.explain(pod, fact, last := EventQuery(), recallable=True)
+        assert events.seconds_until_query(last) == 3.001
         assert server.asked == 0
 
     asyncio.run(story())
@@ -87,22 +87,22 @@ def hung(number: int, takes: int, seconds: int, first: int = 0) -> tuple[int, fl
         server = Slow()
         events = PodEvents(server, lambda: now)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(number)]
-        silences = [Silence() for _ in pods]
+        queries = [EventQuery() for _ in pods]
         fact = Waiting(since=STARTED, reason="ContainerCreating")
         while now < STARTED + seconds * 1000:
             now += 10
-            for pod, silence in zip(pods, silences, strict=True):
-                assert await events.explain(pod, fact, silence, recallable=True) == fact
-        return server.asked, max(events.again_in(silence) for silence in silences)
+            for pod, query in zip(pods, queries, strict=True):
+                assert await events.explain(pod, fact, query, recallable=True) == fact
+        return server.asked, max(events.seconds_until_query(query) for query in queries)
 
     return asyncio.run(story())
 
 
 def test_slow_server_is_queried_less_often():
-    """It looks through those of all pods each time: asked about each of a crowd, it would do nothing else."""
+    """Each query scans the Events of all pods: without a pause, the server would do nothing else."""
     asked, longest = hung(200, 100, 60)
-    assert 60 < asked < 60_000 / (RESPITE * 100) * 1.1, "a fifth of its time, about"
-    assert longest <= LONGEST_MS / 1000 + 0.1
+    assert 60 < asked < 60_000 / (PAUSE_FACTOR * 100) * 1.1, "a fifth of its time, about"
+    assert longest <= MAX_QUEUE_MS / 1000 + 0.1
 
 
 def test_single_pod_is_queried_regularly_at_a_slow_server():
@@ -120,15 +120,15 @@ def test_one_late_answer_soon_delays_no_further_questions():
 
 
 def test_busy_kubelet_has_more_time_for_a_first_status():
-    """In bulk that is what keeps them waiting; a pod alone is asked about as soon as any."""
+    """With many pods the queue is the reason for the wait; a single pod is queried at once."""
 
     def first(others: int, reason: str) -> float:
         events = PodEvents(_Server(), lambda: STARTED)
         pods = [msgspec.convert({"metadata": {"name": f"p{n}", "uid": f"u{n}"}}, Pod) for n in range(others + 1)]
-        silences = [Silence() for _ in pods]
-        for pod, silence in zip(pods, silences, strict=True):
-            asyncio.run(events.explain(pod, Waiting(since=STARTED, reason=reason), silence, recallable=True))
-        return round(events.again_in(silences[-1]), 1)
+        queries = [EventQuery() for _ in pods]
+        for pod, query in zip(pods, queries, strict=True):
+            asyncio.run(events.explain(pod, Waiting(since=STARTED, reason=reason), query, recallable=True))
+        return round(events.seconds_until_query(queries[-1]), 1)
 
     assert first(0, "Starting") == first(0, "ContainerCreating") == 3
     assert first(200, "Starting") == 6
@@ -136,17 +136,17 @@ def test_busy_kubelet_has_more_time_for_a_first_status():
 
 
 def test_pods_of_forgotten_runs_do_not_count_as_waiting():
-    """They count among those that keep kubelets busy only as long as something is remembered of them."""
+    """They only count as waiting pods while their runs remember them."""
     events = PodEvents(_Server(), lambda: STARTED)
     pod = msgspec.convert({"metadata": {"name": "p", "uid": "u"}}, Pod)
     fact = Waiting(since=STARTED, reason="Starting")
-    silences = [Silence() for _ in range(200)]
-    for silence in silences:
-        asyncio.run(events.explain(pod, fact, silence, recallable=True))
-    del silence, silences
-    alone = Silence()
+    queries = [EventQuery() for _ in range(200)]
+    for query in queries:
+        asyncio.run(events.explain(pod, fact, query, recallable=True))
+    del query, queries
+    alone = EventQuery()
     asyncio.run(events.explain(pod, fact, alone, recallable=True))
-    assert round(events.again_in(alone), 1) == 3
+    assert round(events.seconds_until_query(alone), 1) == 3
 
 
 POD = msgspec.convert({"metadata": {"name": "p", "uid": "u", "namespace": "n"}}, Pod)
@@ -154,23 +154,23 @@ MUTE = Waiting(since=STARTED, reason="ContainerCreating")
 
 
 def event(second: int, reason: str, note: str = "", *, warns: bool = False, **times) -> Event:
-    """One of that second of an hour, told as the old API does unless `times` say otherwise."""
+    """An Event of that second, in the old format unless `times` is set."""
     told = times or {"deprecated_last_timestamp": f"2026-01-01T00:00:{second:02}Z"}
     return Event(metadata=ObjectMeta(name="e"), reason=reason, note=note, type="Warning" if warns else "Normal", **told)
 
 
 def explained(*events: Event, pod: Pod = POD, fact: Waiting = MUTE, after: int = 3_000, **how) -> tuple[Waiting, int]:
-    """What is said of a pod that waits, and how often the server was asked."""
+    """Return the message about a waiting pod, and the number of queries."""
     server = _Server()
     server.items = list(events)
     clock = [STARTED]
     told = PodEvents(server, lambda: clock[0])
-    silence = Silence()
+    query = EventQuery()
 
     async def twice() -> Waiting:
-        await told.explain(pod, fact, silence, **{"recallable": True, **how})
+        await told.explain(pod, fact, query, **{"recallable": True, **how})
         clock[0] += after
-        return await told.explain(pod, fact, silence, **{"recallable": True, **how})
+        return await told.explain(pod, fact, query, **{"recallable": True, **how})
 
     return asyncio.run(twice()), server.asked
 
@@ -188,7 +188,7 @@ def test_a_warning_without_a_reason_keeps_that_of_the_status():
 
 
 def test_an_image_that_is_there_is_nothing_to_wait_for():
-    """Of two words in one second the later in the kubelet's order counts."""
+    """Of two Events in one second, the later one in the kubelet's order counts."""
     pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
     assert explained(pulled, pulling)[0] == MUTE
     said = explained(pulling)[0]
@@ -236,13 +236,11 @@ def test_a_kubelets_clock_that_is_ahead_delays_nothing():
     assert explained(event(1, "Failed", "no image", warns=True), fact=ahead)[0].message == "no image"
 
 
-def test_last_words_are_the_last_warning_beyond_the_status():
+def test_cause_is_the_latest_warning_beyond_the_status():
     def last(*events: Event) -> str:
         server = _Server()
         server.items = list(events)
-        return asyncio.run(
-            PodEvents(server, lambda: STARTED).last_words(POD, NeverRan(reason="r", message="m"))
-        ).message
+        return asyncio.run(PodEvents(server, lambda: STARTED).add_cause(POD, NeverRan(reason="r", message="m"))).message
 
     warning = event(1, "FailedMount", "no Secret", warns=True)
     assert last(warning, event(2, "Failed", "Error: ErrImagePull", warns=True)) == messages.with_last_report(
@@ -255,14 +253,14 @@ def test_last_words_are_the_last_warning_beyond_the_status():
 
 @pytest.mark.parametrize(("due", "after"), [(STARTED + 2_000, 2.001), (STARTED, 0.001), (STARTED - 9, 0.001)])
 def test_query_is_due_just_after_its_moment(due, after):
-    silence = Silence()
-    silence.due = due
-    assert PodEvents(None, lambda: STARTED).again_in(silence) == pytest.approx(after, abs=1e-6)
+    query = EventQuery()
+    query.due = due
+    assert PodEvents(None, lambda: STARTED).seconds_until_query(query) == pytest.approx(after, abs=1e-6)
 
 
 @pytest.mark.parametrize("moment", ["0000-06-01T00:00:00Z", "0000-12-31T23:30:00Z"])
 def test_an_event_of_the_year_0_is_older_than_all_others(moment):
-    """The server takes one from whoever may write Events, and nothing may stand still over it."""
+    """Users may write Events with such a time, which must not raise an error."""
     meta = ObjectMeta(name="e", uid="e", namespace="n")
     of_0, ours = (
         Event(metadata=meta, type="Warning", reason="R", note=note, deprecated_last_timestamp=at)
@@ -274,6 +272,6 @@ def test_an_event_of_the_year_0_is_older_than_all_others(moment):
         server.items = (ours, of_0)
         pod = msgspec.convert({"metadata": {"name": "p", "uid": "u", "namespace": "n"}}, Pod)
         end = NeverRan(reason="CannotStart", message="it did not start")
-        assert "ours" in (await PodEvents(server, lambda: STARTED).last_words(pod, end)).message
+        assert "ours" in (await PodEvents(server, lambda: STARTED).add_cause(pod, end)).message
 
     asyncio.run(story())

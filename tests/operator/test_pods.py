@@ -1,4 +1,4 @@
-"""What may not become a pod, and what the cluster may not make of one: said of the sandbox, and never started."""
+"""Pods that are not allowed, and pods that the cluster has modified: reported, and never started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.fake import Fault, Harm, Refusal
 
 
 def scene(runner: dict, story) -> World:
-    """A life of the chain with another runner."""
+    """Play the story of the chain with another runner."""
     plugin = CHAIN | {"runner": {"image": "busybox:1", **runner}}
 
     async def begin(world: World) -> None:
@@ -24,14 +24,14 @@ def scene(runner: dict, story) -> World:
 
 
 async def goes_on(world: World) -> None:
-    """What kept the sandbox waiting is over: it is made, and removed."""
+    """The objection is over: create the sandbox and delete it."""
     await world.until(lambda: ready(world), "ready", patience=60)
     world.delete()
     await gone(world)
 
 
 def test_pod_is_held_to_the_allow_list():
-    """What an overlay may not have is refused before anything is made, with its place; nothing is owed then."""
+    """A forbidden overlay is refused before anything is created, with its location, so no cleanup is due."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -46,7 +46,7 @@ def test_pod_is_held_to_the_allow_list():
 
 
 def test_namespace_must_be_granted():
-    """A step runs in another namespace only where an administrator has labelled it; then it goes on by itself."""
+    """A step may only run in another namespace with an administrator's label; then it continues without a retry."""
 
     async def story(world: World) -> None:
         world.namespace("team", {"dayfly.dev/runners-from": "shop"})
@@ -63,12 +63,12 @@ def test_namespace_must_be_granted():
 
 
 def test_namespace_accepts_steps_only_from_those_it_names():
-    """That a team's steps may run there opens it to nobody else; what it names is believed within half a minute."""
+    """The label does not allow steps of other teams. The annotation applies within half a minute."""
 
     async def story(world: World) -> None:
         world.namespace("team", {"dayfly.dev/runners-from": "other, third"}, **{"dayfly.dev/runners": "true"})
         world.sandbox(wish())
-        await world.until(lambda: "does not take steps of sandboxes in shop" in message(world), "the objection")
+        await world.until(lambda: "does not accept steps of sandboxes in shop" in message(world), "the objection")
         await world.rest(60)
         assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
         world.grant("team", annotations={"dayfly.dev/runners-from": "other, shop"})
@@ -97,7 +97,7 @@ def test_missing_namespace_is_said_and_waited_for():
 
 
 def test_step_is_no_services_endpoint():
-    """Whoever may write Services where steps run gets no step's traffic, and no plugin answers in a Service's name."""
+    """Services in the namespace of steps get no requests of theirs, and no plugin can answer for a Service."""
 
     async def story(world: World) -> None:
         service = {"metadata": {"name": "database"}, "spec": {"ports": [{"port": 1}]}}
@@ -127,7 +127,7 @@ def test_keys_of_others_where_the_administrator_allows_them():
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_pod_changed_by_a_webhook_is_not_ungated(restarted):
-    """What a mutating webhook did to the runner is found at once, and by another operator that has not made the pod."""
+    """Changes of the runner by a mutating webhook are detected at once, also by a peer that has not created the pod."""
 
     async def story(world: World) -> None:
         def webhook(operation, kind, old, new):
@@ -156,7 +156,7 @@ def test_pod_changed_by_a_webhook_is_not_ungated(restarted):
 
 
 def test_foreign_pod_of_our_name_is_left_alone():
-    """Somebody has made a pod of the name that ours is to have: nothing is taken over, and it is said what to do."""
+    """Another user's pod has the name: it is not adopted, and the message contains the solution."""
 
     async def story(world: World) -> None:
         world.cluster.admission.append(lambda *change: _squat(world, *change))
@@ -173,7 +173,7 @@ def test_foreign_pod_of_our_name_is_left_alone():
 
 
 def _squat(world: World, operation, kind, old, new):
-    """Just before our first pod, another one of its name."""
+    """Create a pod of the same name just before our first one."""
     if operation == "CREATE" and kind.plural == "pods" and "annotations" in new["metadata"]:
         world.cluster.admission.clear()
         mine = {"metadata": {"name": new["metadata"]["name"]}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
@@ -183,7 +183,7 @@ def _squat(world: World, operation, kind, old, new):
 
 
 def test_quota_is_said_within_ten_seconds_and_waited_for():
-    """What the API server has against a pod is the step's sentence; once it is mended, the step starts by itself."""
+    """A refusal of the API server is in the step's message; when the cause is removed, the step starts."""
 
     async def story(world: World) -> None:
         def quota(operation, kind, old, new):
@@ -220,7 +220,7 @@ def test_why_a_pod_does_not_start_is_said_within_ten_seconds(fault, said):
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_mount_failure_in_an_event_is_reported_in_ten_seconds(allowed):
-    """A Secret that the overlay mounts is missing: the kubelet says so in Events, the pod's status is silent."""
+    """A Secret of the overlay is missing: only an Event of the kubelet reports it, not the pod's status."""
     said = 'MountVolume.SetUp failed for volume "mine" : secret "mine" not found'
 
     async def story(world: World) -> None:
@@ -243,7 +243,7 @@ def test_mount_failure_in_an_event_is_reported_in_ten_seconds(allowed):
 
 
 def test_hanging_pull_is_reported_and_ended_at_its_deadline():
-    """A registry that does not answer: neither status nor warning says so, only the kubelet's Event that it pulls."""
+    """A registry does not answer: neither status nor warning reports it, only the kubelet's Event about the pull."""
 
     async def story(world: World) -> None:
         world.cloud.lossy = True
@@ -266,7 +266,7 @@ def test_hanging_pull_is_reported_and_ended_at_its_deadline():
 
 
 def test_late_kubelet_event_is_reported_in_ten_seconds():
-    """It comes just after the operator has asked for it in vain."""
+    """The Event is written just after a query."""
 
     async def story(world: World) -> None:
         script = world.kubelet.scripts["db/make"]
@@ -281,7 +281,7 @@ def test_late_kubelet_event_is_reported_in_ten_seconds():
 
 
 def test_event_before_the_first_pod_status_is_reported():
-    """A busy one writes the first status of a pod ten seconds after it has begun with it; its Events come at once."""
+    """A busy kubelet writes the first status of a pod ten seconds late; its Events come at once."""
 
     async def story(world: World) -> None:
         script = world.kubelet.scripts["db/make"]
@@ -313,7 +313,7 @@ def test_event_that_replaces_another_is_reported():
 
 
 def test_cause_of_a_missing_start_is_reported_at_the_end():
-    """Its pod is deleted while its image is missing. That it never began is no more than likely: it is cleaned up."""
+    """The pod is deleted while its image is missing. It is not proven that the step never began, so cleanup runs."""
 
     async def story(world: World) -> None:
         world.cloud.lossy = True
@@ -335,7 +335,7 @@ def test_cause_of_a_missing_start_is_reported_at_the_end():
 
 @pytest.mark.parametrize("in_log", [False, True])
 def test_outputs_reach_the_next_step_byte_for_byte(in_log):
-    """Through the message or, where they are too large for it, through the log; nothing of them is in a pod."""
+    """Outputs are in the message or, if they are too large, in the log; the pod's spec contains none."""
 
     async def story(world: World) -> None:
         for script in world.kubelet.scripts.values():
@@ -354,7 +354,7 @@ def test_outputs_reach_the_next_step_byte_for_byte(in_log):
 
 
 def test_large_outputs_without_a_log_are_lost_and_said():
-    """The bytes lie in the log alone, and it cannot be read: the step failed, and what it made is cleaned up."""
+    """The outputs are only in a log that cannot be read: the step has failed, and cleanup runs."""
 
     async def story(world: World) -> None:
         world.cloud.lossy = True
@@ -371,7 +371,7 @@ def test_large_outputs_without_a_log_are_lost_and_said():
 
 
 def test_namespace_that_goes_takes_outputs_with_it_and_says_so():
-    """A step succeeds, and its namespace is being deleted: nothing reads an output that was never kept."""
+    """A step succeeds while its namespace is being deleted: no step reads an output that was not stored."""
 
     async def story(world: World) -> None:
         world.cloud.lossy = True
@@ -385,7 +385,7 @@ def test_namespace_that_goes_takes_outputs_with_it_and_says_so():
         world.cluster.admission.append(ending)
         world.sandbox(wish())
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 60)
-        assert "its outputs could not be kept" in message(world)
+        assert "its outputs could not be stored" in message(world)
         assert not world.cloud.starts("db/seed")
         world.cluster.admission.clear()
         world.delete()
@@ -396,10 +396,10 @@ def test_namespace_that_goes_takes_outputs_with_it_and_says_so():
 
 
 def test_runner_is_put_where_steps_run():
-    """One immutable ConfigMap for each release and namespace, named by its content; every pod mounts that one."""
+    """One immutable ConfigMap for each release and namespace, named by its content; every pod mounts it."""
 
     async def story(world: World) -> None:
-        world.runner = RunnerConfigMap.of(b"\x7fELF...")
+        world.runner = RunnerConfigMap.from_program(b"\x7fELF...")
         world.start(2)
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -416,10 +416,10 @@ def test_runner_is_put_where_steps_run():
 
 @pytest.mark.parametrize(("machine", "architecture"), [(62, "amd64"), (183, "arm64")])
 def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture: str):
-    """The operator on an ARM node brings that node's runner; on another kind of node no step could ever begin."""
+    """The operator on an ARM node installs that node's runner; on other nodes no step could start."""
 
     async def story(world: World) -> None:
-        world.runner = RunnerConfigMap.of(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
+        world.runner = RunnerConfigMap.from_program(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
         world.start()
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -431,10 +431,10 @@ def test_steps_run_on_nodes_that_can_start_the_runner(machine: int, architecture
 
 
 def test_runner_that_was_taken_away_is_put_back():
-    """With its namespace perhaps, which was made anew: no step can start without it."""
+    """Its namespace may have been created again; without the ConfigMap no step can start."""
 
     async def story(world: World) -> None:
-        world.runner = RunnerConfigMap.of(b"\x7fELF...")
+        world.runner = RunnerConfigMap.from_program(b"\x7fELF...")
         world.start()
         world.sandbox(wish())
         await world.until(lambda: ready(world), "ready")
@@ -448,7 +448,7 @@ def test_runner_that_was_taken_away_is_put_back():
 
 
 def test_outputs_secret_is_immutable_and_named_by_attempt():
-    """A peer that has not heard of it writes the same: nothing changes, nobody minds."""
+    """A peer without that knowledge writes the same, which changes nothing."""
 
     def secrets(world: World) -> dict:
         every = world.cluster.objects("secrets")

@@ -118,7 +118,7 @@ def played(story: Any, **how: Any) -> Any:
     async def main() -> Any:
         bench = Bench(**how)
         if bench.served:
-            await bench.caches.gateway.look()
+            await bench.caches.gateway.discover()
         return await story(bench)
 
     return run(main())

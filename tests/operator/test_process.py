@@ -1,4 +1,4 @@
-"""The process: hot standby, beginning and end, health, and what it says before it can begin."""
+"""The process: hot standby, start and stop, health checks, and messages before the start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dayfly.kube.lease import Elector
 from dayfly.kube.objects import Key, anything
 from dayfly.operator import main
 from dayfly.operator.main import Operator, ProcessIdentity, operate
-from dayfly.operator.monitoring.health_server import serving
+from dayfly.operator.monitoring.health_server import serve_health
 from dayfly.operator.monitoring.json_log import JsonLines
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.pods.namespaces import RunnerConfigMap
@@ -33,14 +33,14 @@ SHORT = Scene(RETRY, RETRY_UNITS, forked)
 NAMESPACES = anything("v1", "Namespace", "namespaces", namespaced=False)
 
 
-def sessions(process: Process, uid: str) -> list[str]:
-    """Return what the operator's sessions remember of a sandbox."""
-    return [place for place in remembered(process.operator, uid) if ".sessions." in place]
+def memories(process: Process, uid: str) -> list[str]:
+    """Return what the operator's memories remember of a sandbox."""
+    return [place for place in remembered(process.operator, uid) if ".memories." in place]
 
 
 class TestLease:
     def test_standby_does_nothing_and_takes_over(self):
-        """The Lease saves work: one works, the other one's caches are hot; when the first dies it goes on."""
+        """The Lease avoids duplicate work: the standby has current caches, and takes over when the leader dies."""
 
         async def story(world: World) -> None:
             electors = await elected(world)
@@ -58,7 +58,7 @@ class TestLease:
         at_work(story, count=2)
 
     def test_new_leader_writes_the_status_again(self):
-        """Another one has led meanwhile, and what that one said last is not so any more."""
+        """Another operator was the leader in the meantime, and its last status is outdated."""
 
         async def story(world: World) -> None:
             world.forks.baseline()
@@ -94,13 +94,13 @@ class TestLease:
             await world.until(lambda: electors[1 - first].leading, "the other one to lead", 60)
             world.delete()
             await world.until(lambda: not world.leftovers(), "the end of it all", 600)
-            assert not sessions(process, uid)
+            assert not memories(process, uid)
             world.processes.remove(other)
             await other.end()
             world.hook = lambda _number, _call: None
             await world.until(lambda: electors[first].leading, "the first one to lead", 60)
             await world.rest(60)
-            assert not sessions(process, uid)
+            assert not memories(process, uid)
 
         at_work(story, SHORT, count=2)
 
@@ -128,7 +128,7 @@ class TestLease:
 
 class TestProcess:
     async def test_process_serves_until_stopped(self, caplog):
-        """Alive at once, ready once the caches are whole, and gone within a moment of being asked."""
+        """The process is alive at once, ready when the caches are complete, and stops quickly on request."""
         caplog.set_level(logging.INFO, "dayfly.operator")
         cluster = FakeCluster(extra=KINDS)
         namespace = {"metadata": {"name": "dayfly-system"}}
@@ -136,7 +136,7 @@ class TestProcess:
         stop, port = asyncio.Event(), free_port()
         place = ProcessIdentity("one", "dayfly-system", port)
         client = Client(cluster.transport("operator"), seed=1)
-        process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, stop))
+        process = asyncio.create_task(operate(client, RunnerConfigMap.from_program(b"program"), place, stop))
         async with aiohttp.ClientSession() as session:
             status = 0
             while status != 200:
@@ -159,7 +159,7 @@ class TestProcess:
 
     @staticmethod
     async def begun(monkeypatch, run, port: int = 0) -> asyncio.Task[None]:
-        """A process whose operator does no more than `run`; it has begun that."""
+        """Start a process whose operator only calls `run`."""
         began = asyncio.Event()
 
         async def running(_operator: Operator) -> None:
@@ -169,12 +169,12 @@ class TestProcess:
         monkeypatch.setattr(Operator, "run", running)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", port or free_port(), lease_s=0)
-        process = asyncio.create_task(operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event()))
+        process = asyncio.create_task(operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event()))
         await began.wait()
         return process
 
     async def test_cancelled_process_ends_the_operator_first(self, monkeypatch):
-        """Nothing of it is at work once the process says that it is over."""
+        """No task is left when the process reports its end."""
         ended = asyncio.Event()
 
         async def run() -> None:
@@ -205,13 +205,13 @@ class TestProcess:
         asked: list[tuple[str, str] | None] = []
 
         async def run(_operator: Operator) -> None:
-            """Nothing is done."""
+            """Do nothing."""
 
         monkeypatch.setattr(Operator, "run", run)
         monkeypatch.setattr(main, "FallbackImage", lambda _client, _image="", own=None: asked.append(own))
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=0, pod=pod)
-        await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
+        await operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event())
         assert asked[0] == (("dayfly-system", "dayfly-0") if pod else None)
 
     @pytest.mark.parametrize(("seconds", "elects"), [(0, False), (5, True)])
@@ -228,11 +228,11 @@ class TestProcess:
         monkeypatch.setattr(main, "Elector", elector)
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         place = ProcessIdentity("one", "dayfly-system", free_port(), lease_s=seconds)
-        await operate(client, RunnerConfigMap.of(b"program"), place, asyncio.Event())
+        await operate(client, RunnerConfigMap.from_program(b"program"), place, asyncio.Event())
         assert made == ["dayfly-operator"] * elects
 
     async def test_operator_without_front_queues_no_sandboxes(self):
-        """Nor does what comes of them pile up."""
+        """Their results do not accumulate either."""
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
         for front in (None, SandboxesExtension):
             cluster = Operator(client, runner=RUNNER, front=front).cluster
@@ -248,10 +248,10 @@ class TestProcess:
             hooks=lambda *_: SimpleNamespace(frozen=2),
             groups=lambda *_: SimpleNamespace(frozen=4),
         )
-        assert b"dayfly_frozen 6.0" in operator.metrics.text()
+        assert b"dayfly_frozen 6.0" in operator.metrics.render()
 
     async def test_operator_crash_ends_the_process(self, monkeypatch):
-        """Its kubelet begins another one."""
+        """The kubelet starts another process."""
 
         async def run() -> None:
             raise ValueError("a defect")
@@ -262,7 +262,7 @@ class TestProcess:
                 await process
 
     def test_process_stops_before_its_server_has_answered(self):
-        """A rollout of an operator that never got its first lists whole does not wait until its pod is killed."""
+        """A rollout does not wait for an operator whose first lists never complete."""
 
         async def story(world: World) -> None:
             world.hook = lambda _number, _call: Fault(Harm.UNREACHABLE)
@@ -277,13 +277,13 @@ class TestProcess:
         live(SHORT.world, story)
 
     async def test_silence_is_unhealthy(self):
-        """An operator that hears nothing from its server for minutes says so, and is started again by its kubelet."""
+        """An operator without answers of the API server for minutes reports it, and the kubelet restarts it."""
         cluster = FakeCluster(extra=KINDS)
         operator = Operator(Client(cluster.transport("operator"), seed=1), runner=RUNNER, front=SandboxesExtension)
         figures = Metrics(operator.cluster)
         port = free_port()
         async with (
-            serving(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
+            serve_health(port, age=lambda: 181.0, started=lambda: 900.0, metrics=figures),
             aiohttp.ClientSession() as session,
         ):
             for path in ("healthz", "readyz"):

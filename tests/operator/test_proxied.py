@@ -1,7 +1,7 @@
-"""The fault matrix before a real API server: operators whose requests are harmed on their way by a proxy.
+"""The fault matrix with a real API server: a proxy applies faults to the requests of operators.
 
-All plans that pytest has selected are played side by side, once, and then judged one by one: naming a single test plays
-its plan alone. `make test` plays one of 240 shares of all changes and harms, another one with each commit.
+All selected plans are played concurrently, once, and then checked one by one: naming a single test plays its plan only.
+`make test` plays one of 240 shares of all changes and faults, a different one for each commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def server(api: Api) -> Server:
-    """With everything of ours but the operator itself, which these tests run."""
+    """Install everything except for the operator, which these tests run."""
     installed = (ROOT / "deploy" / "install.yaml").read_text().split("\n---\n")
     api.apply("\n---\n".join(each for each in installed if "\nkind: Deployment\n" not in f"\n{each}"))
     eventually(lambda: established(api))
@@ -50,12 +50,12 @@ def server(api: Api) -> Server:
 
 @pytest.fixture(scope="module")
 def trials(server: Server, request: pytest.FixtureRequest) -> Trials:
-    """All plans of this session, played to their ends."""
+    """Play all plans of this session."""
     wanted = [item.callspec.params["plan"] for item in request.session.items if "plan" in _params(item)]
     trials = Trials(server)
     began = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeper, "EVERY_S", 5.0)  # nobody wants to wait for a minute
+        patch.setattr(sweeper, "SWEEP_INTERVAL_S", 5.0)  # a minute would be too long
         asyncio.run(trials.play(wanted))
     print(f"{len(wanted)} plans in {time.monotonic() - began:.0f} s")
     return trials
@@ -67,7 +67,7 @@ def _params(item: pytest.Item) -> dict[str, object]:
 
 @pytest.mark.parametrize("plan", plans.chosen(), ids=str)
 def test_plan(trials, plan, played):
-    """Nothing twice, nothing left, nothing out of order, nothing lost, whatever became of that one change."""
+    """Nothing runs twice, is left over, out of order or lost, whatever happened to that one change."""
     played("lives on a real API server, each with one harm from the proxy before it", 1)
     if wrong := trials.wrong(plan):
         pytest.fail("\n".join(wrong))
@@ -75,23 +75,23 @@ def test_plan(trials, plan, played):
 
 @pytest.mark.parametrize("plan", [Plan("midway", 999, Harm.CUT)], ids=str)
 def test_a_change_that_never_comes(trials, plan):
-    """A life that ends unharmed is lived again, and in the end it is said that nothing was shown."""
+    """A story that ends before its fault is repeated; at last it is reported that it has shown nothing."""
     assert [each.missed for each in trials.trials[str(plan)]] == [True] * LIVES_MOST
     assert "so nothing was harmed" in trials.wrong(plan)[0]
 
 
 def test_no_defect(trials):
-    """No operator met with what it did not foresee, or ended by itself."""
+    """No operator met an unexpected error or ended by itself."""
     assert not trials.defects
 
 
 def test_every_change_was_numbered(trials):
-    """But for labels of what all share, and the runner's program, each change belongs to one life and could be harmed."""
+    """Except for shared labels and the runner's program, each change belongs to one story and could have a fault."""
     shared = ("PATCH /api/v1/namespaces/shop", "PATCH /apis/dayfly.dev/v1alpha1/resourceplugins/", "/configmaps")
     assert [each for each in trials.unowned if not any(part in each for part in shared)] == []
 
 
 def test_trials_leave_nothing_and_idle_operators_write_nothing(trials):
-    """(13, 14) By quorum reads nothing is there of any life, and two operators that have nothing to do write nothing."""
+    """(13, 14) Quorum reads find nothing of any story, and two idle operators write nothing."""
     assert trials.left == []
     assert trials.late == []

@@ -1,4 +1,4 @@
-"""Steps that cannot start are given up with proof: another container of their pods excludes that they ever begin."""
+"""Steps that cannot start are ended with proof: a container of a recall excludes that they ever begin."""
 
 import msgspec
 import pytest
@@ -8,7 +8,7 @@ from rig.world import Unit, World
 
 from dayfly.kube.client import Client
 from dayfly.kube.transport import Request
-from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.images import FallbackImage
 from kube.fake import FakeCluster, Refusal, run
 
 SAID = 'Back-off pulling image "busybox:1"'
@@ -24,13 +24,13 @@ def unit(world: World, name: str = "db/make") -> dict:
 
 
 def made(world: World, name: str) -> int:
-    """So many pods of a step were ever made."""
+    """Return the number of a step's pods that were ever created."""
     pods = versions(world)
     return len({pod["metadata"]["uid"] for pod in pods if pod["metadata"]["annotations"]["dayfly.dev/unit"] == name})
 
 
 def versions(world: World) -> list[dict]:
-    """Every pod as it ever was."""
+    """Return all versions of all pods."""
     return [write.new for write in world.cluster.store.after(world.cluster.kind("pods"), 0) if write.new]
 
 
@@ -53,7 +53,7 @@ def test_sandbox_deleted_without_image_needs_no_cleanup():
 
 
 def test_sandbox_deleted_during_a_silent_pull_needs_no_cleanup():
-    """A registry that does not answer: only an Event says that the image is being pulled, and nobody has read it yet."""
+    """A registry does not answer: only an Event reports the pull, and no query has read it yet."""
 
     async def story(world: World) -> None:
         await world.until(lambda: any(e["reason"] == "Pulling" for e in world.cluster.objects("events")), "its word")
@@ -67,7 +67,7 @@ def test_sandbox_deleted_during_a_silent_pull_needs_no_cleanup():
 
 
 def test_recall_is_reported_until_it_is_done():
-    """The spare image is missing too, at first."""
+    """At first, the fallback image is missing too."""
 
     async def story(world: World) -> None:
         await missed(world)
@@ -148,7 +148,7 @@ def test_image_that_arrives_late_is_used_by_the_next_attempt():
 
 
 def test_script_that_was_quicker_than_its_recall_counts_as_run():
-    """The image comes while the recall is under way: that is another version of the pod, which has no recall."""
+    """The image arrives during the recall: the new version of the pod is not recalled."""
 
     async def story(world: World) -> None:
         def pause(request: Request) -> float:
@@ -193,13 +193,13 @@ def test_fallback_image_is_that_of_the_operator_by_default():
             FallbackImage(client, pod=("default", "nobody")),
             FallbackImage(client),
         )
-        return [await spare.image() for spare in spares]
+        return [await spare.find() for spare in spares]
 
     assert run(asked()) == ["mine:2", "other:3", "", ""]
 
 
 def test_silent_registry_does_not_delay_a_run_without_cleanup():
-    """A kubelet asks for one image after the other, so of many that are missing the last is not heard of for minutes."""
+    """A kubelet pulls one image at a time, so the last of many missing images is not reported for minutes."""
 
     async def story(world: World) -> None:
         await world.until(lambda: "attempt 1 is starting" in message(world), "the registry's silence to be said", 60)

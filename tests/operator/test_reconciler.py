@@ -33,7 +33,7 @@ FAULT = errors.ServerTrouble("POST secret", "busy")
 
 
 class Bench:
-    """A reconciler whose executors and targets note what is requested."""
+    """A reconciler whose executors and targets record the calls."""
 
     def __init__(self, **ledger) -> None:
         client = Client(FakeCluster(extra=KINDS).transport("operator"), seed=1)
@@ -57,11 +57,11 @@ class Bench:
         return self.loosens
 
     def saw(self, fact: Fact | None = None) -> None:
-        """Its last turn saw the run as it is, with this fact of its only step."""
-        session = self.reconciler.sessions.of(self.run)
+        """Set the latest turn: it has seen the run as it is, with this fact about its only step."""
+        memory = self.reconciler.memories.get_or_create(self.run)
         world = World(run=self.run.ledger, facts={} if fact is None else {(next(iter(PLAN.steps)), 1): fact})
-        session.work.scene = Scene(plan=PLAN, world=world, now=5)
-        session.work.sight = Sight(run=self.run, session=session, plan=PLAN, now=5, closing=False, abandoned=False)
+        memory.work.scene = Scene(plan=PLAN, world=world, now=5)
+        memory.work.sight = Sight(run=self.run, memory=memory, plan=PLAN, now=5, closing=False, abandoned=False)
 
 
 def closed(state: State) -> Bench:
@@ -84,7 +84,7 @@ async def test_target_may_stop_once_its_pre_stop_steps_are_proven_done(state, fa
     bench = closed(state)
     bench.saw(fact)
     for _ in range(2):
-        await bench.reconciler.keep("box")
+        await bench.reconciler.keep_units("box")
     assert bench.done.count("loosened") == stops
 
 
@@ -93,7 +93,7 @@ async def test_target_in_use_by_another_run_is_checked_again():
     bench.saw()
     bench.loosens = False
     for _ in range(2):
-        await bench.reconciler.keep("box")
+        await bench.reconciler.keep_units("box")
     assert bench.done.count("loosened") == 2
 
 
@@ -102,7 +102,7 @@ async def test_target_of_an_open_or_unseen_run_may_not_stop(bench):
     made = bench()
     if made.run.ledger.closed is None:
         made.saw()
-    await made.reconciler.keep("box")
+    await made.reconciler.keep_units("box")
     assert "loosened" not in made.done
 
 
@@ -134,7 +134,7 @@ KEPT = [Kind.EXEC, Kind.WEBHOOK, Kind.OBJECT, Kind.FORK, Kind.ROUTE, Kind.PREVIE
 
 @pytest.mark.parametrize("what", ["keep", "clear"])
 def test_forbidden_kind_does_not_hinder_the_kinds_after_it(what, monkeypatch):
-    """Forks may be refused in the namespace of one baseline; the sandbox's routes elsewhere are as they should be."""
+    """Forks may be refused in the namespace of one baseline; routes elsewhere are kept nevertheless."""
     asked: list[str] = []
 
     async def ask(executor: Any, _sight: Any) -> None:

@@ -1,4 +1,4 @@
-"""Edits of a Sandbox that are refused."""
+"""A Sandbox is edited, and the new spec cannot be applied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rig.world import World
 
 
 class TestRefusedEdit:
-    """A refused edit changes nothing that runs, and is not reported as ready."""
+    """A spec that cannot be applied changes nothing of what runs, and is not reported as applied."""
 
     WRONG = fork(env=[{"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.nosuch"}}}])
 
@@ -18,7 +18,7 @@ class TestRefusedEdit:
         await world.until(lambda: world.status()["reason"] == "Refused", "the refusal", 10)
 
     async def said_by_the_next(self, world: World) -> list[str]:
-        """Start another operator; it writes all statuses again within its first minute."""
+        """Replace the operator. Return the status writes of its first minute."""
         await world.rest(60)
         await world.processes.pop().end()
         world.start()
@@ -29,7 +29,7 @@ class TestRefusedEdit:
     def test_refused_edit_is_reported_until_it_is_fixed(self):
         async def story(world: World) -> None:
             await self.refused(world)
-            for pod in world.forks.all("pods"):  # later reports of the run do not hide the refusal
+            for pod in world.forks.all("pods"):  # events of the run do not change the refusal
                 world.ask("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
             await world.rest(120)
             status = world.status()
@@ -54,7 +54,7 @@ class TestRefusedEdit:
         play(story)
 
     def test_accepted_sandbox_is_not_refused_after_a_restart(self):
-        """Its plugin has been deleted since; the Sandbox was not edited."""
+        """Its plugin is gone; its spec has not changed since."""
 
         async def story(world: World) -> None:
             await made(world)
@@ -79,7 +79,7 @@ class TestRefusedEdit:
         play(story)
 
     def test_ready_is_never_said_of_a_wish_that_was_not_looked_at(self):
-        """A client that edits a sandbox and waits for Ready of that generation gets the edited sandbox."""
+        """A client that edits a sandbox and waits for Ready of that generation finds the new state."""
 
         async def story(world: World) -> None:
             await made(world)

@@ -1,4 +1,4 @@
-"""The API server refuses requests: each is tried again with a backoff of its own, and the rest of the run goes on."""
+"""The API server refuses requests: each is retried with a separate backoff, and the rest of the run continues."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import collections
 import itertools
 
 import pytest
+from rig.outages import LIVES, asked
 from rig.scenes import CHAIN, CHAIN_UNITS, Scene, at_work, chain, gone, message, ready, wish
-from rig.takings import LIVES, asked
 from rig.world import World, live
 
 from dayfly.kube.transport import Request
@@ -17,7 +17,7 @@ from kube.fake import Refusal
 
 BACKOFF = Backoff()
 CHANGES = 200
-# Tries of one object in so many seconds: after waits of at least 0.1 s, doubled each time.
+# Tries of one object in that number of seconds: after waits of at least 0.1 s, doubled each time.
 TRIES = 12
 NO = "the webhook says no"
 
@@ -96,7 +96,7 @@ def test_permitted_pod_deletion_follows_within_the_longest_backoff():
 
 
 def test_refused_pod_deletion_delays_no_delete_step():
-    """What its last steps wait for comes by polling; a run whose turns fail would poll every few minutes."""
+    """Its last steps are polled; a run whose turns fail would poll every few minutes."""
     life = LIVES["mixed"]
 
     async def story(world: World) -> None:
@@ -129,7 +129,7 @@ def test_refused_deletion_of_a_fork_is_not_sent_with_each_turn(plural, ends):
         await change_often(world)
         if not ends:
             webhook.check_backoff()
-        # Of a run that ends, both what it wishes for and what it leaves behind are looked through.
+        # In a run that ends, both desired units and leftovers are checked.
         assert 0 < max(map(len, webhook.tries.values())) <= TRIES * (1 + ends)
         assert ready(world) or NO in message(world)
         webhook.permit()
@@ -170,7 +170,7 @@ def test_refused_report_is_not_sent_with_each_turn_and_delays_nothing(plural, do
 
 @pytest.mark.parametrize("does", ["create", "patch", "delete"])
 def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
-    """A webhook for the object's kind does not answer. Nothing was to be stored, so nothing is in doubt."""
+    """A webhook for the object's kind does not answer. A dry run stores nothing, so nothing is unknown."""
     life = LIVES["mixed"]
 
     async def story(world: World) -> None:
@@ -192,7 +192,7 @@ def test_unanswered_dry_run_of_an_object_blocks_no_other_step(does):
 
 
 def test_refused_end_of_a_run_is_not_sent_with_each_turn():
-    """All its steps are done; our finalizer may not be taken off an object that it made."""
+    """All its steps are done; our finalizer may not be removed from an object that it created."""
     life = LIVES["mixed"]
 
     async def story(world: World) -> None:

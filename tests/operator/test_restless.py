@@ -1,6 +1,6 @@
-"""What cannot be done is tried now and then: each of these once was tried without a pause, or at least once a second.
+"""Blocked actions are retried with pauses. Each of these cases was once retried without one, or every second.
 
-`rig.pace` looks at whether any key of a queue is taken over and over; here it is counted what the API server is asked.
+`rig.pace` checks that no key of a queue is taken repeatedly; these tests count requests to the API server.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from rig import hooking
 from rig.forking import ended
 from rig.kubelet import Script
+from rig.outages import LIVES
 from rig.scenes import at_work, fork, gone, ready, wish
-from rig.takings import LIVES
 from rig.world import World, live
 from test_previews import play as previews
 from test_previews import previewed
@@ -26,7 +26,7 @@ GROUP, MIXED = LIVES["group"], LIVES["mixed"]
 
 
 def refuse(world: World, method: str, part: str, code: int = 403) -> None:
-    """From now on, each time in other words."""
+    """Refuse from now on, with a different message each time."""
     numbers = itertools.count(1)
     world.cluster.refuses = lambda request: (
         Refusal(code, f"denied, as request {next(numbers)} was")
@@ -40,14 +40,14 @@ def admit(world: World) -> None:
 
 
 async def asked(world: World, seconds: float, of: Callable[[str], bool] = lambda _: True) -> int:
-    """How many requests there are in so long a time."""
+    """Return the number of requests in that time."""
     before = len(world.cluster.calls)
     await world.rest(seconds)
     return sum(of(f"{call.request.method} {call.request.path}") for call in world.cluster.calls[before:])
 
 
 def test_a_ledger_that_the_server_cannot_write():
-    """A webhook for everything that does not answer, or etcd without a quorum: every run would add to its trouble."""
+    """A webhook for all kinds is down, or etcd has no quorum: runs must not add to the load."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -64,7 +64,7 @@ def test_a_ledger_that_the_server_cannot_write():
 
 
 def test_object_due_after_an_unrecordable_end_is_throttled():
-    """Each turn asks for the next at once, to make the object from what this one records, and fails."""
+    """Each turn queues the next one, to create the object from recorded outputs, and fails."""
 
     async def story(world: World) -> None:
         MIXED.begin(world)
@@ -141,7 +141,7 @@ def test_fork_refused_in_changing_words_is_throttled():
 
 
 def test_a_hook_that_is_removed_while_its_runs_cannot_go_on():
-    """What is said of the hook is its change; that is no news to any of its runs."""
+    """The status of a hook changes the hook, but queues none of its runs."""
 
     async def story(world: World) -> None:
         world.start()
@@ -161,7 +161,7 @@ def test_a_hook_that_is_removed_while_its_runs_cannot_go_on():
 
 
 def test_group_route_follows_forks_during_an_unrecorded_end():
-    """A group's address leads to no fork that goes (the rig hears of its end), whatever the group's own steps are at."""
+    """The group's address leads to no fork that ends, whatever its own steps do (the rig checks that)."""
 
     async def story(world: World) -> None:
         world.start()
@@ -180,14 +180,14 @@ def test_group_route_follows_forks_during_an_unrecorded_end():
 
 
 def test_a_group_that_is_deleted_before_it_started():
-    """It never starts, and is not looked at for that until its last hook has run."""
+    """The object never starts, and is not polled for that until its last hook has run."""
 
     async def story(world: World) -> None:
         world.start()
         apply(world, **HOOKS)
         await world.until(lambda: world.cloud.starts("before"), "its first hook", 60)
         refuse(world, "PUT", "/runs/")
-        await world.rest(30)  # its end is recorded no sooner than the group's
+        await world.rest(30)  # its end is recorded after the group's end
         world.ask("DELETE", f"{GROUPS}/pay")
         admit(world)
         await world.until(lambda: not leftovers(world), "it to be gone", 600)

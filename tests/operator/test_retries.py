@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dayfly.kube import errors
-from dayfly.operator.refusals import HINDERED_AFTER
+from dayfly.operator.refusals import REPORT_REFUSAL_AFTER
 from dayfly.operator.retries import Retries
 
 ONE, OTHER = ("Release", "db/make", 1), ("Delete", "a-uid", 0)
@@ -27,7 +27,7 @@ def test_refused_request_is_due_when_the_clock_is_set_back():
 
 def test_hindrance_is_reported_once_it_is_unlikely_to_pass():
     retries = Retries()
-    for number in range(HINDERED_AFTER):
+    for number in range(REPORT_REFUSAL_AFTER):
         assert (retries.failures(ONE), retries.hindrance()) == (number, "")
         retries.refuse(ONE, NO, 1_000, 2.0)
     assert (retries.hindrance(), retries.hindrance(OTHER), retries.hindrance(ONE)) == ("not now", "not now", "")

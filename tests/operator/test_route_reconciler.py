@@ -357,7 +357,7 @@ class TestBeginning:
             async def seen():
                 asked.append("the routes")
 
-            bench.caches.gateway.seen = seen
+            bench.caches.gateway.wait_listed = seen
             if how == "over":
                 bench.claim(State.DONE)
             else:

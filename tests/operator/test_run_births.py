@@ -1,4 +1,4 @@
-"""The birth of a run: its documents, the finalizer and spec of its target, and when it is queued."""
+"""The creation of a run: its documents, its target's finalizer and spec, and when it is queued."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestDocuments:
         ids=["lives", "held by us", "held by others", "is gone", "is another", "is anything else"],
     )
     async def test_documents_are_swept_once_no_run_can_be_born(self, box, target, stays):
-        """Documents are written before the run, so the run of a living target may appear at any time."""
+        """Documents are written before the run, so the run of an existing target may follow at any moment."""
         bench = Bench(**box)
         bench.document(**target)
         await bench.sweeper.sweep()
@@ -41,7 +41,7 @@ class TestDocuments:
 
     @pytest.mark.parametrize("known", [True, False])
     async def test_documents_of_a_run_stay(self, known):
-        """Whether the cache has the run or not."""
+        """The result does not depend on the cache."""
         bench = Bench(deleted=True)
         found = bench.create_run()
         if known:
@@ -61,7 +61,7 @@ class TestBirth:
 
     @pytest.mark.parametrize("seen", [True, False])
     async def test_deleted_target_gets_no_finalizer_and_its_run_goes(self, seen):
-        """A foreign finalizer keeps the target; the run has never started and is deleted."""
+        """The finalizer of another program still keeps the target; its run never began, and is deleted."""
         bench = Bench(finalizers=("x/y",), deleted=True)
         if seen:
             bench.cache_target()
@@ -80,7 +80,7 @@ class TestBirth:
         assert (await bench.targets.fence(found), bench.finalizers(), bench.server.objects("runs")) == (False, [], [])
 
     async def test_run_that_another_replica_began_is_not_deleted(self):
-        """The caches show no claim and no finalizer of ours on the target; the server has a claim."""
+        """We saw the run without a claim and its target without our finalizer; by now there is a claim."""
         bench = Bench(deleted=True)
         found = bench.create_run()
         path = f"{API}/runs/{RUN}"

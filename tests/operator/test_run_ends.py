@@ -1,4 +1,4 @@
-"""How a run ends, and one that never started: what is removed, in which version, and what belongs to others."""
+"""The end of runs, also of runs that never began: which versions are deleted, and which objects are not ours."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kube.fake import run
 
 
 def watched(bench: Bench) -> list[tuple[str, float]]:
-    """Record which runs are queued, and with which delay."""
+    """Return which runs are queued, and their delays."""
     again: list[tuple[str, float]] = []
     bench.caches.queue.add = lambda key, after=0.0, **_: again.append((key, after))
     return again
 
 
 def pinned(bench: Bench, *finalizers: str) -> RunObject:
-    """Create the run with its own document."""
+    """Create the run with a document."""
     pin = {"name": "d", "uid": bench.document(), "digest": "sha256:0"}
     return bench.create_run(*finalizers, documents=[pin])
 
 
 class TestUnborn:
-    """The target is deleted before the first claim."""
+    """The target is deleted before any claim."""
 
     def test_released_run_goes_with_its_documents(self):
         async def story():
@@ -53,7 +53,7 @@ class TestUnborn:
         assert run(story()) == []
 
     def test_run_changed_since_is_kept_and_checked_again(self):
-        """A peer may have claimed: only the version without a claim is deleted."""
+        """A peer may have claimed: only the version that provably has no claim is deleted."""
 
         async def story():
             bench = Bench(deleted=True)
@@ -86,7 +86,7 @@ class TestUnborn:
         assert run(story()) == ["x/y"]
 
     def test_claim_during_the_removal_keeps_the_run(self):
-        """The claim comes between our delete and the removal of our finalizer. The run then ends like any other."""
+        """After our delete, before our finalizer is removed: a delete that waits for a finalizer ends like any other run."""
 
         async def story():
             bench = Bench(deleted=True)
@@ -107,7 +107,7 @@ class TestUnborn:
 
 
 class TestRelease:
-    """The target of an ended run is released."""
+    """A run is over: its target is released."""
 
     async def released(self, *, replaced: bool = False, removes: bool = True, **box):
         bench = Bench(**{"finalizers": (TARGET_FINALIZER, "x/y"), **box})
@@ -201,7 +201,7 @@ class TestOrphans:
     """Pods of a run that is gone."""
 
     async def swept(self, *pods: Pod):
-        """Return the released pods, the ones that are reported as perhaps running, and the number of full reads."""
+        """Return the released pods, the possibly running ones, and the number of full reads of a pod."""
         bench = Bench()
         done: list[str] = []
         asked: list[str] = []

@@ -1,4 +1,4 @@
-"""What an operator believes of a Run: its own last word, until there is news of its end by any way there is."""
+"""Knowledge of a Run: our own last write, until its end is known from any source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def runs(client, cache):
 async def test_own_birth_is_known_before_the_cache_has_it(runs, cache):
     cache.begun += 1
     made = await runs.birth(BODY)
-    cache.replace([])  # a list that had begun before
+    cache.replace([])  # a list that began before
     assert runs.get("box") == made
 
 
@@ -61,10 +61,10 @@ async def test_unsupported_runs_raise_instead_of_counting_as_gone(runs, cluster)
     made = await runs.birth(BODY)
     taken = cluster.forget("runs")
     with pytest.raises(errors.NotServed):
-        await runs.fresh("box")
+        await runs.read_current("box")
     assert runs.get("box") == made
     cluster.serve(taken)
-    assert await runs.fresh("box") == made
+    assert await runs.read_current("box") == made
 
 
 async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
@@ -77,7 +77,7 @@ async def test_its_deletion_is_its_end_whatever_was_written_last(runs, cache):
 
 
 async def test_own_revision_is_known_before_the_cache_has_it(runs, cache):
-    """New forks do not move the ledger: what the cache has of it is as new, and older all the same."""
+    """New forks do not change the ledger: the cached ledger is as new, but the cached spec is older."""
     made = await runs.birth(BODY)
     cache.put(made)
     pin = Pin(name="d", uid="d", digest="sha256:0")
@@ -89,11 +89,11 @@ async def test_own_revision_is_known_before_the_cache_has_it(runs, cache):
 
 
 async def test_late_news_of_one_that_is_gone_is_none(runs, cache, client):
-    """A quorum read knows more than a watch that is behind."""
+    """A quorum read is newer than a delayed watch."""
     made = await runs.birth(BODY)
     cache.put(made)
     await client.delete(RUNS, "box")
-    assert await runs.fresh("box") is None
+    assert await runs.read_current("box") is None
     assert runs.get("box") is None
     again = await runs.birth(BODY)
     assert again.metadata.uid != made.metadata.uid
@@ -104,7 +104,7 @@ async def test_watch_deletion_of_a_living_run_is_corrected_by_a_read(runs, cache
     made = await runs.birth(BODY)
     cache.put(made)
     cache.drop(Key("", "box"))
-    assert await runs.fresh("box") == made
+    assert await runs.read_current("box") == made
     assert runs.get("box") == made
 
 
@@ -117,7 +117,7 @@ async def test_the_cache_alone_is_believed_where_we_wrote_nothing(client, cache)
 
 
 async def test_recreated_run_is_not_the_earlier_one(runs, cache, client):
-    """What we wrote last was of the one before it."""
+    """Our last write was for the previous run."""
     made = await runs.birth(BODY)
     await client.delete(RUNS, "box")
     other = await client.create(RUNS, BODY)
@@ -128,7 +128,7 @@ async def test_recreated_run_is_not_the_earlier_one(runs, cache, client):
 
 
 async def test_run_missing_from_a_later_list_stays_absent(runs, cache):
-    """Late news of it, from a watch that is behind, brings it back as little as what we wrote of it."""
+    """Neither late events of a delayed watch nor our own write restore it."""
     made = await runs.birth(BODY)
     cache.begun += 1
     cache.replace([])
@@ -138,7 +138,7 @@ async def test_run_missing_from_a_later_list_stays_absent(runs, cache):
 
 
 async def test_deletions_of_the_oldest_runs_are_forgotten(runs, cache):
-    """The number that is remembered has a limit; a second deletion counts as a new one."""
+    """The number of remembered deletions is limited; a second deletion counts as a new one."""
 
     def seen(name: str) -> RunObject:
         return msgspec.structs.replace(BODY, metadata=AnnotatedMeta(name=name, uid=name, resource_version="1"))
@@ -154,7 +154,7 @@ async def test_deletions_of_the_oldest_runs_are_forgotten(runs, cache):
 
 @pytest.mark.parametrize("written", [True, False])
 async def test_lost_answer_is_resolved_by_reading_the_run(runs, client, written):
-    """Whether the change was made is what lies there now."""
+    """The stored object shows whether the change was made."""
     made = await runs.birth(BODY)
     after = msgspec.structs.replace(made, ledger=msgspec.structs.replace(made.ledger, seq=1))
     update = client.update
@@ -168,7 +168,7 @@ async def test_lost_answer_is_resolved_by_reading_the_run(runs, client, written)
     if written:
         assert await runs.replace(made, after)
     else:
-        # Nobody was faster: who tries again at once would do so for as long as the server has trouble.
+        # There was no conflict: an immediate retry would repeat while the server is in trouble.
         with pytest.raises(errors.OutcomeUnknown):
             await runs.replace(made, after)
     assert runs.get("box").ledger.seq == int(written)
@@ -212,7 +212,7 @@ async def test_conflicting_write_adopts_the_stored_run(runs, client):
 
 async def test_commit_is_reported_once_when_written(runs, client):
     told = []
-    runs.written = lambda run, moves: told.append((run.ledger.closed is not None, moves))
+    runs.on_commit = lambda run, moves: told.append((run.ledger.closed is not None, moves))
     made = await runs.birth(BODY)
     close = TestOwn.CLOSE
     assert await runs.commit(made, TestOwn.PLAN, (close,))
@@ -228,13 +228,13 @@ async def test_forgotten_run_is_known_only_from_the_cache(runs):
 
 
 class TestOwn:
-    """Of our own commits the watch brings no news; of anything else that came with them it does."""
+    """The watch skips our own commits, but reports any other change that came with them."""
 
     PLAN = seal(())
     CLOSE = Close(request=EndRequest(at=1, reason="Deleted", message="deleted"))
 
     async def committed(self, runs: RunStore, cache: Cache[RunObject]) -> tuple[RunObject, RunObject]:
-        """A Run in the cache, and what our commit has made of it at the server."""
+        """A Run in the cache, and the server's version after our commit."""
         made = await runs.birth(BODY)
         cache.put(made)
         assert await runs.commit(made, self.PLAN, (self.CLOSE,))
@@ -247,7 +247,7 @@ class TestOwn:
         assert not runs.is_own(Change(Key("", "box"), made, after)), "then it is something else"
 
     async def test_with_the_run_its_commits_are_forgotten(self, runs, cache):
-        """One of its name and number would be somebody else's."""
+        """A commit with the same name and number would be another program's."""
         made, after = await self.committed(runs, cache)
         cache.drop(Key("", "box"))
         assert not runs.is_own(Change(Key("", "box"), made, after))
@@ -270,7 +270,7 @@ class TestOwn:
         "mark", [{"finalizers": ["x"]}, {"annotations": {"a": "b"}}, {"deletion_timestamp": "now"}]
     )
     async def test_own_commit_with_other_changes_is_not_only_ours(self, runs, cache, mark):
-        """A list tells only of the newest form: our commit, and what was done after it."""
+        """A list only shows the newest version: our commit, and changes after it."""
         made, after = await self.committed(runs, cache)
         marked = msgspec.structs.replace(after, metadata=msgspec.structs.replace(after.metadata, **mark))
         assert not runs.is_own(Change(Key("", "box"), made, marked))
@@ -278,7 +278,7 @@ class TestOwn:
 
 @pytest.mark.parametrize("version", ["1", "9"])
 async def test_a_later_list_that_has_it_is_not_its_end(runs, cache, version):
-    """Whichever of the two is newer."""
+    """The newer one of both is returned."""
     made = await runs.birth(BODY)
     cache.begun += 1
     meta = msgspec.structs.replace(made.metadata, resource_version=version)

@@ -1,4 +1,4 @@
-"""CloudEvents and traces of a cluster's own Sandboxes: by who leads, at least once, and nobody waits for another."""
+"""CloudEvents and traces of a cluster's own Sandboxes: sent by the leader, at least once, namespaces independently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rig.kubelet import Script
 from rig.memory import remembered
 from rig.scenes import RETRY, RETRY_UNITS, Scene, gone, play, ready
 from rig.world import World
-from test_status_saying import a_run, report
+from test_status_writers import a_run, report
 
 from dayfly.execute.pod.names import ORDER_ANNOTATION
 from dayfly.execute.tracing import Tracer
@@ -21,7 +21,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.delivery import DeliveryResult
 from dayfly.operator.cluster.objects import SERVED_LABEL, SandboxObject
-from dayfly.operator.extensions import Heralds
+from dayfly.operator.extensions import Receivers
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.status import sandbox_events
 from dayfly.operator.status.expiry import Expiry
@@ -35,7 +35,7 @@ SYSTEM = "urn:dayfly:cluster:"
 
 
 class Heard:
-    """A receiver; those of a namespace in `away` are not taken."""
+    """A receiver that refuses the events of namespaces in `away`."""
 
     def __init__(self):
         self.events, self.away, self.taken = [], set(), []
@@ -50,11 +50,11 @@ class Heard:
 
 
 def told(story, operators=1, **scripts):
-    """A story with a receiver, from the first operator on."""
+    """Return a story with a receiver from the first operator on."""
     heard = Heard()
 
     async def with_receiver(world: World) -> None:
-        world.heralds = Heralds(ClusterEventReceiver(heard, "http://receiver"))
+        world.receivers = Receivers(ClusterEventReceiver(heard, "http://receiver"))
         world.namespace("kube-system")
         world.namespace("pay")
         world.start(operators)
@@ -121,7 +121,7 @@ def test_undeliverable_events_delay_no_other_namespace():
 
 
 async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, caplog):
-    monkeypatch.setattr(sandbox_events, "MOST_WAITING", 3)
+    monkeypatch.setattr(sandbox_events, "MAX_WAITING_EVENTS", 3)
     listeners, posts, ended = [], [], []
     status = SimpleNamespace()
 
@@ -140,7 +140,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
         return msgspec.convert({"metadata": meta}, SandboxObject)
 
     def note(*who, **labels):
-        status.told(box(*who, **labels), report(), 1, Expiry())
+        status.on_report(box(*who, **labels), report(), 1, Expiry())
 
     async def oldest(namespace="shop"):
         event = await events.oldest(namespace)
@@ -171,7 +171,7 @@ async def test_oldest_events_of_the_busiest_namespace_are_dropped(monkeypatch, c
 
 
 def tracing(sent, now=lambda: 0):
-    """Return traces of a cluster's runs, the tracer that sends them, and who learns of changed runs."""
+    """Return traces of a cluster's runs, the tracer, and the listeners of changed runs."""
     tracer, listeners = Tracer(lambda spans: sent.append(spans) or True, now=now), []
     cluster = SimpleNamespace(
         ledger=SimpleNamespace(written=None), now=now, runs=SimpleNamespace(listen=listeners.append)
@@ -182,7 +182,7 @@ def tracing(sent, now=lambda: 0):
 def test_run_that_another_operator_ended_is_forgotten():
     traces, tracer, listeners = tracing([])
     run = a_run()
-    traces.look(run.ledger, report())
+    traces.add_report(run.ledger, report())
     assert not tracer.expects("u")
     listeners[0](Change(Key("", "run"), run, None))
     assert tracer.expects("u")
@@ -196,7 +196,7 @@ def test_traces_from_before_a_takeover_are_not_sent_again(takes_over):
     clock[0] = 3_600_000
     if takes_over:
         traces.reset()
-    traces.look(a_run().ledger, report())
+    traces.add_report(a_run().ledger, report())
     tracer.close()
     assert bool(sent) is not takes_over
 
@@ -206,7 +206,7 @@ def test_run_is_traced_by_the_operator_that_runs_it():
 
     async def story(world):
         tracer = Tracer(lambda spans: traces.append(spans) or True, now=world.now)
-        world.heralds = Heralds(tracer=tracer)
+        world.receivers = Receivers(tracer=tracer)
         world.start(1)
         await world.until(lambda: ready(world), "ready")
         uid = world.ledger()["uid"]
@@ -236,13 +236,13 @@ def test_run_is_traced_by_the_operator_that_runs_it():
 
 @pytest.mark.parametrize("maker", [True, False])
 def test_pod_from_a_peer_with_other_trace_settings_is_claimed(maker):
-    """Its step knows the span of its attempt if whoever made it was to send traces."""
+    """A step knows the span of its attempt if the operator that created its pod sends traces."""
 
     async def story(world):
         tracer = Tracer(lambda _spans: True, now=world.now)
-        world.heralds = Heralds(tracer=tracer if maker else None)
+        world.receivers = Receivers(tracer=tracer if maker else None)
         world.respawn = False
-        # Whoever has made the pod dies before it can claim it.
+        # The operator that has created the pod dies before it can claim it.
         world.hook = lambda _number, _call: Fault(Harm.CRASH_BEFORE) if world.pods("db/make") else None
         world.start(1)
         await world.until(lambda: world.pods("db/make") and not world.processes, "its pod, and its maker's end")
@@ -251,7 +251,7 @@ def test_pod_from_a_peer_with_other_trace_settings_is_claimed(maker):
         expected = run_trace.traceparent(world.ledger()["uid"], "db/make", 1, creates=True)
         assert (f"TRACEPARENT={expected}" in pod["metadata"]["annotations"][ORDER_ANNOTATION]) is maker
         world.hook = lambda _number, _call: None
-        world.heralds = Heralds(tracer=None if maker else tracer)
+        world.receivers = Receivers(tracer=None if maker else tracer)
         world.start(1)
         await world.until(lambda: ready(world), "ready")
         assert world.cloud.starts("db/make") == 1

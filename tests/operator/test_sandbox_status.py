@@ -1,4 +1,4 @@
-"""What people see: Resources with their outputs, Events on changes only, figures, logs."""
+"""Output for users: Resources with their outputs, Events on changes only, metrics, logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rig.scenes import CHAIN, at_work, gone, ready, wish
 from rig.world import World
 
 from dayfly.operator.monitoring.json_log import JsonLines
-from dayfly.operator.outputs.resource_secrets import BARRED_MS
+from dayfly.operator.outputs.resource_secrets import REFUSED_CACHE_MS
 from kube.fake import Refusal
 
 
@@ -28,13 +28,13 @@ NOT_GRANTED = (
 
 class TestResources:
     def test_resource_says_how_it_stands_and_binds_its_outputs(self):
-        """One object for each resource; once it is ready a Secret in the sandbox's namespace holds what it made."""
+        """There is one object for each resource; when it is ready, a Secret in the sandbox's namespace has its outputs."""
 
         async def story(world: World) -> None:
             uid = world.sandbox(wish())
             await world.until(lambda: world.resource().get("status"), "a resource")
             assert world.resource()["status"]["phase"] == "Creating"
-            await world.until(lambda: ready(world), "ready")  # and so is what the sandbox's owner looks at next
+            await world.until(lambda: ready(world), "ready")  # and so is the status of the sandbox
             found = world.resource()
             assert found["spec"]["sandbox"] == {"namespace": "shop", "name": "box", "uid": uid}
             assert found["spec"]["plugin"] == "pg"
@@ -62,7 +62,7 @@ class TestResources:
         at_work(story)
 
     def test_forbidden_binding_leaves_the_resource_ready(self):
-        """Where the operator may not write Secrets the resource is ready all the same, without a binding."""
+        """If the operator may not write Secrets, the resource is ready nevertheless, without a binding."""
 
         async def story(world: World) -> None:
             def forbid(operation, kind, old, new):
@@ -82,7 +82,7 @@ class TestResources:
         at_work(story)
 
     def test_a_refusal_of_one_secret_says_nothing_of_the_namespace(self):
-        """A quota or a webhook has something against it: the next sandbox is none of its business."""
+        """A quota or a webhook refuses one Secret; the next sandbox is not affected."""
 
         async def story(world: World) -> None:
             def deny(operation, kind, old, new):
@@ -103,7 +103,7 @@ class TestResources:
         at_work(story)
 
     def test_refusing_namespace_is_retried_only_after_a_while(self):
-        """Of many sandboxes in it one asks, and what was granted meanwhile is found by the next ones."""
+        """Of many sandboxes in a namespace, only one tries; a later grant is found by the next ones."""
 
         async def story(world: World) -> None:
             granted = False
@@ -125,7 +125,7 @@ class TestResources:
             await one_more("third")
             assert asked() == 1
             granted = True
-            await world.rest(BARRED_MS / 1000)
+            await world.rest(REFUSED_CACHE_MS / 1000)
             await one_more("fourth")
             assert asked() == 2
             assert [s["metadata"]["namespace"] for s in world.cluster.objects("secrets")].count("shop") == 1
@@ -134,7 +134,7 @@ class TestResources:
 
 
 class TestRestart:
-    """Whoever takes over finds said what a process before it has said, and looks first at what is new."""
+    """The next operator finds the written statuses, and processes new objects first."""
 
     @staticmethod
     async def replace(world: World) -> None:
@@ -145,7 +145,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("stands", [ready, failed], ids=["ready", "failed"])
     def test_the_same_is_not_said_again(self, stands):
-        """No status, no Event; what it says holds since when it did."""
+        """Neither status nor Event is written again; the condition keeps its transition time."""
 
         async def story(world: World) -> None:
             if stands is failed:
@@ -185,7 +185,7 @@ class TestRestart:
     @pytest.mark.slow
     @pytest.mark.long_story
     def test_new_sandbox_does_not_wait_for_resting_ones(self):
-        """A hundred sandboxes that are ready stand in nobody's way: each of them is looked at once, in the background."""
+        """A hundred ready sandboxes delay nothing: each one is checked once, in the background."""
 
         async def story(world: World) -> None:
             for number in range(100):
@@ -210,7 +210,7 @@ class TestRestart:
 
 class TestEvents:
     def test_events_only_when_the_reason_changes(self):
-        """Not one for each turn."""
+        """There is not one for each turn."""
 
         async def story(world: World) -> None:
             world.sandbox(wish())
@@ -264,7 +264,7 @@ class TestFigures:
         async def story(world: World) -> None:
             world.sandbox(wish())
             await world.until(lambda: ready(world), "ready")
-            text = world.processes[0].operator.metrics.text().decode()
+            text = world.processes[0].operator.metrics.render().decode()
             assert 'dayfly_runs{phase="open"} 1.0' in text
             assert "dayfly_units_unknown 0.0" in text
             [turns] = re.findall(r'dayfly_turns_total\{result="done"\} (\S+)', text)
@@ -291,7 +291,7 @@ class TestFigures:
 
 class TestLog:
     def test_a_life_is_one_line_for_each_move_of_its_ledger(self, caplog):
-        """With members to search by; one that failed says so in the words of its status."""
+        """The line of a failed step has the message of its status and fields for searches."""
 
         async def story(world: World) -> None:
             world.kubelet.scripts["db/seed"].fails = 1
@@ -355,7 +355,7 @@ class TestLog:
         assert not self.lines(caplog, logging.WARNING, story)
 
     def lines(self, caplog, level, story) -> list[dict]:
-        """What an operator with this level writes of runs during a story."""
+        """Return an operator's log lines about runs during a story at this level."""
         with caplog.at_level(level, "dayfly.operator.monitoring.json_log"):
             at_work(story)
         return [json.loads(JsonLines().format(record)) for record in caplog.records if record.name.endswith("json_log")]

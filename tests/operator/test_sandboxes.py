@@ -16,7 +16,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
-from dayfly.operator.status.sandbox_status import Heeded
+from dayfly.operator.status.sandbox_status import AppliedSpec
 from dayfly.spec.run import EndRequest as Closed
 from kube.fake import FakeCluster
 
@@ -126,9 +126,9 @@ async def test_a_run_that_a_peer_bore_of_an_older_wish_is_revised(bench):
 async def test_an_edit_is_taken_up_and_said(bench):
     run = await bench.born()
     bench.box(wish(description="x"))
-    assert bench.front.heeded(bench.cluster.sandboxes.get("box", "shop")) == Heeded(1)
+    assert bench.front.applied_spec(bench.cluster.sandboxes.get("box", "shop")) == AppliedSpec(1)
     assert await bench.front.reconcile(BOX) is None
-    assert bench.front.heeded(bench.cluster.sandboxes.get("box", "shop")) == Heeded(2)
+    assert bench.front.applied_spec(bench.cluster.sandboxes.get("box", "shop")) == AppliedSpec(2)
     assert bench.asked == [run.metadata.name]
 
 
@@ -139,7 +139,7 @@ async def test_an_edit_that_cannot_be_taken_up_is_refused_once(bench, told):
     bench.box({"resources": [{"name": "db", "plugin": "nosuch"}]}, **({"observedGeneration": 1} if told else {}))
     for _ in range(2):
         assert await bench.front.reconcile(BOX) is None
-    found = bench.front.heeded(bench.cluster.sandboxes.get("box", "shop"))
+    found = bench.front.applied_spec(bench.cluster.sandboxes.get("box", "shop"))
     assert found.generation == 2
     assert "nosuch is not in this cluster" in str(found.refusal)
     assert bench.asked == [run.metadata.name]
@@ -158,7 +158,7 @@ async def test_accepted_spec_is_not_refused_by_a_later_release(bench, told, refu
     await bench.born()
     bench.box({"resources": [{"name": "db", "plugin": "nosuch"}]}, **told)
     await bench.front.reconcile(BOX)
-    found = bench.front.heeded(bench.cluster.sandboxes.get("box", "shop"))
+    found = bench.front.applied_spec(bench.cluster.sandboxes.get("box", "shop"))
     assert bool(found.refusal) is refused
 
 
@@ -167,7 +167,7 @@ async def test_another_refusal_is_said_again(bench):
     for plugin in ("nosuch", "neither"):
         bench.box({"resources": [{"name": "db", "plugin": plugin}]})
         await bench.front.reconcile(BOX)
-        found = bench.front.heeded(bench.cluster.sandboxes.get("box", "shop"))
+        found = bench.front.applied_spec(bench.cluster.sandboxes.get("box", "shop"))
         assert plugin in str(found.refusal)
     assert bench.asked == [run.metadata.name] * 2
 
@@ -185,7 +185,7 @@ async def test_a_run_that_ends_takes_nothing_up(bench, spec):
     before = len(bench.server.calls)
     await bench.front.reconcile(BOX)
     assert len(bench.server.calls) == before
-    assert not bench.front.heeded(bench.cluster.sandboxes.get("box", "shop")).refusal
+    assert not bench.front.applied_spec(bench.cluster.sandboxes.get("box", "shop")).refusal
 
 
 async def test_refused_spec_is_retried_when_a_plugin_is_published(bench):

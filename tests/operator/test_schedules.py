@@ -1,7 +1,7 @@
-"""Random schedules: two or three operators at once, late views, every harm at any change, and a world that interferes.
+"""Random schedules: two or three operators, delayed caches, every fault at any change, and an interfering user.
 
-A seed names a schedule, and the same seed plays the same schedule: `DAYFLY_SEEDS=17-17` repeats one that failed.
-Without it `make test` plays eight of 1,600 of each kind, others with each commit, and `make proof` all.
+A seed names a schedule, and the same seed plays the same schedule: `DAYFLY_SEEDS=17-17` repeats a failed one.
+Without it `make test` plays eight of 1,600 of each kind, different ones for each commit, and `make proof` all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLANS = {"chain": (CHAIN, CHAIN_UNITS), "retry": (RETRY, RETRY_UNITS)}
 
 
 def seeds(kind: str) -> list[int]:
-    """Those to play."""
+    """Return the seeds to play."""
     if wanted := os.environ.get("DAYFLY_SEEDS"):
         first, last = map(int, wanted.split("-"))
         return list(range(first, last + 1))
@@ -38,7 +38,7 @@ def seeds(kind: str) -> list[int]:
 
 
 def born(seed: int) -> World:
-    """Scripts that take their time, fail, ignore signals; nodes that report late; images that are missing."""
+    """Scripts that are slow, fail or ignore signals; nodes that report late; images that are missing."""
     dice = random.Random(seed)
     plugin, units = PLANS[dice.choice(list(PLANS))]
     scripts = {
@@ -59,14 +59,14 @@ def born(seed: int) -> World:
 
 
 def forking(seed: int) -> World:
-    """The same with Deployments to fork, whose pods take their time."""
+    """The same with forks, whose pods start slowly."""
     world, dice = born(seed), random.Random(seed + 3_000_000)
     world.forks.player.usual = Rollout(starts=dice.choice((0.1, 1.0, 20.0)), ends=dice.choice((0.1, 2.0, 30.0)))
     return world
 
 
 async def interfere(world: World, dice: random.Random) -> None:
-    """A user's or an administrator's hand: delete or evict a pod, delete the sandbox, blind an operator for a while."""
+    """An action of a user or an administrator: delete or evict a pod, delete the sandbox, delay an operator's caches."""
     act = dice.choice(("delete pod", "evict", "blind", "blind", "kill", "compact", "image comes"))
     pods = world.pods()
     if act in ("delete pod", "evict") and pods:
@@ -91,12 +91,12 @@ async def interfere(world: World, dice: random.Random) -> None:
 
 
 def harm(world: World, dice: random.Random) -> None:
-    """From now on any change may go wrong."""
+    """Let any change fail from now on."""
     world.hook = lambda number, _call: Fault(dice.choice(WRITE_HARMS)) if number and dice.random() < 0.06 else None
 
 
 def calm(world: World) -> None:
-    """From now on all goes well."""
+    """Let everything succeed from now on."""
     world.hook = lambda _number, _call: None
     for process in world.processes:
         process.transport.view.delay = 0.0
@@ -105,14 +105,14 @@ def calm(world: World) -> None:
 async def happen(
     world: World, dice: random.Random, times: int, acts: tuple[Callable[[], Awaitable[None]], ...]
 ) -> None:
-    """Time passes, and things happen."""
+    """Let time pass with random actions."""
     for _ in range(times):
         await world.rest(dice.choice((0.1, 1.0, 5.0, 30.0)))
         await dice.choice(acts)()
 
 
 async def end(world: World, run: str) -> None:
-    """Then calm, and everything must come to rest."""
+    """Stop interfering: then everything must become idle."""
     calm(world)
     await world.until(lambda: not world.leftovers(), "everything to go")
     await world.quiet()
@@ -120,7 +120,7 @@ async def end(world: World, run: str) -> None:
 
 
 async def story(world: World) -> None:
-    """A sandbox is born, things happen, it is deleted at some moment."""
+    """A sandbox is created, actions follow, it is deleted at some moment."""
     dice = random.Random(world.seed + 1_000_000)
     acts = (lambda: interfere(world, dice),)
     harm(world, dice)
@@ -133,9 +133,9 @@ async def story(world: World) -> None:
 
 
 async def forks(world: World) -> None:
-    """A sandbox with forks: wishes and baselines change, forks are taken away. In some lives calm comes before its end,
+    """A sandbox with forks: specs and baselines change, and forks are removed.
 
-    and then they must be as they are wished for.
+    In some stories interference stops before the end, and then the forks must match their spec.
     """
     dice = random.Random(world.seed + 1_000_000)
     hands = Hands(world, dice)
@@ -169,7 +169,7 @@ KINDS = {"steps": (born, story), "forks": (forking, forks)}
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("kind", KINDS)
 def test_schedules(kind, part, played):
-    """Nothing twice, nothing left, nothing out of order, whatever happens when."""
+    """Nothing runs twice, is left over or out of order, whatever happens."""
     begin, then = KINDS[kind]
     share = seeds(kind)[part::8]
     played("schedules of two and three operators on the fake API server", len(share))
@@ -184,7 +184,7 @@ def test_schedules(kind, part, played):
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(("begin", "then"), KINDS.values(), ids=KINDS)
 def test_same_seed_same_schedule(begin, then):
-    """What fails can be repeated."""
+    """A failed schedule can be repeated."""
 
     def writes() -> list[str]:
         return live(lambda: begin(5), then).writes
@@ -193,7 +193,7 @@ def test_same_seed_same_schedule(begin, then):
 
 
 def test_same_seed_same_schedule_in_every_process():
-    """Whatever order Python has for a set of words there."""
+    """The schedule does not depend on Python's order of sets."""
     code = "import test_schedules as t; print(*t.live(lambda: t.forking(1), t.forks).writes, sep='\\n')"
     here = Path(__file__).parent
     path = os.pathsep.join(map(str, (here, here.parent, here.parents[1] / "src")))
@@ -227,13 +227,13 @@ GUARDS = {
 }
 
 
-# The lowest seeds by which each was missed once; they may be others some day.
+# The lowest seeds that have failed without the guard; they may change.
 FIRST = (1, 14, 35)
 
 
 @pytest.mark.parametrize("guard", SELECTION.sample(GUARDS, 3, "guards of forks"))
 def test_each_guard_of_forks_is_missed(monkeypatch, guard):
-    """Without it some schedule goes wrong."""
+    """Without the guard, some schedule fails."""
     monkeypatch.setattr(*GUARDS[guard])
 
     def search() -> None:

@@ -1,4 +1,4 @@
-"""What caches, logs and peers tell that is not so, or not any more: each is looked at twice before anything rests on it."""
+"""Wrong or outdated data of caches, logs and peers: a second check precedes every consequence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dayfly.kube.objects import AnnotatedMeta, Key, Pod
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUN_FINALIZER, RUNS, DocumentObject, PluginObject, RunObject, SandboxObject
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
 from dayfly.plan.actions import Prepare
@@ -44,7 +44,7 @@ def versions(world: World, kind: str) -> list[Object]:
 
 
 def test_replacement_of_a_claimed_pod_leaves_it_unknown():
-    """All of it is ours but the UID. What became of the one that was claimed nobody knows."""
+    """The pod is ours except for its UID. The outcome of the claimed pod is unknown."""
 
     async def story(world: World) -> None:
         world.cloud.lossy = world.cloud.forgiven = True
@@ -69,7 +69,7 @@ def test_replacement_of_a_claimed_pod_leaves_it_unknown():
 
 
 def test_sandbox_that_was_fenced_before_is_not_born_again():
-    """The cache is behind: it has the Sandbox without our finalizer, and no run. By now there was one, and it is lost."""
+    """The cached Sandbox has no finalizer and no run. By now there was a run, and it is lost."""
 
     async def story(world: World) -> None:
         world.sandbox(wish())
@@ -95,7 +95,7 @@ def test_sandbox_that_was_fenced_before_is_not_born_again():
 
 
 def test_expired_sandbox_is_deleted():
-    """It is deleted as the one that was meant, which the rules of the rig see to."""
+    """It is deleted by the UID that was meant; the rig checks that."""
 
     async def story(world: World) -> None:
         world.sandbox(wish(ttl={"duration": "1m"}))
@@ -106,7 +106,7 @@ def test_expired_sandbox_is_deleted():
 
 
 def test_pod_with_an_open_ended_start_window_is_not_claimed():
-    """By its window a step is known to have ended: of one without an end nothing could ever be known."""
+    """A start deadline proves the end of a lost step, so a pod without one is refused."""
 
     def widened(operation, kind, _old, new):
         if (operation, kind.plural) != ("CREATE", "pods"):
@@ -123,7 +123,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
         await world.until(lambda: "changed by an admission webhook" in message(world), "what its maker says", 30)
         await world.processes.pop().end()
         world.start()
-        await world.until(lambda: "later than any that Dayfly makes" in message(world), "what a peer says", 30)
+        await world.until(lambda: "later start deadline than Dayfly sets" in message(world), "what a peer says", 30)
         await world.rest(60)
         assert not world.cloud.log
         [pod] = world.pods()
@@ -138,7 +138,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
 
 
 def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
-    """Whoever has not heard of that attempt would take away what waits rightly, and make one that never can start."""
+    """An operator without that attempt in its ledger would release the valid pod and create one that can never start."""
 
     async def story(world: World) -> None:
         await world.until(lambda: world.cloud.starts("db/make") == 2, "the second try")
@@ -166,7 +166,7 @@ def test_pod_that_a_peer_made_for_a_later_attempt_is_left_to_it():
 
 
 def sealed(*, own: bool = True, cut: int = 0) -> bool:
-    """Whether a receipt is heard of that a log has: the pod's own, or another's. It can be had after so many cuts."""
+    """Return whether a receipt in the log is accepted: the pod's own, or another's. The log is readable after some cuts."""
 
     async def main() -> bool:
         cluster, heard, cuts = FakeCluster(seed=1), asyncio.Event(), [Fault(Harm.TROUBLE_BEFORE)] * cut
@@ -176,11 +176,11 @@ def sealed(*, own: bool = True, cut: int = 0) -> bool:
         pod = msgspec.json.decode(made.body, type=Pod)
         receipt = Receipt(pod.metadata.uid if own else "another", {"nonce": "n", "attempt": "1"}, {}, "exited", 0, 1, 2)
         cluster.log_of("r-a", "default").write(receipt.log())
-        followers = Followers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
+        followers = LogFollowers(Client(cluster.transport("operator"), seed=1), lambda _run: heard.set())
         followers.follow(pod, "run")
         async with asyncio.timeout(60):
             await heard.wait()
-        found = followers.sealed(pod.metadata.uid) is not None
+        found = followers.sealed_log(pod.metadata.uid) is not None
         await followers.close()
         return found
 
@@ -189,7 +189,7 @@ def sealed(*, own: bool = True, cut: int = 0) -> bool:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_receipt_in_a_log_that_is_another_pods_is_not_this_ones(own):
-    """Logs are found by name, and by now another pod may bear it."""
+    """Logs are requested by name, and another pod may have the name by now."""
     assert sealed(own=own) is own
 
 
@@ -198,7 +198,7 @@ def test_receipt_in_a_cut_log_is_read_when_followed_again():
 
 
 def test_finalizer_of_a_replacement_object_stays():
-    """It was seen, went, and one of its name is there that needs its finalizer still."""
+    """The observed pod is gone, and another one of its name still needs its finalizer."""
 
     async def main() -> list[str]:
         cluster = FakeCluster(seed=1, extra=KINDS)

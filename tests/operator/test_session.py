@@ -20,8 +20,8 @@ def kept(world: World, *words: str) -> list[str]:
     return sorted(place for place in places if not place.startswith(ON_PURPOSE))
 
 
-def sessions(places: list[str]) -> list[str]:
-    return [place for place in places if ".sessions." in place]
+def memories(places: list[str]) -> list[str]:
+    return [place for place in places if ".memories." in place]
 
 
 def things(world: World, uid: str) -> list[str]:
@@ -51,10 +51,10 @@ def test_pods_of_a_resting_run_are_forgotten():
         uid = world.sandbox(wish())
         await world.until(lambda: world.cluster.objects("pods"), "a pod")
         pods = [each["metadata"]["uid"] for each in world.cluster.objects("pods")]
-        assert sessions(kept(world, *pods)), "it is found while the step runs"
+        assert memories(kept(world, *pods)), "it is found while the step runs"
         await world.until(lambda: ready(world), "ready")
         await world.rest(60)
-        assert not sessions(kept(world, *pods))
+        assert not memories(kept(world, *pods))
         assert kept(world, uid)
 
     at_work(story)
@@ -70,10 +70,10 @@ def test_sandbox_with_a_lost_ledger_is_forgotten_once_released():
         world.lose_ledger()
         await world.until(lambda: world.status().get("reason") == "LedgerLost", "the reported loss", 120)
         [process] = world.processes
-        assert b"dayfly_frozen 1.0" in process.operator.metrics.text()
+        assert b"dayfly_frozen 1.0" in process.operator.metrics.render()
         world.change({"metadata": {"annotations": {"dayfly.dev/abandon": "force: cleaned up by hand"}}})
         await gone(world)
-        assert b"dayfly_frozen 0.0" in process.operator.metrics.text()
+        assert b"dayfly_frozen 0.0" in process.operator.metrics.render()
         await world.rest(60)
         assert kept(world, *words) == []
 

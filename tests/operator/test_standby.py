@@ -1,4 +1,4 @@
-"""A replica that does not lead: it keeps no work, raises no alarm, and misses nothing when it takes over."""
+"""A standby replica: it keeps no work, raises no alarm, and misses nothing when it takes over."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 
 
 def figure(process: Process, name: str) -> float:
-    """One of its figures, as Prometheus reads it."""
-    lines = process.operator.metrics.text().decode().splitlines()
+    """Return a metric as Prometheus reads it."""
+    lines = process.operator.metrics.render().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"dayfly_{name} "))
 
 
@@ -94,7 +94,7 @@ def test_former_leader_reports_no_frozen_runs():
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_new_leader_does_all_that_came_before_it_led(killed):
-    """Wishes that come while no process leads are found in the caches."""
+    """Changes without a leader are found in the caches."""
 
     async def story(world: World) -> None:
         world.groups = Groups

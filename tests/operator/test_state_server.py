@@ -1,4 +1,4 @@
-"""The port for states: how long a certificate is used, and what follows if the port cannot be had."""
+"""The port for states: the lifetime of a certificate, and retries if the port is not available."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from dayfly.execute.state import handler
 from dayfly.operator.states import authority, state_server
-from dayfly.operator.states.state_server import ANEW_S
+from dayfly.operator.states.state_server import CERTIFICATE_MAX_AGE_S
 from kube.fake import rest, run
 
 DAY = 24 * 3600.0
 
 
 class Port:
-    """Access to states at an address, and a port; what is done with them."""
+    """Access to states at an address, and a port; it records how they are used."""
 
     namespace, client = "dayfly-system", None
 
@@ -28,18 +28,18 @@ class Port:
         self.certified: list[tuple[float, list[str]]] = []
         self.servers: list[str] = []
         monkeypatch.setattr(state_server, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time()))
-        monkeypatch.setattr(state_server, "certify", lambda _context, names: self.certified.append(names))
+        monkeypatch.setattr(state_server, "use_certificate", lambda _context, names: self.certified.append(names))
         monkeypatch.setattr(handler, "serve", self.serve)
         monkeypatch.setattr(state_server, "BoundedSocket", self.bind)
-        monkeypatch.setattr(authority, "leaf", lambda _known, names: (asyncio.get_running_loop().time(), names))
+        monkeypatch.setattr(authority, "create_leaf", lambda _known, names: (asyncio.get_running_loop().time(), names))
 
-    async def names(self) -> list[str]:
+    async def service_names(self) -> list[str]:
         return [self.address]
 
     async def authority(self) -> Any:
         return SimpleNamespace(keys=None)
 
-    def forget(self) -> None:
+    def forget_authority(self) -> None:
         self.forgotten += 1
 
     def bind(self, _port: int) -> None:
@@ -57,7 +57,7 @@ class Port:
 def serving(monkeypatch: pytest.MonkeyPatch, story: Any, *, taken: bool = False) -> None:
     async def main() -> None:
         port = Port(monkeypatch, taken=taken)
-        async with state_server.serving(port, 8443, lambda: 0):
+        async with state_server.serve_states(port, 8443, lambda: 0):
             await story(port)
         assert port.servers[-2:] == ["begun", "ended"], "it ends with the block"
 
@@ -66,15 +66,15 @@ def serving(monkeypatch: pytest.MonkeyPatch, story: Any, *, taken: bool = False)
 
 class TestServing:
     def test_certificate_is_renewed_in_time_or_with_the_address(self, monkeypatch):
-        monkeypatch.setattr(state_server, "LOOK_S", DAY)
+        monkeypatch.setattr(state_server, "CHECK_INTERVAL_S", DAY)
 
         async def story(port: Port):
-            await rest(ANEW_S + DAY + 1)
+            await rest(CERTIFICATE_MAX_AGE_S + DAY + 1)
             await rest(2 * DAY)
-            assert port.certified == [(0.0, ["10.0.0.1"]), (ANEW_S + DAY, ["10.0.0.1"])]
+            assert port.certified == [(0.0, ["10.0.0.1"]), (CERTIFICATE_MAX_AGE_S + DAY, ["10.0.0.1"])]
             port.address = "10.0.0.2"
             await rest(DAY)
-            assert port.certified[2:] == [(ANEW_S + 4 * DAY, ["10.0.0.2"])]
+            assert port.certified[2:] == [(CERTIFICATE_MAX_AGE_S + 4 * DAY, ["10.0.0.2"])]
             assert port.servers == ["begun"], "the port stays"
 
         serving(monkeypatch, story)
@@ -85,10 +85,10 @@ class TestServing:
             assert port.servers == []
             port.taken = False
             port.fault = OSError("taken since")
-            await rest(state_server.LOOK_S)
+            await rest(state_server.CHECK_INTERVAL_S)
             assert port.servers == ["begun"]
             port.fault = None
-            await rest(state_server.LOOK_S)
+            await rest(state_server.CHECK_INTERVAL_S)
             assert port.servers == ["begun", "begun"]
 
         serving(monkeypatch, story, taken=True)
@@ -99,10 +99,10 @@ class TestServing:
                 raise authority.BrokenAuthorityError("no PEM")
 
             with monkeypatch.context() as breaking:
-                breaking.setattr(authority, "leaf", broken)
-                await rest(state_server.LOOK_S + 1)
+                breaking.setattr(authority, "create_leaf", broken)
+                await rest(state_server.CHECK_INTERVAL_S + 1)
             assert (port.servers, port.forgotten) == ([], 2)
-            await rest(state_server.LOOK_S)
+            await rest(state_server.CHECK_INTERVAL_S)
             assert port.servers == ["begun"]
 
         serving(monkeypatch, story)

@@ -1,4 +1,4 @@
-"""States in a cluster, a Secret at a time: who may write them, how much, what opens them, and who answers."""
+"""States in a cluster: access, limits and Secrets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ledger(state: State = State.CLAIMED, **more) -> Run:
 
 
 class Server:
-    """One with a Run, and with two replicas that keep states in it."""
+    """A cluster with a Run and two replicas that serve states."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(seed=1, extra=KINDS, time=lambda: 0.0, settles=False)
@@ -88,7 +88,7 @@ class Server:
 
 
 async def eventually(opened):
-    """A connection that is not refused: those before have to be gone first."""
+    """Open a connection that is not refused: earlier ones have to be closed first."""
     while True:
         with contextlib.suppress(OSError):
             reader, writer = await opened()
@@ -158,7 +158,7 @@ class TestKeeping:
     @pytest.mark.parametrize("harm", [Harm.CONFLICT, Harm.UNREACHABLE, Harm.LOST_ANSWER, Harm.LOST_REQUEST])
     @pytest.mark.parametrize("second", [True, False])
     async def test_partially_written_version_leaves_no_chunks(self, server, harm, second):
-        """It would be there until the run ends, with each try anew, and be counted nowhere."""
+        """The chunk would stay until the run ends, again with each try, and would count for no limit."""
         mine = server.client()
         await mine.lock("a")
         hit = []
@@ -182,7 +182,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("harm", [Harm.UNREACHABLE, Harm.THROTTLE])
     async def test_version_without_a_written_head_leaves_no_chunks(self, server, harm):
-        """Of these certainly nothing was changed, so no head that comes late speaks of the chunks."""
+        """These writes certainly changed nothing, so no late head refers to the chunks."""
         mine = server.client()
         await mine.lock("a")
 
@@ -199,11 +199,11 @@ class TestKeeping:
         assert await mine.write(LARGE, "a") == 200
         assert await mine.read() == LARGE
 
-    @pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_STATES"])
+    @pytest.mark.parametrize("bound", ["MAX_BYTES", "MAX_STATES"])
     async def test_a_namespace_has_so_much_and_no_more(self, server, monkeypatch, bound):
         mine = server.client()
         await mine.lock("a")
-        monkeypatch.setattr(state_secrets, "MOST_STATES", 1)
+        monkeypatch.setattr(state_secrets, "MAX_STATES", 1)
         assert await mine.write(b"first", "a") == 200
         monkeypatch.setattr(state_secrets, bound, 0)
         status, said = await mine.ask("POST", b"second", "a")
@@ -216,9 +216,9 @@ class TestKeeping:
         await mine.lock("a")
         await mine.write(b"first", "a")
         stored = (await server.stores[0].find(StateOwner("box-1", "stack"))).head.stored
-        monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored - 1)
+        monkeypatch.setattr(state_secrets, "MAX_BYTES", 2 * stored - 1)
         assert await mine.write(b"other", "a") == 413
-        monkeypatch.setattr(state_secrets, "MOST_BYTES", 2 * stored)
+        monkeypatch.setattr(state_secrets, "MAX_BYTES", 2 * stored)
         assert await mine.write(b"other", "a") == 200
         [head] = [each for each in server.secrets() if state_secrets.STORED in each["metadata"].get("annotations", {})]
         await server.kube.patch(SECRETS, {"metadata": {"annotations": None}}, head["metadata"]["name"], SYSTEM)
@@ -240,17 +240,17 @@ class TestKeeping:
         await mine.lock("a")
         await mine.write(b"kept", "a")
         await server.move(ledger(phase=Phase.CLEANED))
-        await server.access.clear(server.run)
+        await server.access.end_run(server.run)
         assert all("ownerReferences" in each["metadata"] for each in server.secrets())
         await server.move(ledger(phase=Phase.ABANDONED))
-        await server.access.clear(server.run)
+        await server.access.end_run(server.run)
         assert not any(each["metadata"].get("ownerReferences") for each in server.secrets())
         ((place, head),) = (await state_secrets.heads(server.kube, SYSTEM)).items()
         chunks = await state_secrets.chunks(server.kube, SYSTEM, place, head.newest)
         assert (head.sandbox, head.namespace, seal.unseal(KEYS, place, head.newest, chunks)) == ("box", "team", b"kept")
 
     async def test_a_chunk_that_was_emptied_is_said(self, server):
-        """By somebody who made the Secret anew: one that is there can be changed by nobody."""
+        """Another user has created the Secret again; an existing one is immutable."""
         mine = server.client()
         await mine.lock("a")
         await mine.write(b"kept", "a")
@@ -270,7 +270,7 @@ class TestKeeping:
 class TestToken:
     async def test_token_secret_exists_only_during_its_attempt(self, server):
         await server.service()
-        given = await server.access.given(server.run, STEP, 1)
+        given = await server.access.environment_for(server.run, STEP, 1)
         assert server.secrets() == []
         for _ in range(2):
             await server.access.grant(server.run, STEP, 1)
@@ -299,18 +299,18 @@ class TestToken:
 
     async def test_token_secret_with_a_wrong_token_is_rejected(self, server):
         await server.service()
-        key = Key(RUNNERS, (await server.access.given(server.run, STEP, 1)).token.secret)
+        key = Key(RUNNERS, (await server.access.environment_for(server.run, STEP, 1)).token.secret)
         await server.kube.create(SECRETS, secret_of(server.run, key, state_secrets.TYPE, {"token": b"other"}), RUNNERS)
-        with pytest.raises(ForeignTokenError, match=f"Secret {key} is not Dayfly's; delete it"):
+        with pytest.raises(ForeignTokenError, match=f"Secret {key} does not belong to Dayfly; delete it"):
             await server.access.grant(server.run, STEP, 1)
 
     async def test_foreign_secret_of_that_name_is_neither_used_nor_removed(self, server):
         await server.service()
-        name = (await server.access.given(server.run, STEP, 1)).token.secret
+        name = (await server.access.environment_for(server.run, STEP, 1)).token.secret
         meta = {"name": name, "namespace": RUNNERS}
         data = {"token": base64.b64encode(b"theirs").decode()}
         await server.kube.create(SECRETS, {"metadata": meta, "type": "Opaque", "data": data}, RUNNERS)
-        with pytest.raises(ForeignTokenError, match=f"Secret {RUNNERS}/{name} is not Dayfly's; delete it"):
+        with pytest.raises(ForeignTokenError, match=f"Secret {RUNNERS}/{name} does not belong to Dayfly; delete it"):
             await server.access.grant(server.run, STEP, 1)
         await server.access.revoke(server.run, "stack/apply", 1, RUNNERS)
         assert len(server.secrets("Opaque")) == 1
@@ -335,53 +335,53 @@ class TestToken:
     )
     async def test_the_address_is_that_of_the_service(self, server, address, url):
         await server.service(address)
-        assert (await server.access.given(server.run, STEP, 1)).variables["TF_HTTP_ADDRESS"] == url
+        assert (await server.access.environment_for(server.run, STEP, 1)).variables["TF_HTTP_ADDRESS"] == url
 
     async def test_missing_state_service_names_the_remedy(self, server):
         with pytest.raises(NoStatesError, match=r"kubectl apply --server-side -f deploy/install\.yaml"):
-            await server.access.given(server.run, STEP, 1)
+            await server.access.environment_for(server.run, STEP, 1)
 
 
 class TestPod:
     def builder(self, server, states):
-        async def of(*_):
+        async def grant_for(*_):
             return SimpleNamespace(level="restricted", keys=frozenset())
 
         cluster = SimpleNamespace(now=lambda: 0, services=[], client=server.kube)
         runner = SimpleNamespace(name="r", architecture="amd64")
-        return PodBuilder(cluster, SimpleNamespace(of=of), runner, None, states, traced=False)
+        return PodBuilder(cluster, SimpleNamespace(grant_for=grant_for), runner, None, states, traced=False)
 
     async def test_no_pod_has_the_token_in_it(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
-        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.label", lambda *_: "")
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.pin_label", lambda *_: "")
         await server.service()
-        made = await self.builder(server, server.access).manifest(server.run, PLAN, ("stack/apply", 1), {})
+        made = await self.builder(server, server.access).build(server.run, PLAN, ("stack/apply", 1), {})
         keys = (await server.access.authority()).keys
         text = str(made)
         assert access.derive_password(keys, access.state_caller("box-1", "stack", "stack/apply", 1)) not in text
         order = made["metadata"]["annotations"][names.ORDER_ANNOTATION]
         assert "TF_HTTP_ADDRESS=https://127.0.0.1:8443/state/box-1/stack" in order
         assert "sensitive-env" in order
-        token = (await server.access.given(server.run, STEP, 1)).token
+        token = (await server.access.environment_for(server.run, STEP, 1)).token
         assert isinstance(token, PodSecretKey)
         (source,) = made["spec"]["volumes"][0]["projected"]["sources"][2:]
         assert source == {"secret": {"name": token.secret, "items": [{"key": token.key, "path": "in/0"}]}}
 
     async def test_an_operator_without_states_makes_none(self, server, monkeypatch):
         monkeypatch.setattr("dayfly.operator.pods.pod_builder.teller", lambda *_: None)
-        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.label", lambda *_: "")
-        with pytest.raises(RefusedPodError, match="this operator serves none: give it --state-port"):
-            await self.builder(server, None).manifest(server.run, PLAN, ("stack/apply", 1), {})
+        monkeypatch.setattr("dayfly.operator.pods.pod_builder.input_pins.pin_label", lambda *_: "")
+        with pytest.raises(RefusedPodError, match="the operator does not serve states: start it with --state-port"):
+            await self.builder(server, None).build(server.run, PLAN, ("stack/apply", 1), {})
 
 
 async def answers(port: int) -> None:
-    """Until somebody listens there."""
+    """Wait until the port accepts connections."""
     async with asyncio.timeout(30):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
-                await asyncio.sleep(0)  # a real socket: there is nothing else to wait for
+                await asyncio.sleep(0)  # a real socket has no event for this
             else:
                 writer.close()
                 return
@@ -392,18 +392,18 @@ class TestServer:
     async def url(self, server):
         await server.service()
         port = free_port()
-        async with state_server.serving(server.access, port, lambda: 0):
+        async with state_server.serve_states(server.access, port, lambda: 0):
             await answers(port)
             yield f"https://127.0.0.1:{port}/state/box-1/stack"
 
     async def test_a_port_that_is_taken_is_tried_again(self, server, monkeypatch):
         refused = asyncio.Event()
         monkeypatch.setattr(state_server.log, "warning", lambda *_: refused.set())
-        monkeypatch.setattr(state_server, "LOOK_S", 0.05)
+        monkeypatch.setattr(state_server, "CHECK_INTERVAL_S", 0.05)
         await server.service()
         with socket.create_server(("", 0)) as taken:
             port = taken.getsockname()[1]
-            async with state_server.serving(server.access, port, lambda: 0):
+            async with state_server.serve_states(server.access, port, lambda: 0):
                 await asyncio.wait_for(refused.wait(), 30)
                 taken.close()
                 await answers(port)
@@ -454,7 +454,7 @@ class TestServer:
             writer.write(head.encode() + b"x" * 200)
             readers.append((reader, writer))
         told = {asyncio.create_task(reader.readline()) for reader, _ in readers}
-        # Of one run one is read: the others are told so at once.
+        # One body of a run is read at a time; the others are refused at once.
         done: set = set()
         while len(done) < 2:
             done, _ = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
@@ -469,7 +469,7 @@ class TestServer:
             writer.close()
 
     async def test_silent_connections_are_closed_and_limited_per_client(self, url, monkeypatch):
-        monkeypatch.setattr(bounded_socket, "MOST_OF_ONE", 3)
+        monkeypatch.setattr(bounded_socket, "MAX_CONNECTIONS_PER_ADDRESS", 3)
         port = int(url.split(":")[2].split("/")[0])
         careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
@@ -479,9 +479,9 @@ class TestServer:
 
         silent = [await eventually(opened) for _ in range(3)]
         for _ in range(2):
-            with pytest.raises((ConnectionError, ssl.SSLError)):  # one more than one address may have
+            with pytest.raises((ConnectionError, ssl.SSLError)):  # one more than the limit for an address
                 await opened()
-        # A beginning of a head is no head.
+        # An incomplete head is invalid.
         silent[0][1].write(b"GET / HTTP/1.1\r\nX: ")
         monkeypatch.setattr(http_server, "HEAD_S", 0.05)
         for _, writer in silent:

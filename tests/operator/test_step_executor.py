@@ -12,7 +12,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod
-from dayfly.operator.cluster.caches import ALONE_S, ClusterWatches
+from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.executors.step_executor import PodStepExecutor
 from dayfly.operator.pods.namespaces import NotGrantedError
@@ -50,7 +50,7 @@ FIELD = errors.Cause("FieldValueInvalid", "spec.containers[0].resources", "must 
 
 
 class Bench:
-    """An executor whose collaborators note what it requests, in order; `fault` is raised when a pod is built."""
+    """An executor whose collaborators record the calls in order; `fault` is raised when a pod is built."""
 
     def __init__(self) -> None:
         self.done: list[object] = []
@@ -62,20 +62,20 @@ class Bench:
         pods = SimpleNamespace(
             prepare=self._note("pod"), remove_gate=self._note("let go"), release=self._note("release")
         )
-        states = SimpleNamespace(grant=self._note("grant"), revoke=self._note("revoke"), clear=self._note("clear"))
+        states = SimpleNamespace(grant=self._note("grant"), revoke=self._note("revoke"), end_run=self._note("clear"))
         self.executor = PodStepExecutor(
             self.cluster,
             None,
             pods=pods,
             followers=SimpleNamespace(forget=lambda _uid: None),
-            builder=SimpleNamespace(manifest=self._manifest),
+            builder=SimpleNamespace(build=self._manifest),
             fallback=None,
-            places=SimpleNamespace(hold=lambda *_, **__: True, give_back=lambda _run, unit: self.done.append(unit)),
+            slots=SimpleNamespace(reserve=lambda *_, **__: True, release=lambda _run, unit: self.done.append(unit)),
             states=states,
         )
         ledger = Run(uid="u", target=TARGET, plan="")
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
-        self.sight = Sight(run=run, session=RunMemory(run), plan=PLAN, now=NOW, closing=False, abandoned=False)
+        self.sight = Sight(run=run, memory=RunMemory(run), plan=PLAN, now=NOW, closing=False, abandoned=False)
         self.sight.pods = {(MAKE, 1): Pod(metadata=ObjectMeta(name="p", namespace="n", uid="p"))}
 
     def _note(self, word: str):
@@ -91,9 +91,9 @@ class Bench:
         self.done.append("manifest")
 
     async def prepare(self, unit: str = SEED, *, ahead: bool = False):
-        """Return the objections and the facts that are reported after the attempt to make the pod."""
+        """Return the reported objections and facts after the attempt to create the pod."""
         await self.executor.prepare(self.sight, Prepare(unit=unit, attempt=1, ahead=ahead))
-        return self.sight.session.refusals.of(self.sight.run.ledger, NOW)
+        return self.sight.memory.refusals.of(self.sight.run.ledger, NOW)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ async def test_state_is_accessible_from_before_the_pod_until_its_end():
 
 @pytest.mark.parametrize(
     ("effect", "after"),
-    [(Launch(unit=MAKE, attempt=1), AGAIN_S), (Release(unit=MAKE, attempt=1), ALONE_S)],
+    [(Launch(unit=MAKE, attempt=1), AGAIN_S), (Release(unit=MAKE, attempt=1), DELETION_CHECK_S)],
     ids=["launch", "release"],
 )
 async def test_run_is_queued_again_if_its_pod_was_not_changed(effect, after):
-    """No event follows that would wake the run."""
+    """No event follows that would queue the run."""
     for settled in (True, False):
         bench = Bench()
         bench.settled = settled

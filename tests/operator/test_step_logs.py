@@ -1,4 +1,4 @@
-"""When the logs of steps are written beside their Sandbox, how many together, and what of an old one goes."""
+"""When the logs of steps are written to the Sandbox's namespace, how many at once, and which old ones are deleted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference, Secre
 from dayfly.operator.cluster.objects import RunObject, StepLogsObject
 from dayfly.operator.status.status_throttle import SETTLED_MS
 from dayfly.operator.status.step_logs import (
-    ABANDONED_MS,
-    MOST_ATTEMPTS,
-    MOST_BYTES,
-    MOST_IN_ONE,
+    MAX_ATTEMPTS,
+    MAX_BYTES_PER_OBJECT,
+    MAX_LOGS_PER_OBJECT,
+    RECOVER_AFTER_MS,
     LogMemory,
     StepLogWriter,
 )
@@ -46,7 +46,7 @@ def bundle(*logs: StepLog, owner: str = "r", name: str = "l") -> StepLogsObject:
 
 
 class Bench:
-    """The logs of one run, and a server that notes what is written to it."""
+    """The logs of one run, and a server that records writes."""
 
     def __init__(self, *, ready: bool = True, phase: Phase = Phase.OPEN, **units: UnitRecord) -> None:
         records = {f"db/{name}": record for name, record in units.items()}
@@ -95,7 +95,7 @@ class Bench:
         return self
 
     async def look(self) -> float:
-        return await self.logs.run(SCENE, self.run, self.report, self.memory)
+        return await self.logs.write_due(SCENE, self.run, self.report, self.memory)
 
 
 def done(ended_at: int = NOW - 1_000, attempt: int = 1) -> UnitRecord:
@@ -107,7 +107,7 @@ class TestWhen:
         bench = Bench(make=done()).heard(KEY)
         assert await bench.look() == 0.0
         assert bench.written == [[KEY]]
-        assert (bench.memory.waiting, bench.memory.dealt_with) == ({}, {KEY})
+        assert (bench.memory.waiting, bench.memory.handled) == ({}, {KEY})
 
     async def test_while_something_is_they_wait_for_company(self):
         ended = NOW - 1_000
@@ -123,7 +123,7 @@ class TestWhen:
 
     async def test_empty_log_is_not_written(self):
         bench = Bench(make=done())
-        bench.memory.dealt_with |= {KEY}
+        bench.memory.handled |= {KEY}
         assert await bench.look() == 0.0
         assert bench.written == []
 
@@ -131,7 +131,7 @@ class TestWhen:
         ("noted", "times"), [(b"0 1000 4 2000", (0, 1000, 4, 2000)), (b"", ()), (b"0 x", ()), (b"0 5 1", ())]
     )
     async def test_log_from_before_a_crash_keeps_its_times(self, noted, times):
-        bench = Bench(make=done(NOW - ABANDONED_MS))
+        bench = Bench(make=done(NOW - RECOVER_AFTER_MS))
         bench.noted = noted
         await bench.look()
         assert (bench.written, list(map(tuple, bench.times))) == ([[KEY]], [times])
@@ -146,8 +146,8 @@ class TestWhen:
         ids=["text", "bytes", "perhaps cut"],
     )
     async def test_log_from_before_a_crash_is_read_from_its_secret(self, tail, size, text, encoding):
-        """The size of a log is only known if it is whole."""
-        bench = Bench(make=done(NOW - ABANDONED_MS))
+        """The size of a log is only known if the log is complete."""
+        bench = Bench(make=done(NOW - RECOVER_AFTER_MS))
         bench.tail = tail
         await bench.look()
         [log] = bench.bodies
@@ -159,17 +159,17 @@ class TestWhen:
         assert await bench.look() == 0.0
         assert (bench.written, bench.memory.waiting) == ([], {})
 
-    @pytest.mark.parametrize(("ago", "after"), [(ABANDONED_MS - 1, 0.002), (ABANDONED_MS, 0.0)])
+    @pytest.mark.parametrize(("ago", "after"), [(RECOVER_AFTER_MS - 1, 0.002), (RECOVER_AFTER_MS, 0.0)])
     async def test_log_from_before_a_restart_is_written_after_a_pause(self, ago, after):
         bench = Bench(make=done(NOW - ago))
         assert await bench.look() == after
         assert bench.written == ([] if after else [[KEY]])
 
     async def test_log_written_before_a_restart_is_not_written_again(self):
-        bench = Bench(make=done(NOW - ABANDONED_MS))
+        bench = Bench(make=done(NOW - RECOVER_AFTER_MS))
         bench.there = [bundle(entry())]
         assert await bench.look() == 0.0
-        assert (bench.written, bench.memory.dealt_with) == ([], {KEY})
+        assert (bench.written, bench.memory.handled) == ([], {KEY})
 
     @pytest.mark.parametrize(
         "fault",
@@ -183,7 +183,7 @@ class TestWhen:
         bench = Bench(make=done()).heard(KEY)
         bench.faults = [fault]
         assert await bench.look() == 0.0
-        assert (bench.memory.waiting, bench.memory.dealt_with) == ({}, {KEY})
+        assert (bench.memory.waiting, bench.memory.handled) == ({}, {KEY})
 
     async def test_server_error_is_retried(self):
         bench = Bench(make=done()).heard(KEY)
@@ -194,12 +194,12 @@ class TestWhen:
 
 
 class TestTogether:
-    EVERY = [("db/make", attempt) for attempt in range(1, MOST_IN_ONE + 3)]
+    EVERY = [("db/make", attempt) for attempt in range(1, MAX_LOGS_PER_OBJECT + 3)]
 
     async def test_so_many_lie_in_one_object_in_their_order(self):
-        bench = Bench(make=done(attempt=1)).heard(*reversed(self.EVERY[:MOST_IN_ONE]), ("db/seed", 1))
+        bench = Bench(make=done(attempt=1)).heard(*reversed(self.EVERY[:MAX_LOGS_PER_OBJECT]), ("db/seed", 1))
         await bench.look()
-        assert bench.written == [self.EVERY[:MOST_IN_ONE], [("db/seed", 1)]]
+        assert bench.written == [self.EVERY[:MAX_LOGS_PER_OBJECT], [("db/seed", 1)]]
 
     @pytest.mark.parametrize(
         ("printed", "objects"),
@@ -207,20 +207,22 @@ class TestTogether:
         ids=["letters", "markup", "control characters", "separators", "colours"],
     )
     async def test_no_more_of_them_than_a_server_takes(self, printed, objects):
-        """Kubernetes writes these characters by their numbers, and etcd takes a megabyte and a half."""
+        """Kubernetes escapes these characters, and etcd accepts a megabyte and a half."""
         bench = Bench(make=done())
         text = printed * (TAIL_LIMIT // len(printed.encode()))
-        for key in self.EVERY[:MOST_IN_ONE]:
+        for key in self.EVERY[:MAX_LOGS_PER_OBJECT]:
             bench.memory.waiting[key] = StepLog(unit=key[0], attempt=key[1], size=TAIL_LIMIT, text=text)
         await bench.look()
-        assert [key for some in bench.written for key in some] == self.EVERY[:MOST_IN_ONE]
+        assert [key for some in bench.written for key in some] == self.EVERY[:MAX_LOGS_PER_OBJECT]
         assert len(bench.written) == objects
         size = len("".join(f"\\u{ord(each):04x}" if each in "<>&\u2028\x01\x1b" else each for each in text))
         assert max(map(len, bench.written)) * size < 1_400_000
 
     async def test_one_alone_is_written_whatever_its_size(self):
         bench = Bench(make=done())
-        bench.memory.waiting[KEY] = StepLog(unit="db/make", attempt=1, size=1, text="\x01" * (MOST_BYTES // 4))
+        bench.memory.waiting[KEY] = StepLog(
+            unit="db/make", attempt=1, size=1, text="\x01" * (MAX_BYTES_PER_OBJECT // 4)
+        )
         await bench.look()
         assert bench.written == [[KEY]]
 
@@ -246,7 +248,7 @@ class TestTrimming:
         return bench.deleted
 
     async def test_logs_of_old_attempts_are_deleted(self):
-        newest = MOST_ATTEMPTS + 2
+        newest = MAX_ATTEMPTS + 2
         old, mixed, new = (
             bundle(entry(attempt=1), entry(attempt=2)),
             bundle(entry(), entry(attempt=3), name="m"),
@@ -256,7 +258,7 @@ class TestTrimming:
         assert await self.trimmed(newest, old, mixed, bundle(new, name="n"), strangers) == [("l", "uid-l")]
 
     async def test_few_attempts_delete_no_logs(self):
-        ledger_is_ahead = Bench(make=done(attempt=MOST_ATTEMPTS + 5)).heard(("db/make", MOST_ATTEMPTS))
+        ledger_is_ahead = Bench(make=done(attempt=MAX_ATTEMPTS + 5)).heard(("db/make", MAX_ATTEMPTS))
         ledger_is_ahead.there = [bundle(entry())]
         await ledger_is_ahead.look()
         assert ledger_is_ahead.deleted == []
@@ -264,6 +266,6 @@ class TestTrimming:
 
 def test_the_end_of_a_run_forgets_all():
     memory = LogMemory()
-    memory.waiting[KEY], memory.dealt_with = entry(), {KEY}
+    memory.waiting[KEY], memory.handled = entry(), {KEY}
     memory.clear()
-    assert (memory.waiting, memory.dealt_with) == ({}, set())
+    assert (memory.waiting, memory.handled) == ({}, set())

@@ -1,4 +1,4 @@
-"""Facts of steps: pods that the cache lacks, pods that may not be claimed, outputs, and pods that the cluster changed."""
+"""Facts about steps: missing pods, pods that must not be claimed, outputs, and modified pods."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def record(state: State = State.CLAIMED, **more) -> UnitRecord:
 
 
 def pod(unit: str = MAKE, attempt: int = 1, *, uid: str = "p", reads: str = "", gated: bool = False) -> Pod:
-    """The pod of an attempt: behind its gate, or at work."""
+    """Return the pod of an attempt: gated or running."""
     owners = [OwnerReference(api_version="v1", kind="Run", name="box", uid="r")]
     labels = {names.RUN_LABEL: "box"} | ({names.READS_LABEL: reads} if reads else {})
     name = names.pod_name("u", unit, attempt)
@@ -76,7 +76,7 @@ def pod(unit: str = MAKE, attempt: int = 1, *, uid: str = "p", reads: str = "", 
 
 
 class Server(Client):
-    """Answers quorum reads of pods with `there`; nothing has Events."""
+    """Answers quorum reads of pods with `there`; there are no Events."""
 
     def __init__(self) -> None:
         super().__init__(FakeCluster(extra=KINDS).transport("operator"), seed=1)
@@ -94,7 +94,7 @@ class Server(Client):
 
 
 class Bench:
-    """One run, the pods that the cache and the server have, and what collaborators return."""
+    """One run, the cached and the stored pods, and the results of collaborators."""
 
     def __init__(self, closing: bool = False, **units: UnitRecord) -> None:
         self.server = Server()
@@ -103,7 +103,7 @@ class Bench:
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
         self.examined: list[str] = []
-        self.judged: str | Exception = ""
+        self.changes: str | Exception = ""
         self.whole = True
         self.released: list[str] = []
         self.sealed: SimpleNamespace | None = None
@@ -116,17 +116,18 @@ class Bench:
             self.cluster,
             pods=SimpleNamespace(read_stored=self._whole, release=self._release, read_outputs=self._contents),
             followers=SimpleNamespace(
-                follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)), sealed=lambda _uid: self.sealed
+                follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)),
+                sealed_log=lambda _uid: self.sealed,
             ),
-            outputs=SimpleNamespace(recall=self._recall),
-            builder=SimpleNamespace(examine=self._examine),
+            outputs=SimpleNamespace(find_values=self._recall),
+            builder=SimpleNamespace(check_stored=self._examine),
             states=SimpleNamespace(head=self._head),
         )
         records = {f"db/{name}": each for name, each in units.items()}
         ledger = Run(uid="u", target=TARGET, plan="", units=records)
         run = RunObject(metadata=AnnotatedMeta(name="box", uid="r"), ledger=ledger)
-        self.session = RunMemory(run)
-        self.sight = Sight(run=run, session=self.session, plan=PLAN, now=NOW, closing=closing, abandoned=False)
+        self.memory = RunMemory(run)
+        self.sight = Sight(run=run, memory=self.memory, plan=PLAN, now=NOW, closing=closing, abandoned=False)
 
     async def _head(self, *asked):
         self.heads.append(asked)
@@ -148,9 +149,9 @@ class Bench:
 
     async def _examine(self, _run, _plan, place, *_):
         self.examined.append(place)
-        if isinstance(self.judged, Exception):
-            raise self.judged
-        return self.judged
+        if isinstance(self.changes, Exception):
+            raise self.changes
+        return self.changes
 
     async def look(self):
         return await self.observer.observe(self.sight)
@@ -169,7 +170,7 @@ async def test_create_step_that_delays_the_end_has_its_events_read(name, closing
 
 
 class TestMissing:
-    """The cache has no pod of an attempt. Who is asked for it, and what is known then."""
+    """The cache has no pod of an attempt: when it is read, and the resulting fact."""
 
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
     async def test_missing_pod_of_a_living_attempt_is_in_doubt(self, state):
@@ -236,7 +237,7 @@ class TestMissing:
 
 
 class TestStates:
-    """Ends of steps with a Terraform state."""
+    """Results of steps with a Terraform state."""
 
     @pytest.mark.parametrize(
         ("refused", "outcome"), [((), ("succeeded", "")), ((REFUSAL,), ("failed", Reason.STATE_REFUSED))]
@@ -272,7 +273,7 @@ HALF = (PLAN.steps[SEED].unit.timeouts.schedule_ms + PLAN.steps[SEED].unit.timeo
     ids=["fits", "no label", "later", "absent", "unfit", "young", "old", "claimed", "at work", "not in the plan"],
 )
 async def test_gated_pod_that_reads_other_than_is_reported_is_ignored(how, left, monkeypatch):
-    """The outputs of the first attempt of `make` are read in the same look."""
+    """The outputs of the first attempt of `make` are read in the same observation."""
     value, name, gated = how.get("value", b"x"), how.get("name", SEED), how.get("gated", True)
     told = OutputRecord(digest=f"sha256:{hashlib.sha256(value).hexdigest()}", size=1, text=value != b"\0")
     end = PodReading(
@@ -293,7 +294,7 @@ async def test_gated_pod_that_reads_other_than_is_reported_is_ignored(how, left,
 
 
 class TestAltered:
-    """The pod of the next attempt as it is stored, held to what would be made: once, and not before somebody may claim it."""
+    """The stored pod of the next attempt is compared with its manifest once, before it may be claimed."""
 
     async def objections(self, bench: Bench, looks: int = 1, seen: Pod | None = None):
         bench.cached.put(seen or pod(gated=True))
@@ -304,7 +305,7 @@ class TestAltered:
     @pytest.mark.parametrize("judged", ["", "it has a sidecar"])
     async def test_gated_pod_is_judged_once(self, judged):
         bench = Bench()
-        bench.judged = judged
+        bench.changes = judged
         said = {MAKE: (Reason.POD_MODIFIED, judged, NOW)} if judged else {}
         assert await self.objections(bench, looks=2) == said
         assert bench.examined == [(MAKE, 1)]
@@ -319,20 +320,20 @@ class TestAltered:
     )
     async def test_pod_that_could_not_be_built_now_is_judged_again(self, fault):
         bench = Bench()
-        bench.judged = fault
+        bench.changes = fault
         assert await self.objections(bench, looks=2) == {MAKE: (Reason.POD_MODIFIED, "m", NOW)}
         assert len(bench.examined) == 2
 
     async def test_pod_made_by_this_operator_is_not_judged_again(self):
         bench = Bench()
-        bench.session.pod("p").judged = "it has a sidecar"
+        bench.memory.pod("p").changes = "it has a sidecar"
         assert await self.objections(bench) == {MAKE: (Reason.POD_MODIFIED, "it has a sidecar", NOW)}
         assert bench.examined == []
 
     @pytest.mark.parametrize("judged", ["it has another input", ""])
     async def test_peers_pod_with_outdated_target_fields_is_released(self, judged):
         bench = Bench()
-        bench.judged, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
+        bench.changes, bench.sight.given = judged, {MAKE: {"zone": b"here"}}
         bench.cached.put(pod(gated=True))
         known = await bench.look()
         assert (known.facts, known.objections) == ({} if judged else {(MAKE, 1): Held(ref="p")}, {})
@@ -357,7 +358,7 @@ class TestAltered:
 
 @pytest.mark.parametrize(("ended", "then"), [(4, NOW), (5, 5), (NOW, NOW), (NOW + 1, NOW)])
 async def test_end_before_its_claim_or_after_now_counts_as_now(ended, then, monkeypatch):
-    """A node's clock may be wrong, and what follows is timed by it."""
+    """A node's clock may be wrong, and later times depend on it."""
     bench = Bench(make=record())
     seen = PodReading(fact=Ended(result=Result(outcome="succeeded", ended_at=ended)))
     monkeypatch.setattr(read, "read_pod", lambda *_, **__: seen)
@@ -408,7 +409,7 @@ class TestHearing:
 
 
 class TestOutputs:
-    """The outputs of a step that has ended, from its pod, its log and the Secret of an earlier try."""
+    """The outputs of an ended step, from its pod, its log and the Secret of an earlier try."""
 
     VALUES = {"url": b"db://1", "key": b"s3cr3t"}
     TROUBLE = errors.ServerTrouble("GET log", "no log", status=500)

@@ -1,4 +1,4 @@
-"""deploy/steps-network.yaml selects the pods of steps, whatever else runs in their namespace."""
+"""deploy/steps-network.yaml selects exactly the pods of steps in their namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPERATORS = {"Exists": lambda labels, key: key in labels, "DoesNotExist": lambda
 
 
 def selected(pods: list[Any]) -> set[str]:
-    """The names of the pods that the policy selects, as Kubernetes evaluates its selector."""
+    """Return the names of the pods that the policy selects, as Kubernetes evaluates its selector."""
     rules = POLICY["spec"]["podSelector"]["matchExpressions"]
     return {
         pod["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""What somebody else has made, with our names or our labels on it: an operator leaves it as it is."""
+"""Objects of other users with our names or our labels: an operator does not change them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ DIED = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"ter
 
 
 def stranger(world: World, path: str, name: str, run: str, body: Object) -> Object:
-    """It wears all of ours that anybody can: everything but the owner."""
+    """The object has everything of ours that other users can set, that is all except for the owner."""
     meta = {"name": name, "labels": {"dayfly.dev/run": run}, "annotations": {"dayfly.dev/unit": "db/make"}}
     return world.ask("POST", path, {"metadata": meta, **body})
 
 
 def as_it_was(world: World, plural: str, before: Object) -> bool:
-    """Whether nobody has written to it since."""
+    """Return whether the object is unchanged."""
     meta = before["metadata"]
     return world.cluster.store.get(world.cluster.kind(plural), Key(meta["namespace"], meta["name"])) == before
 
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_pods_of_a_run_that_is_gone_by_their_label_alone(ends):
-    """One that has ended, and one behind our gate: the sweep would take either away if it were of a run."""
+    """One pod has ended, and one is gated: the sweep would release both if they belonged to a run."""
 
     async def story(world: World) -> None:
         world.kubelet.held.add("mine")
@@ -60,7 +60,7 @@ def test_foreign_gated_pod_with_the_run_label_is_kept():
 
 
 def test_pod_behind_our_gate_of_the_very_name():
-    """Nothing of it is ours but what anybody could write: it is said, and the step waits until it is away."""
+    """Other users may write everything of ours that the object has: it is reported, and the step waits for its deletion."""
 
     async def story(world: World) -> None:
         found: list[Object] = []
@@ -83,7 +83,7 @@ def test_pod_behind_our_gate_of_the_very_name():
 
 
 def test_secret_of_the_name_in_which_outputs_are_to_lie():
-    """The step's outputs are kept nowhere else, so its end is recorded once that Secret is away."""
+    """The step's outputs have no other place, so its end is recorded once the other Secret is deleted."""
 
     async def story(world: World) -> None:
         uid = world.box()["metadata"]["uid"]
@@ -116,7 +116,7 @@ def test_secret_of_the_name_that_hands_outputs_out():
 
 
 def test_resource_of_the_very_name():
-    """A Resource is for people to look at, and nothing waits for it; one of somebody else's does not speak for ours."""
+    """A Resource is for users, and nothing waits for it; another user's Resource is not changed."""
 
     async def story(world: World) -> None:
         uid = world.box()["metadata"]["uid"]
@@ -135,7 +135,7 @@ def test_resource_of_the_very_name():
 
 
 def test_logs_that_wear_the_label_of_a_run():
-    """Of a step that is tried again and again old logs are taken away: those of the run, no others."""
+    """Old logs of a step with many attempts are deleted: only those of the run."""
 
     async def story(world: World) -> None:
         await world.until(lambda: ready(world), "ready")
@@ -153,7 +153,7 @@ def test_logs_that_wear_the_label_of_a_run():
 
 
 def test_service_that_was_put_in_the_place_of_a_forks_own():
-    """Its ports are its maker's, whatever becomes of the baseline's Service."""
+    """Its ports are its owner's choice, whatever happens to the baseline's Service."""
 
     async def story(world: World) -> None:
         name = (await made(world))["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""What a run that is gone has left: a fork's pods go with the fork, and each other one by itself."""
+"""Leftovers of a run that is gone: pods of a fork are deleted with the fork, others separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = "box"
 
 
 class Cache(list):
-    """All that a run may own."""
+    """Return all objects that a run may own."""
 
     def labelled(self, _label: str, run: str) -> Cache:
         assert run == RUN
@@ -25,7 +25,7 @@ class Cache(list):
 
 
 def pod(name: str, labels: dict[str, str] | None) -> Pod:
-    """A pod that never began, so it may be released."""
+    """Return a pod that never began, so that it may be released."""
     owner = OwnerReference(api_version="dayfly.dev/v1alpha1", kind="Run", name=RUN, uid="r")
     spec = PodSpec(scheduling_gates=[SchedulingGate(name=GATE)])
     return Pod(metadata=ObjectMeta(name=name, labels=labels, owner_references=[owner]), spec=spec)
@@ -33,7 +33,7 @@ def pod(name: str, labels: dict[str, str] | None) -> Pod:
 
 @pytest.mark.parametrize(("cached", "fresh", "goes"), [(True, True, False), (None, True, False), (None, None, True)])
 async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
-    """And nothing goes while there may be such a run."""
+    """Nothing is deleted while such a run may exist."""
     done: list[tuple[str, str]] = []
 
     async def read(_run: str) -> object:
@@ -51,17 +51,17 @@ async def test_the_pods_of_forks_are_left_to_their_forks(cached, fresh, goes):
         forks=Cache(),
         services=Cache(),
         gateway=SimpleNamespace(routes={}),
-        woven=SimpleNamespace(of=lambda _run: []),
-        ledger=SimpleNamespace(get=lambda _run: cached, fresh=read),
+        vs_index=SimpleNamespace(with_rules_of=lambda _run: []),
+        ledger=SimpleNamespace(get=lambda _run: cached, read_current=read),
     )
     parts = (SimpleNamespace(clear=note("forks")), SimpleNamespace(clear=note("routes")))
     sweeper = OrphanSweeper(cluster, SimpleNamespace(release=note("pod")), SimpleNamespace(), *parts)
-    await sweeper.tidy(RUN)
+    await sweeper.remove_orphans(RUN)
     assert done == ([("routes", RUN), ("forks", RUN), ("pod", "b"), ("pod", "c")] if goes else [])
 
 
 async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
-    """Rules in its name may stand where we have no rights, by anybody's hand; its pods hang on our finalizer."""
+    """Rules in its name may be in namespaces without permissions, written by any user; its pods have our finalizer."""
     done: list[str] = []
 
     async def refused(_run: str) -> None:
@@ -81,12 +81,12 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
         **dict.fromkeys(("forks", "services"), Cache()),
         pods=Cache([pod("a", {}), pod("b", {})]),
         gateway=SimpleNamespace(routes={}),
-        ledger=SimpleNamespace(get=lambda _run: None, fresh=nothing),
+        ledger=SimpleNamespace(get=lambda _run: None, read_current=nothing),
     )
     parts = (SimpleNamespace(clear=forks), SimpleNamespace(clear=refused))
     sweeper = OrphanSweeper(cluster, SimpleNamespace(release=release), SimpleNamespace(), *parts)
     with pytest.raises(errors.Forbidden):
-        await sweeper.tidy(RUN)
+        await sweeper.remove_orphans(RUN)
     assert done == ["forks", "a", "b"]
 
 
@@ -94,7 +94,7 @@ async def test_refused_deletion_does_not_stop_the_rest_of_a_cleanup():
     "fault", [UndecidableError("no"), errors.NotFound("GET", "no", status=404), ValueError("a defect")]
 )
 async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
-    """It would end the operator's process, and the next one's: it sweeps first of all."""
+    """Such an error would end the operator's process, and the next one's, since each begins with a sweep."""
     done: list[str] = []
 
     async def fails() -> None:
@@ -104,9 +104,9 @@ async def test_failing_sweep_does_not_stop_the_others(fault, caplog):
         done.append("the other")
 
     cluster = SimpleNamespace(
-        gateway=SimpleNamespace(look=fails, routes={}),
-        istio=SimpleNamespace(look=goes_well),
-        woven=SimpleNamespace(runs=set),
+        gateway=SimpleNamespace(discover=fails, routes={}),
+        istio=SimpleNamespace(discover=goes_well),
+        vs_index=SimpleNamespace(runs=set),
         documents=[],
         **dict.fromkeys(("pods", "forks", "services"), Cache()),
     )
@@ -120,6 +120,6 @@ async def test_unreachable_server_ends_the_sweep():
     async def fails() -> None:
         raise errors.ServerTrouble("GET", "away")
 
-    sweeper = OrphanSweeper(SimpleNamespace(gateway=SimpleNamespace(look=fails)), *[SimpleNamespace()] * 4)
+    sweeper = OrphanSweeper(SimpleNamespace(gateway=SimpleNamespace(discover=fails)), *[SimpleNamespace()] * 4)
     with pytest.raises(errors.ServerTrouble):
         await sweeper.sweep()

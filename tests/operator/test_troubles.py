@@ -1,4 +1,4 @@
-"""What the world does to pods, ledgers and documents: said truthfully, never run twice, cleaned up in the end."""
+"""Deleted pods, ledgers and documents: reported truthfully, never run twice, and cleaned up in the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_retry_annotation_ignores_invalid_attempts():
 
 class TestPods:
     def test_lost_node_is_unknown_until_its_deadline_then_cleaned(self):
-        """Nobody hears of the step again: it is not called failed, nothing is started, and cleanup waits for the proof."""
+        """The step is disconnected: it is not failed, nothing is started, and cleanup waits for proof."""
 
         async def story(world: World) -> None:
             world.cloud.lossy = True
@@ -57,7 +57,7 @@ class TestPods:
     @pytest.mark.slow
     @pytest.mark.parametrize("operators", [1, 2])
     def test_pod_forced_away_with_its_finalizer_is_unknown(self, operators):
-        """The proof of the end is gone with the pod: cleanup comes after the step's own deadline, never beside it."""
+        """The proof of the end is gone with the pod: cleanup follows after the step's deadline, never in parallel."""
 
         async def story(world: World) -> None:
             world.cloud.lossy = True
@@ -86,7 +86,7 @@ class TestPods:
 
     @pytest.mark.parametrize("act", ["delete", "evict"])
     def test_pod_taken_away_while_it_runs_is_failed(self, act):
-        """Its runner is asked to end and tells so; a step that may not run twice does not."""
+        """Its runner is asked to end and reports that; a step that must not run twice is not retried."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -106,7 +106,7 @@ class TestPods:
         assert world.cloud.starts("db/make") == 1
 
     def test_pod_taken_away_before_it_was_placed_is_made_again(self):
-        """It is proven that nothing ran, so another attempt is no second one."""
+        """It is proven that nothing ran, so another attempt is not a second run."""
 
         async def story(world: World) -> None:
             await world.until(
@@ -125,7 +125,7 @@ class TestPods:
         assert world.cloud.log[0].attempt == 2
 
     def test_pod_taken_away_while_it_pulls_is_not_made_again(self):
-        """Its kubelet ends it in words that it also has for what did run: a create step is not tried twice on these."""
+        """The kubelet uses the same message for containers that did run, so a create step is not retried."""
 
         async def story(world: World) -> None:
             world.cloud.lossy = True
@@ -145,7 +145,7 @@ class TestPods:
         assert world.cloud.starts("db/drop") == 1
 
     def test_pod_that_no_node_takes_is_given_up_in_time(self):
-        """After its start deadline the attempt is void; a few of them, then the step has failed."""
+        """After its start deadline the attempt is void; after a few of them, the step has failed."""
 
         async def story(world: World) -> None:
             await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
@@ -161,7 +161,7 @@ class TestPods:
 
 class TestLedger:
     def test_lost_ledger_freezes_and_says_so(self):
-        """Somebody removed the Run: nobody knows what has run, so nothing is started and nothing is cleaned up."""
+        """The Run was deleted: it is unknown what has run, so nothing is started or cleaned up."""
 
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
@@ -193,7 +193,7 @@ class TestLedger:
         play(story)
 
     def test_retry_annotation_ends_the_backoff_of_one_attempt(self):
-        """The delete step fails for an hour; who has mended what it needs does not wait ten minutes for the next try."""
+        """The delete step fails for an hour; after a repair, the next try follows in less than ten minutes."""
 
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
@@ -212,7 +212,7 @@ class TestLedger:
         assert world.cloud.starts("db/make") == 1
 
     def test_lost_document_freezes_says_so_and_can_be_abandoned(self):
-        """Without the sealed plan nothing is decided; the one way out is to give up, recorded."""
+        """Without the sealed plan nothing is decided; the only way out is to abandon the run, which is recorded."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -243,7 +243,7 @@ class TestLedger:
             await world.until(lambda: ready(world), "the new one to be ready", 60)
             [process] = world.processes
             await world.until(
-                lambda: b'turns_total{result="frozen"}' in process.operator.metrics.text(), "the loss", 60
+                lambda: b'turns_total{result="frozen"}' in process.operator.metrics.render(), "the loss", 60
             )
             await world.rest(60)
             assert ready(world)
@@ -267,7 +267,7 @@ class TestLedger:
         play(story)
 
     def test_plugin_edited_or_deleted_in_use_changes_nothing(self):
-        """What was sealed is what is carried out, to the last delete step."""
+        """The sealed document is executed up to the last delete step."""
 
         async def story(world: World) -> None:
             await world.until(running(world, "db/make"), "the step")
@@ -283,7 +283,7 @@ class TestLedger:
 
 
 def worn(world: World, run: str) -> Object:
-    """What a pod of a run wears. The collector believes that its owner lives, else it would take the pod away itself."""
+    """Return the metadata of a run's pod, whose owner exists for the garbage collector, so that it keeps the pod."""
     alive = world.cluster.objects("namespaces")[0]["metadata"]["uid"]
     owner = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": run, "uid": alive}
     return {"labels": {"dayfly.dev/run": run}, "ownerReferences": [owner]}
@@ -291,7 +291,7 @@ def worn(world: World, run: str) -> Object:
 
 class TestSweeper:
     def test_pods_of_a_run_that_is_gone(self):
-        """One behind its gate is taken away at once; one that may be at work is left alone until it has ended."""
+        """A gated pod is removed at once; one that may be running is kept until it has ended."""
 
         async def story(world: World) -> None:
             await world.until(lambda: ready(world), "ready")
@@ -309,18 +309,18 @@ class TestSweeper:
             assert left["metadata"]["name"] == "r-bound"
             assert not left["metadata"].get("deletionTimestamp")
             [process] = world.processes
-            assert b"dayfly_orphans 1.0" in process.operator.metrics.text()
+            assert b"dayfly_orphans 1.0" in process.operator.metrics.render()
             ended = {"state": {"terminated": {"exitCode": 0}}, "name": "main"}
             status = {"status": {"phase": "Succeeded", "containerStatuses": [ended]}}
             world.ask("PATCH", f"{pod_path(left)}/status", status, "application/merge-patch+json")
             await world.rest(120)
             assert not world.pods()
-            assert b"dayfly_orphans 0.0" in process.operator.metrics.text()
+            assert b"dayfly_orphans 0.0" in process.operator.metrics.render()
 
         play(story)
 
     def test_forbidden_deletion_does_not_stop_the_sweeper(self):
-        """Whoever took the operator's rights in one namespace away did not mean the others."""
+        """Revoked permissions in one namespace do not affect the others."""
 
         def forbid(operation, kind, old, _new):
             if operation == "DELETE" and kind.plural == "pods" and old["metadata"]["name"] == "r-first":
@@ -349,7 +349,7 @@ class TestSweeper:
 
     @pytest.mark.parametrize("told_of_its_start", [True, False])
     def test_pod_of_an_abandoned_run_on_a_lost_node_is_removed_late(self, told_of_its_start):
-        """Its node never says so, and nobody but us may take our finalizer off."""
+        """Its node never reports that, and only we may remove our finalizer."""
 
         async def story(world: World) -> None:
             world.cloud.lossy = world.cloud.forgiven = True
@@ -364,7 +364,7 @@ class TestSweeper:
             await world.until(lambda: not world.cluster.objects("runs"), "the run to go", 60)
             certain = (
                 world.cluster.time() + 3600 + 2 * 600 + 10 + 300
-            )  # to run, to start, its grace, clocks that differ
+            )  # run and start deadlines, grace period, clock difference
             await world.rest(3600)
             assert world.pods(), "it may still be at work"
             await world.until(lambda: not world.pods(), "the pod to go", certain + 120 - world.cluster.time())
@@ -372,7 +372,7 @@ class TestSweeper:
         play(story, make=Script(runs=9000, silent=True))
 
     def test_documents_of_a_sandbox_that_went_first(self):
-        """The operator died between writing the documents and the run, and the sandbox was deleted: nothing is left."""
+        """The operator died after the documents and before the run, and the sandbox was deleted: nothing is left."""
 
         async def story(world: World) -> None:
             await world.until(lambda: world.cluster.objects("objectlifecyclemethods"), "a document")
@@ -390,12 +390,12 @@ class TestNames:
     @pytest.mark.slow
     @pytest.mark.long_story
     def test_same_name_again_and_again(self):
-        """Each is another one: none meets the pods, the ledger or the outputs of the one before."""
+        """Each one is separate: it never sees pods, ledger or outputs of an earlier one."""
 
         async def story(world: World) -> None:
             for turn in range(30):
                 if turn % 3:
-                    await world.rest(turn / 10)  # deleted at another moment of its life each time
+                    await world.rest(turn / 10)  # deleted at a different moment each time
                 else:
                     await world.until(lambda: ready(world), "ready")
                 world.delete()
@@ -411,7 +411,7 @@ class TestNames:
 
 @pytest.mark.slow
 def test_unreachable_server_is_waited_for():
-    """An hour without any answer, in the middle of a step: afterwards all goes on as if nothing had been."""
+    """There is no answer for an hour, in the middle of a step: afterwards everything continues."""
 
     async def story(world: World) -> None:
         await world.until(running(world, "db/make"), "the step")

@@ -1,4 +1,4 @@
-"""What wakes the operator, and what nobody waits for."""
+"""Events that queue a run, and events that need no turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dayfly.kube.objects import (
     StateWaiting,
 )
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ALONE_S, COMPANY_S, BaselineMeta, ClusterWatches
+from dayfly.operator.cluster.caches import BATCH_DELAY_S, DELETION_CHECK_S, BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES, TARGET_FINALIZER, PluginObject, RunObject, SandboxObject
 from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
@@ -65,7 +65,7 @@ def pod(
 
 @pytest.fixture
 def woken():
-    """How soon the run was to be looked at, each time it was asked for."""
+    """Return the delays with which the run was queued."""
     return []
 
 
@@ -79,7 +79,7 @@ def cluster(woken, monkeypatch):
 
 @pytest.fixture
 def asked(cluster, monkeypatch):
-    """Which runs were to be looked at, and how urgently."""
+    """Return the queued runs and their urgencies."""
     found = []
     monkeypatch.setattr(cluster.queue, "add", lambda key, urgency=None, after=0.0: found.append((key, urgency)))
     return found
@@ -98,14 +98,14 @@ def test_first_status_of_a_running_step_wakes_at_once(cluster, woken):
     begin(cluster, State.CLAIMED)
     woken.clear()
     cluster.pods.put(pod(2, node="n"))
-    assert woken == [COMPANY_S], "nothing waits for its node"
+    assert woken == [BATCH_DELAY_S], "nothing waits for its node"
     cluster.pods.put(pod(3, node="n", seen=True))
-    assert woken == [COMPANY_S, 0.0]
+    assert woken == [BATCH_DELAY_S, 0.0]
 
 
-@pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, COMPANY_S), (State.NONE, 0.0)])
+@pytest.mark.parametrize(("state", "after"), [(State.CLAIMED, BATCH_DELAY_S), (State.NONE, 0.0)])
 def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, after):
-    """We took it off, and the watch told of it before the answer came; from what nobody claimed it may not go."""
+    """We removed the gate, and the event came before the answer; an unclaimed pod must have its gate."""
     begin(cluster, state, ref="pod" if state is State.CLAIMED else "")
     cluster.pods.put(pod(2, gated=True))
     woken.clear()
@@ -113,26 +113,26 @@ def test_ungated_claimed_pod_wakes_with_other_changes(cluster, woken, state, aft
     assert woken == [after]
 
 
-@pytest.mark.parametrize("heeded", [True, False])
-def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, heeded):
-    cluster.heeds = lambda pod: heeded
+@pytest.mark.parametrize("followed", [True, False])
+def test_start_wakes_at_once_if_its_log_can_be_followed(cluster, woken, followed):
+    cluster.follows_log = lambda pod: followed
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n", seen=True))
     woken.clear()
     cluster.pods.put(pod(3, node="n", runs=True))
-    assert woken == [0.0 if heeded else COMPANY_S]
+    assert woken == [0.0 if followed else BATCH_DELAY_S]
     cluster.pods.put(pod(4, node="n", runs=True, held=False))
     assert woken[1:] == [0.0], "whatever else becomes of it is"
 
 
 def test_other_changes_of_a_running_step_wake_at_once(cluster, woken):
-    """Another node than before it was seen there, or an end that came with its start."""
+    """The pod has another node than before, or its end was reported together with its start."""
     begin(cluster, State.CLAIMED)
     cluster.pods.put(pod(2, node="n"))
     woken.clear()
     cluster.pods.put(pod(3, node="n"))
     assert woken == [0.0], "it was placed before"
-    cluster.heeds = lambda pod: False
+    cluster.follows_log = lambda pod: False
     begun = pod(4, node="n")
     early = msgspec.structs.replace(begun.status, phase="Running")
     cluster.pods.put(msgspec.structs.replace(begun, status=early))
@@ -155,10 +155,12 @@ def test_own_change_wakes_with_other_changes(cluster, woken):
     cluster.pods.advance(pod(3, node="n", seen=True))
     woken.clear()
     cluster.pods.put(pod(2, node="n"))
-    assert woken == [COMPANY_S]
+    assert woken == [BATCH_DELAY_S]
 
 
-@pytest.mark.parametrize(("ahead", "gated", "after"), [(True, True, COMPANY_S), (True, False, 0.0), (False, True, 0.0)])
+@pytest.mark.parametrize(
+    ("ahead", "gated", "after"), [(True, True, BATCH_DELAY_S), (True, False, 0.0), (False, True, 0.0)]
+)
 def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gated, after):
     begin(cluster, State.NONE, ref="")
     cluster.pods.drop(Key("runners", "p"))
@@ -172,15 +174,15 @@ def test_pod_prepared_by_us_wakes_with_other_changes(cluster, woken, ahead, gate
 def test_deletion_of_a_released_pod_wakes_nothing(cluster, woken):
     begin(cluster, State.DONE)
     woken.clear()
-    with cluster.letting_go(pod(1)):
+    with cluster.releasing(pod(1)):
         cluster.pods.put(pod(2, goes=True))
     assert woken == []
     cluster.pods.put(pod(3, goes=True))
-    assert woken == [ALONE_S]
+    assert woken == [DELETION_CHECK_S]
 
 
 def test_only_the_own_pod_of_a_recorded_unit_wakes_nothing(cluster, woken):
-    """The pod of its next attempt, which nobody has claimed, is."""
+    """The pod of its next, unclaimed attempt queues the run."""
     begin(cluster, State.DONE)
     another = pod(2, held=False)
     cluster.pods.drop(Key("runners", "p"))
@@ -198,7 +200,7 @@ def test_pod_without_a_run_wakes_nothing(cluster, woken):
 
 
 def test_a_fork_of_an_open_run_is_always_news(cluster, woken):
-    """Whatever is recorded of its unit: it is kept, not done once."""
+    """Its unit is kept and not done once, whatever its record is."""
     begin(cluster, State.DONE)
     woken.clear()
     meta = ObjectMeta(name="f", namespace="shop", uid="pod", resource_version="1", labels={names.RUN_LABEL: "box"})
@@ -214,16 +216,16 @@ def test_a_running_steps_pod_that_goes_is_looked_at_at_once(cluster, woken):
 
 
 def test_ended_pod_of_a_recorded_step_wakes_its_release(cluster, woken):
-    """Its receipt may be known before its end; after that only a finalizer that stayed is ours to see to."""
+    """Its receipt may be known before its end; after that, only a remaining finalizer needs a turn."""
     begin(cluster, State.DONE)
     woken.clear()
     cluster.pods.put(pod(2, node="n", seen=True))
     assert woken == [0.0]
     cluster.pods.put(pod(3, node="n", seen=True, goes=True))
-    assert woken == [0.0, ALONE_S]
+    assert woken == [0.0, DELETION_CHECK_S]
     cluster.pods.put(pod(4, node="n", seen=True, goes=True, held=False))
     cluster.pods.drop(Key("runners", "p"))
-    assert woken == [0.0, ALONE_S]
+    assert woken == [0.0, DELETION_CHECK_S]
 
 
 def test_a_closed_run_waits_for_whatever_goes(cluster, woken):
@@ -283,7 +285,7 @@ def test_deleted_run_wakes_the_runs_with_its_forks(cluster, asked):
 
 
 def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
-    """Its status is no news, and neither is that of what nobody forks."""
+    """Neither its status nor changes of Deployments without forks need a turn."""
 
     def baseline(version: int, generation: int, name: str = "web") -> BaselineMeta:
         meta = ObjectMeta(name=name, namespace="shop", uid=name, resource_version=str(version), generation=generation)
@@ -303,7 +305,7 @@ def test_forks_hear_of_another_form_of_their_baseline(cluster, asked):
 
 
 def test_forks_hear_of_services_in_their_namespace(cluster, asked):
-    """Whatever leads to a baseline may be new, gone or another; an address of its own tells nothing."""
+    """Routes to a baseline may be new, deleted or changed; a preview address alone needs no turn."""
 
     def service(version: int, *, run: str = "", **selector: str) -> ForkService:
         labels = {names.RUN_LABEL: run} if run else {}

@@ -1,4 +1,4 @@
-"""Webhooks in a cluster: sent by pods of ours, with what their plugin was granted and nothing else."""
+"""Webhooks in a cluster: sent by pods, with only what their plugin was granted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def secret(world: World, grant: str = "cluster:pg") -> None:
 
 
 def told(pod) -> dict:
-    """What the sender in that pod is told."""
+    """Return the order of the sender in that pod."""
     records = [value.partition(b"=") for key, value in order(pod) if key == "env"]
     return json.loads(next(text for name, _, text in records if name == ORDER.encode()))
 

@@ -1,4 +1,4 @@
-"""Brings effects about: those of a unit by the executor of its kind; the run dissolved when nothing is left to do."""
+"""Performs effects: the executor of a unit's kind performs those of the unit. A run that is over is deleted."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Effects:
-    """What a turn asks for, done to the cluster."""
+    """Performs the effects of a turn in the cluster."""
 
     def __init__(self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight]) -> None:
         self._cluster = cluster
@@ -26,22 +26,22 @@ class Effects:
         self._executors = executors
 
     async def perform(self, scene: Scene, sight: Sight, effect: Effect) -> None:
-        """Bring one effect about, or begin to."""
+        """Perform an effect, or begin to."""
         if isinstance(effect, Dissolve):
             await self._dissolve(sight)
         else:
             await self._executors.perform(sight, scene.kind(effect.unit), effect)
 
     async def _dissolve(self, sight: Sight) -> None:
-        """Let the target go, then the documents, then the ledger."""
+        """Release the target, then the documents, then the ledger."""
         run = sight.run
         try:
             await self._executors.clear(sight)
         except Exception as error:
-            # The sweep takes away what is left of a run that is gone.
+            # The sweep removes what remains of a run that is gone.
             if is_down(error) or (run.ledger.units and run.ledger.phase is not Phase.ABANDONED):
                 raise
-            log.warning("run %s ends, and not all that it left is taken away yet: %s", run.metadata.name, error)
+            log.warning("run %s ends, but some of its objects could not be removed yet: %s", run.metadata.name, error)
         over = await self._targets.release(run)
         await self._targets.release_documents(run)
         if not over:

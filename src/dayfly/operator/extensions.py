@@ -1,4 +1,4 @@
-"""The parts that an operator may have or not, as its process knows them; who puts it together says which (`cli`)."""
+"""Protocols of the operator's optional parts. The command line decides which ones a process has."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -8,7 +8,7 @@ from dayfly.kube.events import Recorder
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.status.sandbox_events import ClusterEventReceiver
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.operator.targets.adapter import Adapter
 from dayfly.operator.targets.sandbox import ControlPlane
 from dayfly.operator.targets.targets import Targets
@@ -16,53 +16,53 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 
 
 class SandboxExtension(Protocol):
-    """Who makes runs of what people wish for; whoever has none takes the runs further that are there."""
+    """Creates runs for Sandboxes. Without it, existing runs continue but no new ones begin."""
 
-    def heeded(self, seen: SandboxObject) -> Heeded:
-        """Which of its owner's wishes the run of a Sandbox goes by."""
+    def applied_spec(self, seen: SandboxObject) -> AppliedSpec:
+        """Return which generation of a Sandbox's spec its run uses."""
 
     def ended(self) -> None:
-        """A run is over."""
+        """Handle the end of a run."""
 
     def reset(self) -> None:
-        """Forget what only work keeps up to date: another process works from now on."""
+        """Forget all state that only an active operator keeps current: another process is active now."""
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
 
 
-Fronts = Callable[[ClusterWatches, SandboxStatusWriter], SandboxExtension]
+SandboxExtensionFactory = Callable[[ClusterWatches, SandboxStatusWriter], SandboxExtension]
 
 
 class Extension(Protocol):
-    """Who makes runs for LifecycleHooks, or for RouteGroups; without one theirs stay as they are."""
+    """Creates runs for LifecycleHooks or RouteGroups. Without it, these objects stay as they are."""
 
     @property
     def frozen(self) -> int:
-        """How many objects there are of which nothing is done any more."""
+        """Number of objects that are not processed any longer."""
 
     def reset(self) -> None:
-        """Forget what only work keeps up to date: another process works from now on."""
+        """Forget all state that only an active operator keeps current: another process is active now."""
 
     async def run(self) -> None:
         """Work until the cluster's queues are closed."""
 
 
 class AgentExtension(ControlPlane, Protocol):
-    """Who brings a server's sandboxes here; whoever has none leaves those that are there as they are."""
+    """Creates the sandboxes of a server in this cluster. Without it, existing ones stay as they are."""
 
     async def run(self) -> None:
-        """Talk to the server, until cancelled."""
+        """Communicate with the server until cancelled."""
 
     def why_waiting(self, seen: SandboxObject, /) -> SandboxNotReadyError | None:
-        """Why one of its Sandboxes does not begin."""
+        """Return why a Sandbox of the server does not start."""
 
     def figures(self) -> dict[str, Callable[[], float]]:
-        """For whoever watches over the operator."""
+        """Return gauges for the metrics."""
 
 
-class Heralds(NamedTuple):
-    """Whom else than its cluster an operator tells, if anybody: a receiver of events, a collector of traces."""
+class Receivers(NamedTuple):
+    """Receivers outside of the cluster: for CloudEvents and for traces."""
 
     receiver: ClusterEventReceiver | None = None
     tracer: Tracer | None = None
@@ -70,6 +70,6 @@ class Heralds(NamedTuple):
 
 ExtensionFactory = Callable[[ClusterWatches, Targets, Recorder], Extension]
 Admit = Callable[[tuple[Lifecycle, ...], tuple[Unit, ...]], None]
-Agents = Callable[[ClusterWatches, Admit], AgentExtension]
-Kinds = Sequence[Callable[[ClusterWatches], Adapter]]
-"""Of targets, beside Sandboxes."""
+AgentFactory = Callable[[ClusterWatches, Admit], AgentExtension]
+AdapterFactories = Sequence[Callable[[ClusterWatches], Adapter]]
+"""Adapters for kinds of targets other than Sandboxes."""

@@ -1,4 +1,4 @@
-"""The operator's process: caches, workers over runs and sandboxes, and their end."""
+"""The operator's process: start, workers over runs and sandboxes, shutdown."""
 
 import asyncio
 import contextlib
@@ -22,25 +22,32 @@ from dayfly.lib.tasks import background, first
 from dayfly.operator.cluster.caches import WORKERS, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, SandboxObject
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.extensions import AgentExtension, Agents, Extension, ExtensionFactory, Fronts, Heralds, Kinds
+from dayfly.operator.extensions import (
+    AdapterFactories,
+    AgentExtension,
+    AgentFactory,
+    Extension,
+    ExtensionFactory,
+    Receivers,
+    SandboxExtensionFactory,
+)
 from dayfly.operator.monitoring import json_log
-from dayfly.operator.monitoring.health_server import serving
+from dayfly.operator.monitoring.health_server import serve_health
 from dayfly.operator.monitoring.metrics import Metrics
 from dayfly.operator.monitoring.run_tracing import RunTraces
 from dayfly.operator.outputs.attempt_secrets import ForeignSecretError
-from dayfly.operator.outputs.resource_secrets import Bindings
-from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.outputs.resource_secrets import ResourceSecrets
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from dayfly.operator.pods.step_slots import STEPS
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.reconciler import Reconciler
-from dayfly.operator.refusals import hindrance, patience
+from dayfly.operator.refusals import failures_until_report, hindrance
 from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatusWriter
 from dayfly.operator.status.sandbox_events import SandboxEvents
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.operator.targets.adapter import Adapter, UndecidableError
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import Targets
@@ -57,43 +64,48 @@ _RESOURCES, _STATUS, _LOGS = ("Resources", "", 0), ("Status", "", 0), ("StepLogs
 
 
 class Operator:
-    """All controllers over one cluster. Several operators may be at work at once; a Lease only saves work."""
+    """All controllers over one cluster.
+
+    Several operators may be active at once; the Lease only avoids duplicate work.
+    """
 
     def __init__(
         self,
         client: Client,
         *,
         runner: RunnerConfigMap,
-        front: Fronts | None = None,
+        front: SandboxExtensionFactory | None = None,
         fallback: FallbackImage | None = None,
-        senders: Senders | None = None,
+        senders: WebhookSenders | None = None,
         elector: Elector | None = None,
         identity: str = "operator",
-        steps: int = STEPS,
+        steps: int = DEFAULT_LIMIT,
         ephemeral_storage: str = "",
-        kinds: Kinds = (),
+        kinds: AdapterFactories = (),
         hooks: ExtensionFactory | None = None,
         groups: ExtensionFactory | None = None,
         states: StateAccess | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
-        agent: Agents | None = None,
-        heralds: Heralds = Heralds(),  # noqa: B008 - frozen
+        agent: AgentFactory | None = None,
+        receivers: Receivers = Receivers(),  # noqa: B008 - frozen
         now: Callable[[], int] = now_ms,
         seed: int | None = None,
     ) -> None:
         self.cluster = ClusterWatches(client, now=now, seed=seed, istio=routing.istio)
         self._manager = Manager(client, "dayfly.dev/operator", identity, elector=elector, watches=self.cluster)
         self._manager.add(Runnable(self._work, self.cluster.close, self._stand_by, self._take_over))
-        self._traces = RunTraces(self.cluster, json_log.moved, heralds.tracer)
+        self._traces = RunTraces(self.cluster, json_log.log_moves, receivers.tracer)
         self._sandbox_status = SandboxStatusWriter(self.cluster, self._manager.events)
-        self._told = SandboxEvents(self.cluster, heralds.receiver, self._sandbox_status) if heralds.receiver else None
+        self._sandbox_events = (
+            SandboxEvents(self.cluster, receivers.receiver, self._sandbox_status) if receivers.receiver else None
+        )
         self._front = front(self.cluster, self._sandbox_status) if front else None
         for queue in () if self._front else (self.cluster.wishes, self.cluster.published):
             queue.close()
-        speaker = _OfSandboxes(self.cluster, self._sandbox_status, self._heeded)
+        reporter = _SandboxReporter(self.cluster, self._sandbox_status, self._applied_spec)
         self._agent = agent(self.cluster, self._admit) if agent else None
         others = (make(self.cluster) for make in kinds)
-        self.targets = Targets(self.cluster, SandboxTarget(self.cluster, speaker, self._agent), *others)
+        self.targets = Targets(self.cluster, SandboxTarget(self.cluster, reporter, self._agent), *others)
         self._extensions = [
             *self._extension(hooks, self.cluster.hooked, self.cluster.pairs),
             *self._extension(groups, self.cluster.grouped),
@@ -103,15 +115,15 @@ class Operator:
             self.targets,
             runner=runner,
             fallback=fallback or FallbackImage(client),
-            senders=senders or Senders(FallbackImage(client)),
+            senders=senders or WebhookSenders(FallbackImage(client)),
             ended=self._ended,
-            bound=steps,
+            limit=steps,
             states=states,
             routing=routing,
-            traced=heralds.tracer is not None,
+            traced=receivers.tracer is not None,
             ephemeral_storage=ephemeral_storage,
         )
-        self._resource_status = ResourceStatusWriter(self.cluster, Bindings(self.cluster).of)
+        self._resource_status = ResourceStatusWriter(self.cluster, ResourceSecrets(self.cluster).ensure)
         self.metrics = self._metrics()
 
     def _metrics(self) -> Metrics:
@@ -121,13 +133,13 @@ class Operator:
             orphans=lambda: len(self._reconciler.sweeper.orphans),
             frozen=lambda: len(self._sandbox_status.frozen) + sum(extension.frozen for extension in self._extensions),
             events_lost=lambda: self._manager.events.lost,
-            nodes_without_logs=self._reconciler.followers.nodes.silent,
+            nodes_without_logs=self._reconciler.followers.nodes.count_unreachable,
             leading=lambda: self._manager.leading,
             **(self._agent.figures() if self._agent else {}),
         )
 
     def _extension(self, make: ExtensionFactory | None, *queues: WorkQueue[Any]) -> list[Extension]:
-        """The extension that works these queues off; without one nobody waits for them."""
+        """Return the extension that handles these queues. Without one, close the queues."""
         if make is not None:
             return [make(self.cluster, self.targets, self._manager.events)]
         for queue in queues:
@@ -135,18 +147,18 @@ class Operator:
         return []
 
     def stop(self) -> None:
-        """End gracefully: turns that are under way are finished, no further ones begun."""
+        """Stop gracefully: current turns are completed, and no other turn begins."""
         self._manager.stop()
 
     async def run(self) -> None:
-        """Until stopped or cancelled."""
+        """Run until stopped or cancelled."""
         try:
             await self._manager.run()
         finally:
             await self._reconciler.close()
 
     def _stand_by(self) -> None:
-        """Forget what only work keeps up to date: another process works from now on."""
+        """Forget all state that only an active operator keeps current: another process is active now."""
         self.cluster.stand_by()
         self._sandbox_status.reset()
         self._reconciler.reset()
@@ -156,34 +168,34 @@ class Operator:
             extension.reset()
 
     def _take_over(self) -> None:
-        """Look at all objects: this process does not know which of them another process has finished."""
+        """Queue all objects: this process does not know which of them another process has finished."""
         self._traces.reset()
         self.cluster.take_over(self.targets.queue_all)
 
     async def _work(self) -> None:
-        """Until the queues are closed."""
-        with contextlib.suppress(errors.ApiError):  # who needs to know asks again
-            await self.cluster.looked()
+        """Work until the queues are closed."""
+        with contextlib.suppress(errors.ApiError):  # controllers that need it repeat the discovery
+            await self.cluster.wait_discovered()
         async with asyncio.TaskGroup() as tasks:
-            beside = [tasks.create_task(self._reconciler.sweeper.run())]
-            if self._told is not None:
-                await self._told.begin()
-                beside.append(tasks.create_task(self._told.run()))
+            background_tasks = [tasks.create_task(self._reconciler.sweeper.run())]
+            if self._sandbox_events is not None:
+                await self._sandbox_events.identify_cluster()
+                background_tasks.append(tasks.create_task(self._sandbox_events.run()))
             if self._agent is not None:
-                beside.append(tasks.create_task(self._agent.run()))
+                background_tasks.append(tasks.create_task(self._agent.run()))
             working = [tasks.create_task(work(self.cluster.queue, self._take_turn)) for _ in range(WORKERS)]
             if self._front is not None:
                 working.append(tasks.create_task(self._front.run()))
             working += [tasks.create_task(extension.run()) for extension in self._extensions]
             await asyncio.wait(working)
-            for task in beside:
+            for task in background_tasks:
                 task.cancel()
 
     def _admit(self, documents: tuple[Lifecycle, ...], forks: tuple[Unit, ...]) -> None:
         self._reconciler.executors.admit(documents, forks)
 
-    def _heeded(self, seen: SandboxObject) -> Heeded:
-        return self._front.heeded(seen) if self._front else Heeded(seen.metadata.generation)
+    def _applied_spec(self, seen: SandboxObject) -> AppliedSpec:
+        return self._front.applied_spec(seen) if self._front else AppliedSpec(seen.metadata.generation)
 
     def _ended(self) -> None:
         if self._front is not None:
@@ -193,17 +205,17 @@ class Operator:
         began, result, decision, is_complete = time.perf_counter(), "error", None, False
         try:
             decision = await self._reconciler.turn(run)
-            await self._reconciler.keep(run)
+            await self._reconciler.keep_units(run)
             self._reconciler.retries(run).sweep()
-            scene, then = self._reconciler.last(run), None
+            scene, then = self._reconciler.latest_scene(run), None
             done = decision.effects if decision is not None else ()
             if scene is not None and decision is not None and decision.moves:
                 decision = then = self._follow_up(run, scene, decision)
-            if decision is not None and (after := self._reconciler.again(run, decision.wake_at)):
+            if decision is not None and (after := self._reconciler.seconds_until_turn(run, decision.wake_at)):
                 self.cluster.queue.add(run, after=after)
-            await self._tell(run, scene, then)
+            await self._report(run, scene, then)
             if decision is None and self._agent is not None:
-                await self._say_waiting(run, self._agent)
+                await self._report_waiting(run, self._agent)
             refused = bool(self._reconciler.retries(run))
             if decision is not None and not refused and decision.is_idle_after(done):
                 self._reconciler.rest(run)
@@ -211,61 +223,62 @@ class Operator:
         except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
-            await self._say_hindered(run, error)
+            await self._report_error(run, error)
         except UndecidableError as error:
-            log.error("run %s is frozen: %s", run, error)  # noqa: TRY400 - the sentence is all there is to say
+            log.error("run %s is frozen: %s", run, error)  # noqa: TRY400 - the message says everything
             self.cluster.queue.retry(run)
-            await self._say_frozen(run, error)
+            await self._report_frozen(run, error)
             result = "frozen"
         except Exception as error:
-            # A defect of ours in one run must not stop the others; it stays visible and is tried again.
+            # A bug in our code in one run must not stop other runs. It is logged and the turn is retried.
             log.exception("turn of run %s failed", run)
             self.cluster.queue.retry(run)
-            await self._say_hindered(run, error)
+            await self._report_error(run, error)
             result = "defect"
         else:
             self.cluster.queue.forget(run)
             is_complete = True
-        self._reconciler.places.settle(run, decision if is_complete else None)
+        self._reconciler.slots.settle(run, decision if is_complete else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
     def _follow_up(self, run: str, scene: Scene, made: Decision) -> Decision:
-        """What is decided with the moves of `made` in the ledger: the watch brings no news of our own commits."""
+        """Decide again after the moves of `made`, since the watch does not queue the run for our own commits."""
         decision = decide(scene.plan, scene.world, scene.now)
         if decision.moves or any(effect not in made.effects for effect in decision.effects):
             self.cluster.queue.add(run)
         return decision
 
-    async def _tell(self, run: str, scene: Scene | None, decided: Decision | None) -> None:
-        """Say how the run stands, of its target and of each resource; `decided` is what follows from the scene."""
+    async def _report(self, run: str, scene: Scene | None, decided: Decision | None) -> None:
+        """Report the state of a run to its target and resources. `decided` is the decision if it is known."""
         found = self.cluster.ledger.get(run)
         if scene is None or found is None:
             return
-        target, session = self.targets.adapter_for(found), self._reconciler.sessions.of(found)
+        target, memory = self.targets.adapter_for(found), self._reconciler.memories.get_or_create(found)
         report = describe(scene.plan, scene.world, decided or decide(scene.plan, scene.world, scene.now), scene.now)
-        if lacking := self._reconciler.lacking(run):
-            report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *lacking))
-        self._traces.look(found.ledger, report)
+        if ineffective := self._reconciler.ineffective_parts(run):
+            report = msgspec.structs.replace(report, unsupported=(*report.unsupported, *ineffective))
+        self._traces.add_report(found.ledger, report)
         try:
-            # First, so that whoever waits for the Sandbox finds its resources' outputs.
+            # Resources first, so that a client that waits for the Sandbox finds the outputs of its resources.
             if target.copies:
-                resources = partial(self._resource_status.run, scene, found, report, session.resources)
-                await self._write(run, session.retries, _RESOURCES, resources)
+                resources = partial(self._resource_status.write_due, scene, found, report, memory.resources)
+                await self._write(run, memory.retries, _RESOURCES, resources)
         except Exception as error:
-            # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
-            if self.cluster.queue.failures(run) + 1 < patience(error):
-                await self._speak(run, target, scene, report)
-            # Else it is said with what hinders it, and not now without and then with it, turn after turn.
+            # Not `finally`: on cancellation nothing more is written, and an error there would replace the cancellation.
+            if self.cluster.queue.failures(run) + 1 < failures_until_report(error):
+                await self._write_target_status(run, target, scene, report)
+            # Otherwise the report follows with the error, so that the status does not alternate between both in each
+            # turn.
             raise
-        await self._speak(run, target, scene, report)
+        await self._write_target_status(run, target, scene, report)
         if target.copies:
-            logs = partial(self._reconciler.logs.run, scene, found, report, session.logs)
-            if await self._write(run, session.retries, _LOGS, logs):
+            logs = partial(self._reconciler.logs.write_due, scene, found, report, memory.logs)
+            if await self._write(run, memory.retries, _LOGS, logs):
                 self.cluster.queue.add(run)  # the status was written before, with this refusal
 
     async def _write(self, run: str, retries: Retries, what: RequestKey, write: Callable[[], Awaitable[float]]) -> bool:
-        """Write what is shown of a run. If that is refused, the run itself goes on, and it is written later.
+        """Write a part of a run's output. If it is refused, the run continues and the write is retried later.
 
         Return whether it succeeded after refusals.
         """
@@ -277,72 +290,76 @@ class Operator:
         failures = retries.failures(what)
         return await attempt(self.cluster, run, retries, what, written) and failures > 0
 
-    async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = "") -> None:
+    async def _write_target_status(
+        self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = ""
+    ) -> None:
         retries = self._reconciler.retries(run)
-        said = hindrance or retries.hindrance(_STATUS)
-        await self._write(run, retries, _STATUS, partial(target.report_status, scene, report, hindrance=said))
+        hindrance = hindrance or retries.hindrance(_STATUS)
+        await self._write(run, retries, _STATUS, partial(target.report_status, scene, report, hindrance=hindrance))
 
-    async def _say_waiting(self, run: str, agent: AgentExtension) -> None:
+    async def _report_waiting(self, run: str, agent: AgentExtension) -> None:
         found = self.cluster.ledger.get(run)
         target = found.ledger.target if found is not None and found.spec.offered is not None else None
         seen = self.cluster.sandboxes.get(target.name, target.namespace) if target is not None else None
         if seen is not None and (why := agent.why_waiting(seen)) is not None:
-            await self._sandbox_status.waiting(seen, why)
+            await self._sandbox_status.report_waiting(seen, why)
 
-    async def _say_hindered(self, run: str, error: Exception) -> None:
-        """Nobody need read our log to learn what keeps a run from going on, once it has for a while."""
+    async def _report_error(self, run: str, error: Exception) -> None:
+        """Report the error that prevents a run from continuing, once it has occurred often enough."""
         try:
-            await self._try_to_say(run, error)
+            await self._write_error(run, error)
         except errors.ApiError:
-            pass  # it is said at the next try
+            pass  # the next failed turn tries again
         except Exception:
-            log.exception("what keeps run %s from going on cannot be said", run)  # perhaps the very same defect
+            log.exception("the error of run %s could not be reported", run)  # possibly the same bug
 
-    async def _try_to_say(self, run: str, error: Exception) -> None:
-        scene, found = self._reconciler.last(run), self.cluster.ledger.get(run)
-        if found is None or self.cluster.queue.failures(run) < patience(error):
+    async def _write_error(self, run: str, error: Exception) -> None:
+        scene, found = self._reconciler.latest_scene(run), self.cluster.ledger.get(run)
+        if found is None or self.cluster.queue.failures(run) < failures_until_report(error):
             return
-        said = str(error) if isinstance(error, ForeignSecretError) else hindrance(error)
+        message = str(error) if isinstance(error, ForeignSecretError) else hindrance(error)
         if scene is None:
-            await self.targets.report_blocked(found, said)
+            await self.targets.report_blocked(found, message)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
-        await self._speak(run, self.targets.adapter_for(found), scene, report, said)
+        await self._write_target_status(run, self.targets.adapter_for(found), scene, report, message)
 
-    async def _say_frozen(self, run: str, error: UndecidableError) -> None:
+    async def _report_frozen(self, run: str, error: UndecidableError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:
-            with contextlib.suppress(errors.ApiError):  # it is said at the next try
+            with contextlib.suppress(errors.ApiError):  # the next turn tries again
                 await self.targets.adapter_for(found).report_frozen(found, error)
 
 
-class _OfSandboxes:
-    """Tells the owners of Sandboxes how their runs stand."""
+class _SandboxReporter:
+    """Reports the states of runs to the statuses of their Sandboxes."""
 
     def __init__(
-        self, cluster: ClusterWatches, status: SandboxStatusWriter, heeded: Callable[[SandboxObject], Heeded]
+        self, cluster: ClusterWatches, status: SandboxStatusWriter, applied_spec: Callable[[SandboxObject], AppliedSpec]
     ) -> None:
         self._cluster = cluster
         self._status = status
-        self._heeded = heeded
+        self._applied_spec = applied_spec
 
     async def report_status(self, scene: Scene, report: RunReport, *, hindrance: str = "") -> float:
-        return await self._status.run(scene, report, self._heeded, hindrance=hindrance)
+        return await self._status.write_report(scene, report, self._applied_spec, hindrance=hindrance)
 
     async def report_frozen(self, run: RunObject, why: UndecidableError) -> None:
         target = run.ledger.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is not None and seen.metadata.uid == target.uid:
-            await self._status.waiting(seen, SandboxNotReadyError(why.reason, str(why)))
+            await self._status.report_waiting(seen, SandboxNotReadyError(why.reason, str(why)))
 
 
 class ProcessIdentity(NamedTuple):
-    """Who this process is and where: for the Lease, for the port on which it answers, and for images of its own.
+    """Identity, address and settings of this process.
 
-    `lease_s` is 0 where it has no others beside it. `pod` is the name of its own pod in that namespace, if it runs in
-    one; `fallback_image` and `webhook_image` are used rather than that pod's. `steps` of a namespace run at once.
-    `webhooks` are servers that webhooks may reach wherever they are. `state_port` is 0 where no states are served.
-    `routing` says how requests are led to forks.
-    `ephemeral_storage` is the default limit on a step's use of its node's disk, as a Kubernetes quantity. Empty: none.
+    `lease_s`: duration of the Lease; 0 for an operator without replicas.
+    `pod`: name of our own pod in the namespace, if there is one; its image is used unless `fallback_image` or
+    `webhook_image` is set.
+    `steps`: default limit of concurrent steps of a namespace.
+    `webhooks`: servers that webhooks may reach even if their addresses are private.
+    `state_port`: 0 if no states are served.
+    `ephemeral_storage`: default limit of a step on its node's disk, as a Kubernetes quantity; empty for none.
     """
 
     identity: str
@@ -351,7 +368,7 @@ class ProcessIdentity(NamedTuple):
     lease_s: int = Terms().duration
     pod: str = ""
     fallback_image: str = ""
-    steps: int = STEPS
+    steps: int = DEFAULT_LIMIT
     webhook_image: str = ""
     webhooks: frozenset[str] = frozenset()
     state_port: int = 0
@@ -362,21 +379,23 @@ class ProcessIdentity(NamedTuple):
 async def operate(
     client: Client,
     runner: RunnerConfigMap,
-    place: ProcessIdentity,
+    process: ProcessIdentity,
     stop: asyncio.Event,
-    front: Fronts | None = None,
+    front: SandboxExtensionFactory | None = None,
     hooks: ExtensionFactory | None = None,
     groups: ExtensionFactory | None = None,
-    agent: Agents | None = None,
-    heralds: Heralds = Heralds(),  # noqa: B008 - frozen
+    agent: AgentFactory | None = None,
+    receivers: Receivers = Receivers(),  # noqa: B008 - frozen
     now: Callable[[], int] = now_ms,
 ) -> None:
-    """Run an operator until `stop` is set, then end gracefully: another one takes over at once."""
+    """Run an operator until `stop` is set, then stop it gracefully, so that another one takes over at once."""
     began = time.monotonic()
-    terms = Terms.lasting(place.lease_s)
-    elector = Elector(client, "dayfly-operator", place.namespace, place.identity, terms) if place.lease_s else None
-    own = (place.namespace, place.pod) if place.pod else None
-    states = StateAccess(client, place.namespace, place.state_port) if place.state_port else None
+    terms = Terms.lasting(process.lease_s)
+    elector = (
+        Elector(client, "dayfly-operator", process.namespace, process.identity, terms) if process.lease_s else None
+    )
+    own = (process.namespace, process.pod) if process.pod else None
+    states = StateAccess(client, process.namespace, process.state_port) if process.state_port else None
     operator = Operator(
         client,
         now=now,
@@ -386,27 +405,27 @@ async def operate(
         groups=groups,
         states=states,
         agent=agent,
-        heralds=heralds,
-        fallback=FallbackImage(client, place.fallback_image, own),
-        senders=Senders(FallbackImage(client, place.webhook_image, own), place.webhooks),
+        receivers=receivers,
+        fallback=FallbackImage(client, process.fallback_image, own),
+        senders=WebhookSenders(FallbackImage(client, process.webhook_image, own), process.webhooks),
         elector=elector,
-        identity=place.identity,
-        steps=place.steps,
-        ephemeral_storage=place.ephemeral_storage,
-        routing=place.routing,
+        identity=process.identity,
+        steps=process.steps,
+        ephemeral_storage=process.ephemeral_storage,
+        routing=process.routing,
     )
     watched = ", ".join(operator.cluster.watched)
-    said = f"dayfly {__version__} begins as {place.identity}: it watches {watched} in all namespaces"
-    json_log.say(said, event="begun", version=__version__, identity=place.identity, watches=watched)
-    answering = serving(
-        place.port,
+    message = f"dayfly {__version__} starts as {process.identity} and watches {watched} in all namespaces"
+    json_log.log_event(message, event="begun", version=__version__, identity=process.identity, watches=watched)
+    health = serve_health(
+        process.port,
         age=lambda: operator.cluster.age,
         started=lambda: time.monotonic() - began,
         metrics=operator.metrics,
     )
-    keeping = state_server.serving(states, place.state_port, now) if states else contextlib.nullcontext()
-    async with answering, keeping, background(operator.run(), "operator") as task:
-        log.info("%s answers on port %d", place.identity, place.port)
+    states_server = state_server.serve_states(states, process.state_port, now) if states else contextlib.nullcontext()
+    async with health, states_server, background(operator.run(), "operator") as task:
+        log.info("%s serves health checks and metrics on port %d", process.identity, process.port)
         await first(stop.wait(), asyncio.shield(task))
         operator.stop()
         await task

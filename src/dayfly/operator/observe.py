@@ -1,4 +1,4 @@
-"""Gathers the world of one run: its documents, its target's wish, and what the executors of its kinds know."""
+"""Collects the world of a run: its documents, its target's intent, and the facts of its executors."""
 
 from dayfly.execute import inputs
 from dayfly.execute.executor import Known, Registry
@@ -7,7 +7,7 @@ from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
-from dayfly.operator.pods.step_slots import Places
+from dayfly.operator.pods.step_slots import StepSlots
 from dayfly.operator.refusals import AGAIN_S, hindrance, is_down
 from dayfly.operator.run_memory import RunMemory, Sight
 from dayfly.operator.targets.adapter import UndecidableError
@@ -24,41 +24,41 @@ CHANGED_IN_PLACE = frozenset({Kind.FORK, Kind.ROUTE, Kind.PREVIEW})
 
 
 class PlanLostError(UndecidableError):
-    """A document that the run has pinned is not there as it was: nothing is decided without it."""
+    """A pinned document of the run is missing or was changed. Without it, no decision is possible."""
 
 
 class Observer:
-    """Makes scenes. What is remembered of a run between turns only saves reads."""
+    """Creates scenes. The memory between turns only saves reads."""
 
     def __init__(
-        self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight], places: Places
+        self, cluster: ClusterWatches, *, targets: Targets, executors: Registry[Sight], slots: StepSlots
     ) -> None:
         self._cluster = cluster
-        self._places = places
+        self._slots = slots
         self._client = cluster.client
         self._targets = targets
         self._executors = executors
 
-    async def scene(self, run: RunObject, session: RunMemory) -> tuple[Scene, Sight]:
-        """The world of one run as far as it can be known now.
+    async def scene(self, run: RunObject, memory: RunMemory) -> tuple[Scene, Sight]:
+        """Return the world of a run as far as it is known now.
 
         Raises:
-            PlanLostError: its documents are not those that were sealed.
-            errors.ApiError: the server cannot be asked.
+            PlanLostError: a document is missing or was changed.
+            errors.ApiError: the API server failed.
         """
         wish = await self._targets.read_intent(run)
-        sealed = await self._plan(run, session, given_up=wish.abandon is not None)
+        sealed = await self._plan(run, memory, given_up=wish.abandon is not None)
         plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
-        sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
-        unseen = await self._look(sight)
+        sight = Sight(run, memory, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
+        unseen = await self._read_units(sight)
         known = self._executors.known(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
-        objections, refused = session.refusals.of(run.ledger, now)
+        objections, refused = memory.refusals.of(run.ledger, now)
         facts = adjust_facts(plan, run.ledger, known.facts, now)
-        hindered = {**_crowded(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
-        share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
+        hindered = {**_without_room(plan, run.ledger, now), **sight.missing_fields, **objections, **known.objections}
+        share = await self._slots.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
             run=run.ledger,
             wish=wish,
@@ -73,41 +73,43 @@ class Observer:
         )
         return Scene(plan=plan, world=world, now=now), sight
 
-    async def _look(self, sight: Sight) -> dict[str, Known]:
+    async def _read_units(self, sight: Sight) -> dict[str, Known]:
         """Read the units of a run, and return the assumptions for kinds that cannot be read.
 
-        Only a run that is closing continues without a kind: it begins nothing new, so only the units that depend on
-        that kind wait.
+        A closing run continues without a kind: it starts nothing new, so only units that depend on that kind wait. Any
+        other run fails.
         """
         unseen: dict[str, Known] = {}
 
         def failed(kind: str, error: Exception) -> None:
             if not sight.closing or is_down(error):
                 raise error
-            sight.failed = sight.failed or error
-            unseen[kind] = _unseen(sight, kind, hindrance(error))
+            sight.first_error = sight.first_error or error
+            unseen[kind] = _assume_unreadable(sight, kind, hindrance(error))
 
-        await self._ask_target(sight)
+        await self._read_target_fields(sight)
         await self._executors.observe(sight, failed)
         return unseen
 
-    async def _ask_target(self, sight: Sight) -> None:
-        """Read what the next steps take from the target: as it is now, once for all of them."""
+    async def _read_target_fields(self, sight: Sight) -> None:
+        """Read the fields of the target that the next steps use; one read for all steps."""
         run, kind = sight.run, sight.run.ledger.target.kind
         steps = inputs.steps_with_target_inputs(sight.plan, run.ledger, closing=sight.closing)
         found = await self._targets.adapter_for(run).read_fields(run) if steps else None
         for step in steps:
             sight.given[step.id] = inputs.target_values(step, found)
             if message := inputs.missing_target_field(step, found, kind):
-                sight.lacking[step.id] = Objection(reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now)
-                # Whoever writes the field may do so without a sign that we heed.
+                sight.missing_fields[step.id] = Objection(
+                    reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now
+                )
+                # The field may be written by a change that the operator does not watch.
                 self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
 
-    async def _plan(self, run: RunObject, session: RunMemory, *, given_up: bool) -> Plan:
-        """The sealed documents, if they are still those that were pinned. A run that is over needs none."""
+    async def _plan(self, run: RunObject, memory: RunMemory, *, given_up: bool) -> Plan:
+        """Return the sealed documents if they are the pinned ones. A run that is over needs none."""
         forks = digest(run.spec.forks)
-        if session.work.plan is not None and session.work.plan[0] == forks:
-            return session.work.plan[1]
+        if memory.work.plan is not None and memory.work.plan[0] == forks:
+            return memory.work.plan[1]
         over = run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED)
         documents = []
         for pin in run.spec.documents:
@@ -118,19 +120,19 @@ class Observer:
                 documents.append(found.spec)
             elif not over and not given_up:
                 raise PlanLostError(
-                    f"document {pin.name} is not the one that was sealed when the run began, so nothing is done: "
-                    "restore it, or delete what the run is for and abandon its cleanup"
+                    f"document {pin.name} is missing or was changed since the run began, so nothing is started or "
+                    "cleaned up: restore it, or delete the run's target and abandon the cleanup"
                 )
         if len(documents) < len(run.spec.documents):
-            return seal(())  # references of what is left may lead nowhere
-        session.work.plan = forks, seal(tuple(documents), run.spec.forks)
-        return session.work.plan[1]
+            return seal(())  # the remaining documents may refer to missing ones
+        memory.work.plan = forks, seal(tuple(documents), run.spec.forks)
+        return memory.work.plan[1]
 
 
-def _unseen(sight: Sight, kind: str, problem: str) -> Known:
-    """Return the assumptions for units that cannot be read: none may begin, and a recorded attempt may still exist.
+def _assume_unreadable(sight: Sight, kind: str, problem: str) -> Known:
+    """Return assumptions for units that cannot be read: none may begin, and a recorded attempt may still exist.
 
-    A running unit has no news. An abandoned run does not wait for it.
+    There is no new fact about a running unit, and an abandoned run does not wait for it.
     """
     ledger, message = sight.run.ledger, f"cannot be read: {problem}"
     doubt = Unclear(since=sight.now, reason=Reason.BLOCKED, message=message, dead_by=sight.now + UNSEEN_MS)
@@ -149,16 +151,17 @@ def _unseen(sight: Sight, kind: str, problem: str) -> Known:
     )
 
 
-def _crowded(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
-    """What is kept and has no line in the ledger yet, and can have none: each step is to have its own, above all those
-    that clean up, whatever has come and gone beside them.
+def _without_room(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
+    """Return objections against kept units for which the ledger has no room.
+
+    Every step, above all cleanup steps, must have room in the ledger, however many forks were added and removed before.
     """
     new = [name for name in plan.kept if name not in run.units]
     if not new:
         return {}
     room = max(MAX_UNITS - len(run.units.keys() | plan.steps.keys()), 0)
     message = (
-        f"forks, routes and addresses of too many names have come and gone here: a ledger holds {MAX_UNITS} lines. "
-        "Delete it and apply it again"
+        f"too many different forks, routes and previews were added and removed: a ledger holds {MAX_UNITS} units. "
+        "Delete the object and apply it again"
     )
     return {name: Objection(reason=Reason.REFUSED, message=message, since=now) for name in new[room:]}

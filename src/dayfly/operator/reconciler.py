@@ -1,4 +1,4 @@
-"""Turns over Run objects: observe by the caches, decide, commit by compare-and-swap, bring effects about by UID."""
+"""Turns over runs: observe with caches, decide, commit by compare-and-swap, perform effects by UID."""
 
 import contextlib
 import logging
@@ -23,19 +23,17 @@ from dayfly.operator.executors.fork_executor import DeploymentForkExecutor
 from dayfly.operator.executors.object_executor import ObjectExecutor
 from dayfly.operator.executors.preview_executor import GatewayPreviewExecutor
 from dayfly.operator.executors.route_executor import GatewayRouteExecutor
-from dayfly.operator.executors.step_executor import PodStepExecutor
+from dayfly.operator.executors.step_executor import PodStepExecutor, PodWebhookExecutor
 from dayfly.operator.executors.step_observer import StepObserver
-from dayfly.operator.executors.webhook_executor import PodWebhookExecutor
 from dayfly.operator.forks.baselines import PodLabels
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
 from dayfly.operator.observe import Observer, PlanLostError
 from dayfly.operator.outputs.attempt_secrets import AttemptSecrets, ForeignSecretError
-from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.pod_builder import PodBuilder
-from dayfly.operator.pods.step_slots import STEPS, Places
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT, StepSlots
 from dayfly.operator.refusals import is_down
 from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.routes.previews import Previews
@@ -55,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """The host of turns in a cluster. Any number may be active at once."""
+    """The host of turns in a cluster. Several may be active at once."""
 
     def __init__(
         self,
@@ -64,30 +62,30 @@ class Reconciler:
         *,
         runner: RunnerConfigMap,
         fallback: FallbackImage,
-        senders: Senders,
+        senders: WebhookSenders,
         ended: Callable[[], None],
-        bound: int = STEPS,
+        limit: int = DEFAULT_LIMIT,
         states: StateAccess | None = None,
         routing: RoutingSettings = RoutingSettings(),  # noqa: B008 - frozen
         traced: bool,
         ephemeral_storage: str = "",
     ) -> None:
-        """`ended` is told of each run that is over; `bound` steps run at once in a namespace that says nothing else.
+        """Create the parts of a host.
 
-        `traced` if steps are to know what their own spans hang below. `ephemeral_storage` is the default limit on a
-        step's use of its node's disk.
+        `ended` is called after the end of each run. `limit` is the default limit of concurrent steps of a namespace.
+        `traced` adds a trace context to steps. `ephemeral_storage` is a step's default limit on its node's disk.
         """
         self._cluster = cluster
         self._ended = ended
         self.targets = targets
-        self.followers = Followers(cluster.client, cluster.queue.add)
-        cluster.heeds = self.followers.wants
+        self.followers = LogFollowers(cluster.client, cluster.queue.add)
+        cluster.follows_log = self.followers.would_follow
         self._outputs = AttemptSecrets(cluster.client)
         pods = Pods(cluster.client, cluster.pods.advance)
-        self.sessions = RunMemories(self._end)
-        cluster.made_ahead = self.sessions.made_ahead
+        self.memories = RunMemories(self._stop_following)
+        cluster.made_ahead = self.memories.made_ahead
         self.logs = StepLogWriter(cluster)
-        self.places = Places(cluster, bound)
+        self.slots = StepSlots(cluster, limit)
         forks = ForkReconciler(cluster)
         labels = PodLabels(cluster, Forks(cluster.client))
         routes = RouteReconciler(cluster, routing.forms, labels)
@@ -99,7 +97,7 @@ class Reconciler:
         )
         seen: dict[str, Any] = {"pods": pods, "followers": self.followers, "builder": builder, "states": states}
         steps = StepObserver(cluster, outputs=self._outputs, **seen)
-        common: dict[str, Any] = {**seen, "fallback": fallback, "places": self.places}
+        common: dict[str, Any] = {**seen, "fallback": fallback, "slots": self.slots}
         self.executors: Registry[Sight] = Registry(
             PodStepExecutor(cluster, steps, **common),
             PodWebhookExecutor(cluster, steps, **common),
@@ -109,63 +107,64 @@ class Reconciler:
             GatewayPreviewExecutor(cluster, previews),
             refusals=(errors.Refused,),
         )
-        self._observer = Observer(cluster, targets=self.targets, executors=self.executors, places=self.places)
+        self._observer = Observer(cluster, targets=self.targets, executors=self.executors, slots=self.slots)
         self._effects = Effects(cluster, targets=self.targets, executors=self.executors)
 
-    def last(self, run: str) -> Scene | None:
-        """What the latest turn of that run saw, with the ledger and the objections as they are now."""
+    def latest_scene(self, run: str) -> Scene | None:
+        """Return the scene of the run's latest turn, with the current ledger and objections."""
         found = self._cluster.ledger.get(run)
-        session = self.sessions.find(found)
-        if found is None or session is None or (scene := session.work.scene) is None:
+        memory = self.memories.find(found)
+        if found is None or memory is None or (scene := memory.work.scene) is None:
             return None
-        objections = scene.world.objections | session.refusals.of(found.ledger, self._cluster.now())[0]
+        objections = scene.world.objections | memory.refusals.of(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
 
     def retries(self, run: str) -> Retries:
-        """Return the requests of that run that were refused and are tried again."""
-        session = self.sessions.find(self._cluster.ledger.get(run))
-        return session.retries if session is not None else Retries()
+        """Return the refused requests of that run that will be retried."""
+        memory = self.memories.find(self._cluster.ledger.get(run))
+        return memory.retries if memory is not None else Retries()
 
-    def lacking(self, run: str) -> tuple[str, ...]:
-        """What the latest turn of that run found to be wished for in vain."""
-        session = self.sessions.find(self._cluster.ledger.get(run))
-        sight = session.work.sight if session is not None else None
-        return sight.unrouted if sight is not None else ()
+    def ineffective_parts(self, run: str) -> tuple[str, ...]:
+        """Return the parts of the spec that had no effect in the latest turn."""
+        memory = self.memories.find(self._cluster.ledger.get(run))
+        sight = memory.work.sight if memory is not None else None
+        return sight.ineffective if sight is not None else ()
 
-    def again(self, run: str, wake_at: int) -> float:
-        """Seconds from now after which the run is to be looked at even without news; 0 if only news can change it.
+    def seconds_until_turn(self, run: str, wake_at: int) -> float:
+        """Return the seconds until the run needs a turn without any event; 0 if only an event can change it.
 
-        `wake_at` is the decision's own moment, in unix milliseconds.
+        `wake_at` is the decision's own time, in unix milliseconds.
         """
-        session = self.sessions.find(self._cluster.ledger.get(run))
-        moments = [wake_at, session.refusals.again_at() if session else 0]
-        # A hair later, so that the moment has come for certain when we look.
+        memory = self.memories.find(self._cluster.ledger.get(run))
+        moments = [wake_at, memory.refusals.again_at() if memory else 0]
+        # One millisecond later, so that the time has certainly come.
         return min((max(at - self._cluster.now(), 0) / 1000 + 0.001 for at in moments if at), default=0.0)
 
-    async def keep(self, run: str) -> None:
-        """After a turn: what is kept as it is wished for, and not done once, is brought there.
+    async def keep_units(self, run: str) -> None:
+        """Bring all kept units, such as forks and routes, to their desired state after a turn.
 
         Raises:
-            errors.ApiError: not all of it is.
+            errors.ApiError: a unit is not in its desired state.
         """
-        session = self.sessions.find(self._cluster.ledger.get(run))
-        work = session.work if session else None
+        memory = self.memories.find(self._cluster.ledger.get(run))
+        work = memory.work if memory else None
         if work is not None and work.sight is not None:
             await self.executors.keep(work.sight)
         found = self._cluster.ledger.get(run)
-        if session is None or session.loosened or found is None or found.ledger.closed is None:
+        if memory is None or memory.loosened or found is None or found.ledger.closed is None:
             return
-        scene = self.last(run)
-        session.loosened = scene is not None and _may_stop(scene) and await self.targets.remove_hold(found)
+        scene = self.latest_scene(run)
+        memory.loosened = scene is not None and _may_stop(scene) and await self.targets.remove_hold(found)
 
     async def turn(self, run: str) -> Decision | None:
-        """Take a run a step further. Where that cannot be finished, what is kept is kept all the same: that the end of
-        a step cannot be recorded is no reason to lead requests to a fork that goes.
+        """Take a turn over a run. If it fails, kept units are still brought to their desired state.
+
+        For example, if the end of a step cannot be recorded, requests must still not be routed to a fork that ends.
 
         Raises:
-            errors.ApiError: the server cannot be asked, or says no.
-            ForeignSecretError: what is to be kept would take somebody else's place.
+            errors.ApiError: a request failed or was refused.
+            ForeignSecretError: another program's Secret has the name of a Secret with outputs.
         """
         self._take_failure(run)
         try:
@@ -175,97 +174,97 @@ class Reconciler:
             return decision
         except (errors.ApiError, ForeignSecretError):
             with contextlib.suppress(errors.ApiError):
-                await self._keep_on(run)
+                await self._keep_after_failure(run)
             raise
 
     def _take_failure(self, run: str) -> Exception | None:
-        """Return the error that the latest turn went on after, and forget it."""
-        session = self.sessions.find(self._cluster.ledger.get(run))
-        sight = session.work.sight if session is not None else None
+        """Return and forget the error after which the latest turn continued."""
+        memory = self.memories.find(self._cluster.ledger.get(run))
+        sight = memory.work.sight if memory is not None else None
         if sight is None:
             return None
-        error, sight.failed = sight.failed, None
+        error, sight.first_error = sight.first_error, None
         return error
 
-    async def _keep_on(self, run: str) -> None:
-        """If the turn saw the run as it is now."""
+    async def _keep_after_failure(self, run: str) -> None:
+        """Keep the units if the turn has seen the current version of the run."""
         found = self._cluster.ledger.get(run)
-        session = self.sessions.find(found)
-        sight = session.work.sight if session is not None else None
+        memory = self.memories.find(found)
+        sight = memory.work.sight if memory is not None else None
         if found is None or sight is None:
             return
         if sight.run.metadata.resource_version == found.metadata.resource_version:
             await self.executors.keep(sight)
 
     def rest(self, run: str) -> None:
-        """Nothing is under way in that run: keep nothing of it in memory. Most sandboxes rest most of the time."""
-        self.sessions.rest(run)
+        """Drop most of the memory of a run in which nothing happens; most runs are idle most of the time."""
+        self.memories.rest(run)
         self._cluster.rest(run)
 
     def reset(self) -> None:
-        """Forget all runs, orphans and nodes: another process works from now on."""
-        self.sessions.clear()
+        """Forget all runs, orphans and nodes: another process is active now."""
+        self.memories.clear()
         self.sweeper.orphans.clear()
         self.followers.nodes.reset()
 
     async def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop all background reads."""
         await self.executors.close()
 
     async def observe(self, run: str) -> Scene | None:
         found = self._cluster.ledger.get(run)
         if found is None:
-            self.sessions.drop(run)
-            await self.sweeper.tidy(run)
+            self.memories.drop(run)
+            await self.sweeper.remove_orphans(run)
             return None
-        session = self.sessions.of(found)
+        memory = self.memories.get_or_create(found)
         begun = found.ledger.units or found.ledger.seq
-        if not (session.fenced or begun or await self.targets.fence(found)):
+        if not (memory.fenced or begun or await self.targets.fence(found)):
             return None
-        session.fenced = True
+        memory.fenced = True
         try:
-            session.work.scene, session.work.sight = await self._observer.scene(found, session)
+            memory.work.scene, memory.work.sight = await self._observer.scene(found, memory)
         except PlanLostError:
-            # Documents go before their run does: only of a run that is as we saw it are they missed.
-            now = await self._cluster.ledger.fresh(run)
+            # Documents are deleted before their run, so they are only missing if the run is still as we saw it.
+            now = await self._cluster.ledger.read_current(run)
             if now is not None and (now.metadata.uid, now.ledger.seq) == (found.metadata.uid, found.ledger.seq):
                 raise
             if now is not None:
                 self._cluster.queue.add(run)
             return None
-        return session.work.scene
+        return memory.work.scene
 
-    def _end(self, session: RunMemory) -> None:
-        """That run is no more, whoever has ended it."""
-        for uid in session.pods:
+    def _stop_following(self, memory: RunMemory) -> None:
+        """Stop following the pods of a run that has ended."""
+        for uid in memory.pods:
             self.followers.forget(uid)
 
     def _sight(self, scene: Scene) -> Sight:
-        sight = self.sessions.by_ledger(scene.world.run.uid).work.sight
-        assert sight is not None, "a scene comes with its sight"
+        sight = self.memories.by_ledger(scene.world.run.uid).work.sight
+        assert sight is not None, "each scene has a sight"
         return sight
 
     async def commit(self, scene: Scene, moves: tuple[Move, ...]) -> bool:
         sight = self._sight(scene)
-        if not self.places.claim(sight.run, moves, cleaning=sight.closing):
+        if not self.slots.claim(sight.run, moves, cleaning=sight.closing):
             return False
         for move in moves:
-            if isinstance(move, Record) and not await self._keep(sight, scene, move):
-                # What follows from its success does not follow from this: it is decided anew.
+            if isinstance(move, Record) and not await self._write_outputs(sight, scene, move):
+                # The other moves and effects depend on its success, so decide again.
                 await self._cluster.ledger.commit(sight.run, scene.plan, (_outputs_lost(move),))
                 return False
         if not await self._cluster.ledger.commit(sight.run, scene.plan, moves):
             return False
-        await self._hear_unsent(sight, scene, moves)
-        # The effects rest on these moves: a step that is made now reads outputs that were recorded just now.
+        await self._publish_webhook_logs(sight, scene, moves)
+        # The effects depend on these moves: a new step reads outputs that were recorded just now.
         sight.run = self._cluster.ledger.get(sight.run.metadata.name) or sight.run
         return True
 
-    async def _keep(self, sight: Sight, scene: Scene, move: Record) -> bool:
-        """Outputs first: the ledger never speaks of what is not there. False if they cannot be kept, and never can."""
+    async def _write_outputs(self, sight: Sight, scene: Scene, move: Record) -> bool:
+        """Write outputs before they are recorded. Return false if they can never be written."""
         key = move.unit, move.attempt
         pod = sight.pods.get(key)
-        printed = await self.followers.printed(pod) if pod is not None else None
+        printed = await self.followers.read_tail(pod) if pod is not None else None
         values = sight.outputs.get(key, {}) if move.result.outputs else {}
         sensitive = [values.get(name, b"") for name, output in move.result.outputs.items() if output.sensitive]
         printed = _masked(printed, sensitive)
@@ -274,35 +273,35 @@ class Reconciler:
             return True  # no program, no log
         namespace = pod.metadata.namespace if pod is not None else names.namespace_of(step.unit) if step else ""
         if not namespace:
-            return True  # its plan and its pod are lost: there is nothing to keep
+            return True  # plan and pod are lost, so there is nothing to write
         try:
-            await self._outputs.keep(sight.run, (namespace, *key), move.result, values, printed)
+            await self._outputs.write(sight.run, (namespace, *key), move.result, values, printed)
         except (errors.NotFound, errors.Forbidden) as error:
-            # Its namespace is gone or going. How it ended is worth more than the end of its log.
+            # The namespace is gone or being deleted. Recording the result is more important than the tail of its log.
             if isinstance(error, errors.Forbidden) and not error.namespace_ending:
                 raise
             return not move.result.outputs
         if self.targets.adapter_for(sight.run).copies:
-            self.logs.heard(sight.session.logs, key, printed)
+            self.logs.add_log(sight.memory.logs, key, printed)
         return True
 
-    async def _hear_unsent(self, sight: Sight, scene: Scene, moves: tuple[Move, ...]) -> None:
-        """Show the logs of webhooks that sent nothing: the sender logs the cause there."""
+    async def _publish_webhook_logs(self, sight: Sight, scene: Scene, moves: tuple[Move, ...]) -> None:
+        """Publish the logs of webhooks that sent nothing, since the sender logs the cause."""
         for move in moves:
             if not isinstance(move, Void) or scene.kind(move.unit) != Kind.WEBHOOK:
                 continue
             key = move.unit, move.attempt
             pod = sight.pods.get(key) if self.targets.adapter_for(sight.run).copies else None
-            if pod is not None and has_started(pod) and (printed := await self.followers.printed(pod)):
-                self.logs.heard(sight.session.logs, key, printed)
+            if pod is not None and has_started(pod) and (printed := await self.followers.read_tail(pod)):
+                self.logs.add_log(sight.memory.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
-        """Bring an effect about. If it fails, the others still follow, unless the server is down.
+        """Perform an effect. After an error the others still follow, unless the API server is down.
 
-        A refused effect waits before it is tried again, whatever turns the run has until then.
+        A refused effect is not tried again before its backoff has passed, even if there are turns before that.
         """
         sight = self._sight(scene)
-        run, retries, is_done = sight.run.metadata.name, sight.session.retries, False
+        run, retries, is_done = sight.run.metadata.name, sight.memory.retries, False
         try:
             is_done = await attempt(
                 self._cluster, run, retries, _key(effect), lambda: self._effects.perform(scene, sight, effect)
@@ -310,34 +309,34 @@ class Reconciler:
         except Exception as error:
             if isinstance(effect, Dissolve) or is_down(error):
                 raise
-            sight.failed = sight.failed or error
+            sight.first_error = sight.first_error or error
         if is_done and isinstance(effect, Dissolve):
-            self.sessions.drop(sight.session.name)
+            self.memories.drop(sight.memory.name)
             self._ended()
 
 
 def _key(effect: Effect) -> RequestKey:
-    """What identifies an effect: its reason and its message may differ between turns."""
+    """Return the key of an effect, without reason and message, which may differ between turns."""
     name = type(effect).__name__
     return (name, "", 0) if isinstance(effect, Dissolve) else (name, effect.unit, effect.attempt)
 
 
 def _may_stop(scene: Scene) -> bool:
-    """Whether all that has to be done before its target stops is done, and proven to be."""
+    """Return whether all pre-stop steps are done and proven to have ended."""
     run, facts = scene.world.run, scene.world.facts
     steps = [(step.id, run.unit(step.id).attempt) for step in scene.plan.events[LifecycleEvent.PRE_STOP]]
     return is_past_pre_stop(scene.plan, run) and not any(lingers(facts.get(key), scene.now) for key in steps)
 
 
 def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
-    """The end of a log without what only its step's outputs have told to be sensitive."""
+    """Return the tail of a log without values that only the step's outputs declare as sensitive."""
     if printed is None:
         return None
     return printed._replace(tail=mask(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
 def _outputs_lost(move: Record) -> Record:
-    message = "its outputs could not be kept: the namespace in which it ran is being deleted"
+    message = "its outputs could not be stored: the namespace in which it ran is being deleted"
     result = msgspec.structs.replace(
         move.result, outcome="failed", reason=Reason.OUTPUTS_LOST, message=message, outputs={}
     )

@@ -1,5 +1,6 @@
-"""What stood against the last try of making a unit's pod or fork. Memory only: after a restart it is tried, and said,
-again. And how long one waits for what may pass by itself.
+"""Refused tries to create a unit's pod or fork, and how long errors are tolerated before they are reported.
+
+They are not stored: after a restart, the operator tries and reports again.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -10,87 +11,92 @@ from dayfly.plan.world import AttemptKey, Fact, NeverRan, Objection
 from dayfly.spec.run import Run
 
 AGAIN_S = 5.0
-# What keeps something that is there already from its form is tried again so often.
+# Retry interval for changes of an existing object.
 KEPT_AGAIN_S = 30.0
-# So many turns over one run may fail in a row before it is said: what the server refuses hardly passes by itself, other
-# trouble mostly does. With the queue's back-off these are half a second, and three to six.
-HINDERED_AFTER, TROUBLED_AFTER = 3, 6
+# Number of failed turns in a row over a run until an error is reported: a refusal of the API server rarely passes by
+# itself, other errors usually do. With the queue's backoff these take half a second, and three to six seconds.
+REPORT_REFUSAL_AFTER, REPORT_ERROR_AFTER = 3, 6
 
 
 def hindrance(error: Exception) -> str:
-    """Return the sentence for an error in a status. Only text from the API server is repeated."""
+    """Return the error as a message for a status. Only messages of the API server are repeated."""
     if isinstance(error, errors.ApiError):
         return error.message
     return f"a bug in the operator, {type(error).__name__}; see its log"
 
 
 def is_down(error: Exception) -> bool:
-    """Whether the server answers nothing at the moment, or asks for a pause: then no other request helps."""
+    """Return whether the API server is down or throttles us, so that other requests would fail as well."""
     unanswered = isinstance(error, errors.ApiError) and not isinstance(error, errors.Refused) and error.status == 0
     return unanswered or isinstance(error, errors.Throttled)
 
 
-def patience(error: Exception) -> int:
-    """So many turns in a row have to fail by it until it is said."""
-    return HINDERED_AFTER if isinstance(error, errors.Refused) else TROUBLED_AFTER
+def failures_until_report(error: Exception) -> int:
+    """Return the number of failed turns in a row after which the error is reported."""
+    return REPORT_REFUSAL_AFTER if isinstance(error, errors.Refused) else REPORT_ERROR_AFTER
 
 
 async def all_done(parts: Iterable[Awaitable[object]]) -> None:
-    """Do one after the other, whatever the server refuses of those before: rights may be taken back in one namespace.
+    """Await one after the other, even if the API server refuses earlier ones: permissions differ between namespaces.
 
     Raises:
-        errors.Refused: the first refusal, once all were tried.
+        errors.Refused: the first refusal, after all were tried.
     """
     await attempt_all(parts, (errors.Refused,))
 
 
 class Refusals:
-    """Those of one run. An `Objection` may pass and is tried again; `NeverRan` is for good and uses the attempt up."""
+    """The refusals of one run.
 
-    __slots__ = ("_said",)
+    An `Objection` is temporary and retried; `NeverRan` is permanent and ends the attempt.
+    """
+
+    __slots__ = ("_refusals",)
 
     def __init__(self) -> None:
-        self._said: dict[AttemptKey, Objection | NeverRan] = {}
+        self._refusals: dict[AttemptKey, Objection | NeverRan] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._said)
+        return bool(self._refusals)
 
-    def put(self, key: AttemptKey, said: Objection | NeverRan) -> None:
-        """Note what was said of one attempt."""
-        self._said[key] = said
+    def put(self, key: AttemptKey, refusal: Objection | NeverRan) -> None:
+        """Store the refusal of an attempt."""
+        self._refusals[key] = refusal
 
     def drop(self, key: AttemptKey) -> None:
-        """It went well."""
-        self._said.pop(key, None)
+        """Forget the refusal of an attempt that was accepted."""
+        self._refusals.pop(key, None)
 
     def again_at(self) -> int:
-        """When the next objected unit is to be tried again, in unix milliseconds; 0 if there is none."""
-        return min((_again(each) for each in self._said.values() if isinstance(each, Objection)), default=0)
+        """Return when the next refused unit is tried again, in unix milliseconds; 0 if there is none."""
+        return min((_again(each) for each in self._refusals.values() if isinstance(each, Objection)), default=0)
 
     def of(self, run: Run, now: int) -> tuple[dict[str, Objection], dict[AttemptKey, Fact]]:
-        """What stands in the way of units at this moment, and attempts that will never be."""
+        """Return the current objections against units, and the facts about attempts that never run."""
         objections: dict[str, Objection] = {}
         facts: dict[AttemptKey, Fact] = {}
-        for (name, attempt), said in list(self._said.items()):
-            passed = isinstance(said, Objection) and not said.since <= now < _again(said)  # a clock may be set back
+        for (name, attempt), refusal in list(self._refusals.items()):
+            passed = isinstance(refusal, Objection) and not refusal.since <= now < _again(
+                refusal
+            )  # a clock may be set back
             if run.unit(name).attempt >= attempt or passed:
-                del self._said[name, attempt]
-            elif isinstance(said, NeverRan):
-                facts[name, attempt] = said
+                del self._refusals[name, attempt]
+            elif isinstance(refusal, NeverRan):
+                facts[name, attempt] = refusal
             else:
-                objections[name] = said
+                objections[name] = refusal
         return objections, facts
 
 
-def kept_again(before: Objection | None, said: Objection) -> float:
-    """Seconds until what is kept is looked at again, against which `said` stands now and `before` did the last time.
+def kept_again(before: Objection | None, refusal: Objection) -> float:
+    """Return the seconds until a kept unit is tried again, given its objections at the previous try and now.
 
-    What is new is said at once. A server may have other words for each try (a webhook that numbers them, a quota that
-    counts), so that is not done again before its time, whatever they are.
+    A new objection is reported at once. The message may differ at each try (a webhook that numbers its answers, a quota
+    with a count), so a different message does not make the next try earlier.
     """
-    waited = before is None or not before.since <= said.since < before.since + round(KEPT_AGAIN_S * 1000)
-    return 0.0 if waited and (before is None or before.message != said.message) else KEPT_AGAIN_S
+    waited = before is None or not before.since <= refusal.since < before.since + round(KEPT_AGAIN_S * 1000)
+    return 0.0 if waited and (before is None or before.message != refusal.message) else KEPT_AGAIN_S
 
 
-def _again(said: Objection) -> int:
-    return said.since + round(AGAIN_S * 1000)
+def _again(refusal: Objection) -> int:
+    return refusal.since + round(AGAIN_S * 1000)

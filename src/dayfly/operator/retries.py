@@ -1,8 +1,8 @@
-"""Requests that the API server refused: when each is tried again, and what to report until then.
+"""Requests that the API server has refused: when each is retried, and what to report until then.
 
-News of a run brings a turn, and each turn asks for the same requests again. One that was just refused would be sent
-with every turn, so each waits by itself, with the backoff of the queue of runs. The rest of the run does not wait for
-it. Memory only: after a restart each is tried again at once.
+Each change of a run brings a turn, and each turn repeats the same requests. Without a backoff, a refused request would
+be sent with every turn. Each request has a separate backoff, so the rest of the run does not wait for it. Backoffs are
+not stored: after a restart, each request is tried at once.
 """
 
 import logging
@@ -13,16 +13,16 @@ import msgspec
 from dayfly.kube import errors
 from dayfly.kube.objects import HasMeta
 from dayfly.operator.cluster.caches import ClusterWatches
-from dayfly.operator.refusals import hindrance, is_down, patience
+from dayfly.operator.refusals import failures_until_report, hindrance, is_down
 
 log = logging.getLogger(__name__)
 
 RequestKey = tuple[str, str, int]
-"""What is done to which object: an effect with its unit and attempt, or a deletion with a UID."""
+"""Kind of request and its object: an effect with its unit and attempt, or a deletion with a UID."""
 
 
 Request = tuple[RequestKey, Callable[[], Awaitable[object]]]
-"""A request, and how it is sent."""
+"""A request and the function that sends it."""
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -32,18 +32,18 @@ class _Refused(msgspec.Struct, frozen=True):
     since: int
     due: int
     message: str
-    patience: int
+    report_after: int
 
 
 class Retries:
     """The refused requests of one run."""
 
-    __slots__ = ("_asked", "_refused")
+    __slots__ = ("_refused", "_wanted")
 
     def __init__(self) -> None:
         self._refused: dict[RequestKey, _Refused] = {}
-        self._asked: set[RequestKey] = set()
-        """Those that were asked for since the last `sweep`."""
+        self._wanted: set[RequestKey] = set()
+        """Requests that were wanted since the last `sweep`."""
 
     def __bool__(self) -> bool:
         return bool(self._refused)
@@ -58,34 +58,34 @@ class Retries:
         found = self._refused.get(key)
         if found is None:
             return 0.0
-        self._asked.add(key)
+        self._wanted.add(key)
         if not found.since <= now < found.due:  # a clock may be set back
             return 0.0
-        return (found.due - now) / 1000 + 0.001  # a hair later, so that the moment has come for certain
+        return (found.due - now) / 1000 + 0.001  # one millisecond later, so that it is certainly due
 
     def refuse(self, key: RequestKey, error: errors.ApiError, now: int, wait: float) -> None:
         """Record a refusal at `now`: the request may be tried again `wait` seconds later."""
         count, due = self.failures(key) + 1, now + round(wait * 1000)
-        self._asked.add(key)
-        self._refused[key] = _Refused(count, now, due, hindrance(error), patience(error))
+        self._wanted.add(key)
+        self._refused[key] = _Refused(count, now, due, hindrance(error), failures_until_report(error))
 
     def drop(self, key: RequestKey) -> None:
         """Forget a request that succeeded."""
         self._refused.pop(key, None)
-        self._asked.discard(key)
+        self._wanted.discard(key)
 
     def sweep(self) -> None:
-        """After a turn: forget what it did not ask for."""
+        """Forget the requests that the turn did not want; called at its end."""
         if self._refused:
-            self._refused = {key: found for key, found in self._refused.items() if key in self._asked}
-        self._asked.clear()
+            self._refused = {key: found for key, found in self._refused.items() if key in self._wanted}
+        self._wanted.clear()
 
     def hindrance(self, besides: RequestKey | None = None) -> str:
-        """What to report: the first request that was refused too often to pass soon. Empty if there is none.
+        """Return the first refusal that has lasted long enough to be reported; empty if there is none.
 
-        `besides` is the request that reports it: once it succeeds, it has nothing to report of itself.
+        `besides` is the request that writes the report: if that succeeds, its own refusal is over.
         """
-        found = ((key, each) for key, each in self._refused.items() if each.failures >= each.patience)
+        found = ((key, each) for key, each in self._refused.items() if each.failures >= each.report_after)
         return next((each.message for key, each in found if key != besides), "")
 
 
@@ -95,7 +95,7 @@ def deletion(item: HasMeta) -> RequestKey:
 
 
 def is_due(cluster: ClusterWatches, run: str, retries: Retries, key: RequestKey) -> bool:
-    """Return whether a request may be sent now. If it may not, the run gets a turn when it may."""
+    """Return whether a request may be sent now. Otherwise queue the run for the time when it may."""
     wait = retries.wait(key, cluster.now())
     if wait:
         cluster.queue.add(run, after=wait)
@@ -108,7 +108,7 @@ async def attempt(
     """Send a request if it is due. Return whether it succeeded.
 
     Raises:
-        errors.ApiError: the server is down, or asks for a pause, so no other request helps.
+        errors.ApiError: the API server is down or throttles us, so other requests would fail as well.
     """
     if not is_due(cluster, run, retries, key):
         return False
@@ -133,10 +133,10 @@ async def attempt_due(
     requests: Iterable[Request],
     is_wanted: Callable[[], Awaitable[bool]],
 ) -> None:
-    """Send the requests that are due. If there are any, `is_wanted` is asked first.
+    """Send the requests that are due. If there are any, `is_wanted` must confirm them first.
 
     Raises:
-        errors.ApiError: the server is down, or asks for a pause, so no other request helps.
+        errors.ApiError: the API server is down or throttles us, so other requests would fail as well.
     """
     due = [(key, send) for key, send in requests if is_due(cluster, run, retries, key)]
     if due and await is_wanted():

@@ -15,8 +15,9 @@ from dayfly.execute.turn import Scene
 from dayfly.kube.objects import Pod
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
-from dayfly.operator.objects.object_memory import ObjectMemory
-from dayfly.operator.pods.pod_memory import PodMemory
+from dayfly.operator.objects.object_observer import ObjectMemory
+from dayfly.operator.outputs.log_outputs import LogWait
+from dayfly.operator.pods.pod_events import EventQuery
 from dayfly.operator.refusals import Refusals
 from dayfly.operator.retries import Retries
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
@@ -27,47 +28,59 @@ from dayfly.plan.world import AttemptKey, Objection
 
 
 class Sight(msgspec.Struct):
-    """One turn's view beside the scene: the very objects, so that effects can name them."""
+    """One turn's data besides the scene: the objects themselves, so that effects can use their UIDs."""
 
     run: RunObject
-    session: "RunMemory"
+    memory: "RunMemory"
     plan: Plan
     now: int
     closing: bool
-    """Whether the run is closed, or is to be in this turn."""
+    """Whether the run is closed, or will be in this turn."""
     abandoned: bool
-    """Whether nobody wants its cleanup any more: then nothing is waited for that serves that alone."""
+    """Whether the cleanup was abandoned, so that nothing waits for results that only cleanup needs."""
     known: dict[str, Known] = {}
-    """By kind, what its executor has found out."""
+    """Results of the executors, by kind of unit."""
     given: dict[str, dict[str, bytes]] = {}
-    """By the units that may be begun and read their target, what it has for them."""
-    lacking: dict[str, Objection] = {}
-    """Of those units, the ones that wait for what it does not have."""
+    """Values of the target for the units that may start and read them."""
+    missing_fields: dict[str, Objection] = {}
+    """Objections against those of these units whose values are missing."""
     outputs: dict[AttemptKey, dict[str, bytes]] = {}
     pods: dict[AttemptKey, Pod] = {}
     objects: dict[AttemptKey, dict[str, Any]] = {}
-    """By the attempts that have made them, those that are there."""
-    failed: Exception | None = None
-    """The first error that did not end the turn; the turn ends with it."""
-    unrouted: tuple[str, ...] = ()
-    """Ways to it that lead nowhere; they are said wherever Ready is."""
+    """Existing objects by the attempts that created them."""
+    first_error: Exception | None = None
+    """The first error that did not end the turn at once; it is raised at the end."""
+    ineffective: tuple[str, ...] = ()
+    """Parts of the spec that have no effect, for the report."""
     routes: RouteSight = msgspec.field(default_factory=RouteSight)
     forks: ForkSight = msgspec.field(default_factory=lambda: ForkSight(ForkMemory(Refusals())))
 
 
+class PodMemory:
+    """The memory of one pod of a run."""
+
+    def __init__(self) -> None:
+        self.changes: str | None = None
+        """Differences of the stored pod from its manifest, empty if there are none; None before the check."""
+        self.clock_skew: Objection | None = None
+        """The objection if the pod was too old to start in the moment in which it was created."""
+        self.event_query = EventQuery()
+        self.log_wait = LogWait()
+
+
 class Work(msgspec.Struct):
-    """What a run that has something under way needs for its next turn; found again when it is looked at again."""
+    """Data of a run in progress for its next turn. It can be rebuilt."""
 
     plan: tuple[str, Plan] | None = None
-    """By the digest of the forks that are wished for."""
+    """The sealed plan, with the digest of its forks."""
     gone: frozenset[str] = frozenset()
-    """UIDs of pods that a quorum read has said to be gone."""
+    """UIDs of pods that a quorum read has not found."""
     scene: Scene | None = None
     sight: Sight | None = None
 
 
 class RunMemory:
-    """All that this process remembers of one Run object. There may be as many as runs, so it is kept small."""
+    """The memory of one Run. It is small, because there are as many as runs."""
 
     __slots__ = (
         "ahead",
@@ -90,61 +103,61 @@ class RunMemory:
     def __init__(self, run: RunObject) -> None:
         self.name, self.uid, self.ledger = run.metadata.name, run.metadata.uid, run.ledger.uid
         self.fenced = False
-        """Whether our finalizer was seen on its living target."""
+        """Whether our finalizer was seen on the target before its deletion began."""
         self.loosened = False
-        """Whether its target was let go as far as its own stop is concerned."""
+        """Whether the target's own stop is no longer blocked."""
         self.ahead: frozenset[AttemptKey] = frozenset()
-        """Attempts whose pods were made by us before it was their turn."""
+        """Attempts whose pods we have created before their turn."""
         self.work = Work()
         self.refusals = Refusals()
         self.retries = Retries()
         self.forks = ForkMemory(self.refusals, self.retries)
         self.pods: dict[str, PodMemory] = {}
-        """By UID, those that are neither released nor gone."""
+        """By UID: the pods that are neither released nor gone."""
         self.objects: dict[AttemptKey, ObjectMemory] = {}
         self.resources: dict[str, ResourceMemory] = {}
         self.logs = LogMemory()
         self.routes = RouteMemory(self.retries)
 
     def pod(self, uid: str) -> PodMemory:
-        """What is remembered of the pod of that UID."""
+        """Return the memory of a pod, which is created if needed."""
         if (known := self.pods.get(uid)) is None:
             known = self.pods[uid] = PodMemory()
         return known
 
     @property
     def is_blank(self) -> bool:
-        """Whether it remembers no more than that its target was fenced."""
+        """Whether nothing is remembered except `fenced`."""
         forks = (self.forks.stuck, self.forks.refused)
         remembered = (self.pods, self.objects, self.resources, *forks, self.refusals, self.retries)
-        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.dealt_with or self.loosened)
+        return not (any(remembered) or self.routes or self.logs.waiting or self.logs.handled or self.loosened)
 
 
 class RunMemories:
-    """Those of all runs. A run that is born again under its name is another one."""
+    """The memories of all runs. A new run with the name of an earlier one has a separate memory."""
 
     def __init__(self, dropped: Callable[[RunMemory], None]) -> None:
-        """`dropped` is told of each that ends, for what is under way on its behalf."""
+        """Create an empty store. `dropped` is called with each memory that ends, to stop its background tasks."""
         self._dropped = dropped
         self._by_name: dict[str, RunMemory] = {}
         self._by_ledger: dict[str, RunMemory] = {}
         self._resting: dict[str, str] = {}
-        """The UIDs of runs, by their names, of which nothing need be remembered but that their targets were fenced."""
-        self._woven: dict[str, tuple[str, ...]] = {}
-        """And the rules for their forks that Istio's proxies go by: a VirtualService tells when it was written last, be
-        it for another fork, and not since when the rules for one are in it."""
+        """UIDs, by name, of idle runs whose memory contains nothing but `fenced`."""
+        self._istio_rules: dict[str, tuple[str, ...]] = {}
+        """Istio rules of idle runs that have reached the proxies. They cannot be derived again: a VirtualService only
+        shows when it was last written, not since when it contains a certain rule."""
 
     def find(self, run: RunObject | None) -> RunMemory | None:
-        """The run's own, if anything was remembered of it."""
+        """Return the run's memory if there is one."""
         found = self._by_name.get(run.metadata.name) if run is not None else None
         return found if found is not None and run is not None and found.uid == run.metadata.uid else None
 
-    def of(self, run: RunObject) -> RunMemory:
-        """The run's own, begun if there is none."""
+    def get_or_create(self, run: RunObject) -> RunMemory:
+        """Return the run's memory, which is created if needed."""
         found = self._by_name.get(run.metadata.name)
         if found is None or found.uid != run.metadata.uid:
             fenced = self._resting.get(run.metadata.name) == run.metadata.uid
-            woven = self._woven.get(run.metadata.name, ()) if fenced else ()
+            woven = self._istio_rules.get(run.metadata.name, ()) if fenced else ()
             self.drop(run.metadata.name)
             found = self._by_name[run.metadata.name] = self._by_ledger[run.ledger.uid] = RunMemory(run)
             found.fenced = fenced
@@ -152,13 +165,13 @@ class RunMemories:
         return found
 
     def made_ahead(self, run: RunObject, pod: Pod) -> bool:
-        """Whether we have made a run's pod before it was its turn."""
+        """Return whether we have created this pod before its step's turn."""
         found = self.find(run)
         ahead = found.ahead if found is not None else ()
         return any(pod.metadata.name == names.pod_name(run.ledger.uid, *key) for key in ahead)
 
     def rest(self, name: str) -> None:
-        """Nothing is under way in that run: most rest most of the time, and their number is what memory goes by."""
+        """Reduce the memory of an idle run. Most runs are idle, so their number determines memory use."""
         found = self._by_name.get(name)
         if found is None:
             return
@@ -168,10 +181,10 @@ class RunMemories:
             if found.fenced:
                 self._resting[name] = found.uid
                 if found.routes.woven_at:
-                    self._woven[name] = tuple(found.routes.woven_at)
+                    self._istio_rules[name] = tuple(found.routes.woven_at)
 
     def by_ledger(self, uid: str) -> RunMemory:
-        """That of a turn which is being taken.
+        """Return the memory of a run during its turn.
 
         Raises:
             KeyError: there is none.
@@ -179,14 +192,14 @@ class RunMemories:
         return self._by_ledger[uid]
 
     def clear(self) -> None:
-        """Drop all: another process works from now on."""
-        for name in [*self._by_name, *self._resting, *self._woven]:
+        """Drop all memories: another process is active now."""
+        for name in [*self._by_name, *self._resting, *self._istio_rules]:
             self.drop(name)
 
     def drop(self, name: str) -> None:
-        """The run of that name is no more."""
+        """Drop the memory of a run that is gone."""
         self._resting.pop(name, None)
-        self._woven.pop(name, None)
+        self._istio_rules.pop(name, None)
         if found := self._by_name.pop(name, None):
             self._by_ledger.pop(found.ledger, None)
             found.work = Work()

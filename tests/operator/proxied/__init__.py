@@ -1,13 +1,13 @@
-"""Real operators before a real API server, with a proxy between them that harms one change of each life.
+"""Real operators with a real API server, and a proxy between them that applies one fault to one change of each story.
 
-`proxy` is a TCP server through which operators speak to the API server, under their own account's rights; it counts the
-changes of each life and brings about one harm at one of them. `plans` says which lives, which harms, and what everyone
-is called. `node` plays scheduler, kubelet and runner with their own credentials. `recorder` keeps every version that was
-ever stored, and knows what is left. `trials` lives the lives side by side, and judges each: one operator serves them
-all, so the harms that meet one life are weather to the others.
+`proxy` is a TCP server through which operators access the API server with their own permissions. It counts the changes
+of each story and applies a fault to one of them. `plans` defines the stories, the faults, and all names. `node`
+simulates scheduler, kubelet and runner with their own credentials. `recorder` keeps every version that was ever stored,
+and knows what is left. `trials` plays the stories concurrently and checks each. One operator serves all of them, so the
+faults of one story affect the others.
 
-Who is who is told by names: each life's Sandbox has a name of its own, and whatever is made for it names that.
+Names identify the stories: each Sandbox has a unique name, and all objects for it contain that name.
 
-Not shown here: following logs (there is no kubelet to ask, so pod status alone tells of ends), TLS between operator and
-proxy, harm to changes that belong to no life (labels of the namespace and the plugins that all share), and forks.
+Not covered: following logs (there is no kubelet, so results come from pod status only), TLS between operator and proxy,
+faults of changes that belong to no story (labels of shared namespaces and plugins), and forks.
 """

@@ -1,4 +1,4 @@
-"""What the forks of lives on a real server derive from: a Deployment and a Service for each of them."""
+"""Baselines for the forks of stories on a real server: a Deployment and a Service for each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DEPLOYMENTS, _SERVICES = (each.read_as(dict[str, Any]) for each in (DEPLOYMENTS
 
 
 class Baseline:
-    """Named after its plan, without pods of its own: nobody would play them."""
+    """A baseline with the name of its plan, without pods."""
 
     def __init__(self, client: Client, plan: str, namespace: str) -> None:
         self.name = f"base-{plan}"
         self._client, self._namespace = client, namespace
 
     async def make(self) -> None:
-        """Deploy it."""
+        """Create the baseline."""
         labels = {"app": self.name}
         container = {"name": "main", "image": "web:1", "ports": [{"name": "http", "containerPort": 8080}]}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
@@ -31,7 +31,7 @@ class Baseline:
         await self._client.create(_SERVICES, {"metadata": {"name": self.name}, "spec": service}, self._namespace)
 
     async def edit(self) -> None:
-        """Its containers get other arguments, and its Service another port."""
+        """Change the arguments of its containers and the port of its Service."""
         edits = [{"name": "main", "image": "web:1", "args": ["new"]}]
         template = {"spec": {"template": {"spec": {"containers": edits}}}}
         await self._client.patch(_DEPLOYMENTS, template, self.name, self._namespace)
@@ -39,21 +39,21 @@ class Baseline:
         await self._client.patch(_SERVICES, ports, self.name, self._namespace)
 
     async def forsake(self) -> None:
-        """Take it away."""
+        """Delete the baseline."""
         await self._client.delete(DEPLOYMENTS, self.name, self._namespace)
         await self._client.delete(SERVICES, self.name, self._namespace)
 
     def wish(self, **customizations: Object) -> list[Object]:
-        """A fork of it that reads an output."""
+        """Return a fork of it that reads an output."""
         return [fork(self.name, **customizations)]
 
     def touched(self, changes: list[str]) -> list[str]:
-        """The operators' changes to it."""
+        """Return the operators' changes of it."""
         return [f"a baseline is changed: {each}" for each in changes if f"/{self.name}" in each]
 
     @staticmethod
     def follows(record: Record, image: str, args: list[str] | None, port: int) -> bool:
-        """Whether the fork has that image, those arguments, and answers at that port."""
+        """Return whether the fork has that image, these arguments and that port."""
         found, service = record.one("deployments"), record.one("services")
         if not found or not service:
             return False

@@ -1,7 +1,7 @@
-"""A node whose scheduler, kubelet and runners are played: real requests with their real rights, and no containers.
+"""A node with simulated scheduler, kubelet and runners: real requests with real permissions, and no containers.
 
-It obeys what `rig.kubelet` obeys: a gated pod is never bound, a pod that is being deleted is not started, a script starts
-once for each pod, and a deleted pod is let go only when its script has ended.
+It keeps the promises of `rig.kubelet`: a gated pod is never bound, a deleted pod is not started, a script starts once for
+each pod, and a deleted pod is released only when its script has ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FORK_STARTS_S, _FORK_ENDS_S = 0.05, 0.2
 
 @dataclasses.dataclass
 class Stage:
-    """Where one run's scripts play: how they behave, the log of what they did, and its Run as last seen by them."""
+    """The scripts of one run: their behaviour, the log of what they did, and the latest version of its Run."""
 
     scripts: Callable[[str], Script]
     cloud: Cloud
@@ -47,7 +47,7 @@ class Stage:
     held: tuple[str, str, int, str] | None = None
 
     def joins(self, pod: str) -> None:
-        """A pod of its fork starts. To the cloud a fork lives from the start of its first pod to the end of its last."""
+        """Record the start of a fork's pod. A fork lives from the start of its first pod to the end of its last one."""
         if not self.alive:
             found = ((item["ledger"]["uid"], each) for item in self.runs for each in item["ledger"]["units"].items())
             claims = ((run, unit, held["attempt"], held["ref"]) for run, (unit, held) in found if _claims(unit, held))
@@ -60,7 +60,7 @@ class Stage:
         self.alive.add(pod)
 
     def leaves(self, pod: str) -> None:
-        """It has ended, if it ever started."""
+        """Record its end, if it has started."""
         if pod in self.alive:
             self.alive.discard(pod)
             if not self.alive and self.held is not None:
@@ -79,7 +79,7 @@ class _Box:
 
 
 class Node:
-    """`stage` finds the stage of a run by its name; `ledger` reads that Run, as it is now."""
+    """`stage` finds the stage of a run by its name; `ledger` reads the current Run."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Node:
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> None:
-        """Until cancelled; a mistake of its own ends it."""
+        """Run until cancelled; a bug in the simulation ends it."""
         unplaced: Cache[Pod] = Cache()
         placed: Cache[Pod] = Cache()
         unplaced.listen(self._unplaced)
@@ -115,7 +115,7 @@ class Node:
         await self._kubelet.patch(_NODES, {"status": {"conditions": [ready]}}, NODE, subresource="status")
 
     async def _beat(self) -> None:
-        """Without it the node would be given up, and its pods with it."""
+        """Renew the node's Lease, without which the node and its pods would be evicted."""
         lease = LEASES.read_as(dict[str, Any])
         body = {"metadata": {"name": NODE}, "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40}}
         await self._ask(lambda: self._kubelet.create(lease, body, "kube-node-lease"))
@@ -187,7 +187,7 @@ class Node:
         await self._finish(box, {"phase": phase, "containerStatuses": [_main({"terminated": said})]})
 
     async def _serve(self, box: _Box, pod: Object) -> None:
-        """A fork's pod: it answers from its start until it is deleted."""
+        """Run a fork's pod: it is ready from its start until it is deleted."""
         stage = self._stage(box.run)
         await asyncio.sleep(_FORK_STARTS_S)
         if not box.stop.is_set():
@@ -206,13 +206,13 @@ class Node:
         await self._ask(lambda: self._kubelet.delete(PODS, box.name, box.namespace, uid=box.uid, grace=0))
 
     async def _value(self, box: _Box, of: Object) -> str | None:
-        """What lies in a Secret, as a kubelet reads it."""
+        """Return the content of a Secret, as a kubelet reads it."""
         secret = await self._ask(lambda: self._kubelet.get(_SECRETS, of["name"], box.namespace))
         found: str | None = None if secret is None else secret["data"].get(of["key"])
         return found
 
     async def _pull(self, box: _Box, pod: Object, script: Script) -> dict[str, dict[str, bytes]] | None:
-        """The Secrets that are to be mounted, when all are there; None if it is deleted before it starts."""
+        """Return the mounted Secrets when all exist; None if the pod is deleted before it starts."""
         await asyncio.sleep(script.pull)
         found: dict[str, dict[str, bytes]] = {}
         for name in (each["name"] for each in runner.mounted(pod)):
@@ -233,7 +233,7 @@ class Node:
         return "cancelled", 15
 
     async def _finish(self, box: _Box, status: Object) -> None:
-        """The last status; and once its deletion is asked for, the kubelet's consent."""
+        """Write the last status, and confirm a requested deletion."""
         await self._say(box, status)
         await box.stop.wait()
         await self._ask(lambda: self._kubelet.delete(PODS, box.name, box.namespace, uid=box.uid, grace=0))
@@ -243,9 +243,9 @@ class Node:
         await self._ask(lambda: self._kubelet.patch(_WHOLE, patch, box.name, box.namespace, subresource="status"))
 
     async def _ask(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What is answered as to the node, which learns of its pods a moment before the server knows them for its own.
+        """Send a request as the node. The server may refuse it for a moment, until it knows that the pod is on the node.
 
-        What may or may not have been done is asked for again, as the real ones do.
+        Requests with an unknown outcome are repeated, as real kubelets do.
         """
         async with asyncio.timeout(_KNOWN_S):
             while True:
@@ -256,7 +256,7 @@ class Node:
 
 
 async def _unless_gone(request: Coroutine[Any, Any, Any]) -> Any:
-    """What is answered; None if the object is gone, is another one, or is as it was to be already."""
+    """Return the answer; None if the object is gone, was replaced, or is already in the desired state."""
     try:
         return await request
     except (errors.NotFound, errors.Conflict):

@@ -1,4 +1,4 @@
-"""Which lives are harmed where: each change of each life with each harm, or of these the share that the commit picks."""
+"""The stories with their faults: each change with each fault, or the share that the commit selects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = Script(runs=0.2, pull=0.05, lag=0.02)
 
 
 class End(enum.Enum):
-    """When a life is deleted."""
+    """When the sandbox of a story is deleted."""
 
     READY = "ready"
     STARTED = "its first step runs"
@@ -31,13 +31,13 @@ class End(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Life:
-    """What is asked for, how its scripts behave, and when it is deleted; it has at least so many changes."""
+    """A sandbox, the behaviour of its scripts, the time of its deletion, and its minimum number of changes."""
 
     plugin: Object
     units: dict[str, Unit]
     changes: int
     scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
-    forks: bool = False  # one fork of a baseline of its own
+    forks: bool = False  # one fork of a separate baseline
     ends: End = End.READY
 
     def script(self, unit: str) -> Script:
@@ -76,7 +76,7 @@ LIVES = {
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One life and what happens to its `number`th change; nothing if no harm is named."""
+    """One story, with a fault at its `number`th change if `harm` is set."""
 
     life: str
     number: int = 0
@@ -95,7 +95,7 @@ _SAID = re.compile(f"({'|'.join(LIVES)})-([0-9]+)-({'|'.join(sorted(_NAMES, key=
 
 
 def every() -> Iterator[Plan]:
-    """All of them."""
+    """Return all plans."""
     for name, life in LIVES.items():
         yield Plan(name)
         for number in range(1, life.changes + 1):
@@ -104,12 +104,12 @@ def every() -> Iterator[Plan]:
 
 
 def shares() -> list[list[Plan]]:
-    """All harms, in 120 shares. In eight that follow one another each change meets one harm; each has an eighth of these."""
+    """All faults, in 120 shares. In eight consecutive shares each change has one fault; each has an eighth of these."""
     turns = {harm: turn for turn, harm in enumerate(Harm)}
     found: dict[tuple[int, int], list[Plan]] = collections.defaultdict(list)
     for plan in every():
         if plan.harm:
-            # So spread that each share has all fifteen harms (a test says so); by the number alone it would have few.
+            # Spread so that each share has all fifteen faults (a test checks that); by number, it would have few.
             at = list(LIVES).index(plan.life)
             eighth = (plan.number + 4 * (plan.number // len(turns)) + at) % 8
             found[(plan.number + turns[plan.harm]) % len(turns), eighth].append(plan)
@@ -117,25 +117,25 @@ def shares() -> list[list[Plan]]:
 
 
 def chosen(selection: Selection = SELECTION) -> list[Plan]:
-    """Return the plans to play: a quarter of the unharmed lives, and half a share of all harms."""
+    """Return the plans to play: a quarter of the stories without faults, and half a share of all faults."""
     unharmed = selection.sample([plan for plan in every() if plan.harm is None], 4, "unharmed plans")
     wanted = [half for some in shares() for half in (some[0::2], some[1::2])]
     return unharmed + [plan for some in selection.sample(wanted, len(wanted), "plans") for plan in some]
 
 
 class Names:
-    """Whose is whose. Runs, and all that is labelled or owned, are named after their Sandbox, and that after its plan."""
+    """Maps objects to plans: Runs and other objects contain the name of their Sandbox, which contains the plan's."""
 
     def __init__(self) -> None:
         self._made: dict[str, str] = {}
 
     def said(self, text: str) -> str:
-        """The plan that a text names first; empty if it names none."""
+        """Return the plan with which a text begins; empty if there is none."""
         found = _SAID.search(text)
         return found.group() if found else ""
 
     def of(self, call: Call) -> str:
-        """The plan to which a change belongs. What is made is remembered, for later changes give its name alone."""
+        """Return the plan of a change. Created objects are remembered, since later changes only contain their names."""
         if call.method == "POST":
             plan, name = self.said(call.body.decode()), json.loads(call.body)["metadata"]["name"]
             if plan:

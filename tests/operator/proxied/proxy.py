@@ -1,4 +1,4 @@
-"""A proxy before an API server: passes everything on, but for the one harm that it does at one change of each life."""
+"""A proxy for an API server: it passes everything on, except for one fault at one change of each story."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from aiohttp import web
 from yarl import URL
 
 hold = asyncio.sleep
-HELD_S = 4.0  # so long does a request wait, or everything that is told to one operator
+HELD_S = 4.0  # delay of a request, or of all events for one operator
 _LINE_MOST = 2**23
 _ENDS = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
 class Harm(enum.Enum):
-    """What becomes of one change; of one operator alone, or before the eyes of a peer."""
+    """Faults of a change, with one operator or with an active peer."""
 
     CRASH_BEFORE = "the operator dies before the change is executed"
     CRASH_AFTER = "the operator dies after the change is executed"
@@ -43,12 +43,12 @@ class Harm(enum.Enum):
 
     @property
     def peer(self) -> bool:
-        """Whether a second operator is at work."""
+        """Whether a second operator is active."""
         return self in (Harm.PEER_CRASH_BEFORE, Harm.PEER_CRASH_AFTER, Harm.LATE, Harm.BLIND)
 
     @property
     def before(self) -> bool:
-        """Whether the operator dies, or its connection does, before the change is passed on."""
+        """Whether the operator or its connection ends before the change is passed on."""
         return self in (Harm.CRASH_BEFORE, Harm.PEER_CRASH_BEFORE, Harm.LOST_REQUEST)
 
     @property
@@ -66,7 +66,7 @@ _ANSWERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One change: who sends it, and what it is."""
+    """One change, and its sender."""
 
     client: str
     method: str
@@ -79,7 +79,7 @@ class Call:
 
 @dataclasses.dataclass(eq=False)
 class _Watch:
-    """One watch that passes through."""
+    """One watch through the proxy."""
 
     connection: asyncio.Transport
     end: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
@@ -88,7 +88,7 @@ class _Watch:
 
 @dataclasses.dataclass
 class _Side:
-    """One operator's connections; while `hears` is not set, it is told nothing of what it watches."""
+    """One operator's connections; while `hears` is not set, its watches receive nothing."""
 
     connections: set[asyncio.Transport] = dataclasses.field(default_factory=set)
     watches: set[_Watch] = dataclasses.field(default_factory=set)
@@ -98,7 +98,7 @@ class _Side:
 
 @dataclasses.dataclass(frozen=True)
 class Through:
-    """Credentials of an operator whose way to the server leads through the proxy: its address there, and its own token."""
+    """Credentials of an operator behind the proxy: its own address and its own token."""
 
     server: str
     token: str
@@ -114,9 +114,9 @@ class Through:
 
 
 class FaultProxy:
-    """`hook` sees each change and may order a harm; `died` is called when an operator has been cut off for good.
+    """`hook` sees each change and may return a fault; `died` is called when an operator was cut off permanently.
 
-    An operator speaks to `url(name)`. Reads, and changes that no harm is ordered for, pass unharmed.
+    An operator connects to `url(name)`. Reads, and changes without a fault, are passed on.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class FaultProxy:
         self._address = ""
 
     def url(self, client: str) -> str:
-        """The server's address for one operator."""
+        """Return the server's address for one operator."""
         side = self._sides.setdefault(client, _Side())
         side.hears.set()
         return f"{self._address}/{client}"
@@ -161,7 +161,7 @@ class FaultProxy:
             await runner.cleanup()
 
     def cut_off(self, client: str) -> None:
-        """It is dead: nothing that it sends arrives any more, and nothing reaches it."""
+        """Cut off a dead operator: none of its requests arrive, and it receives nothing."""
         side = self._sides[client]
         side.dead = True
         side.hears.set()
@@ -185,11 +185,11 @@ class FaultProxy:
         return await (self._pass(request, body) if harm is None else self.do_harm(harm, call, request))
 
     def watches(self, client: str) -> int:
-        """Return how many watches of one operator pass through now."""
+        """Return how many watches of one operator are open."""
         return len(self._sides[client].watches)
 
     async def do_harm(self, harm: Harm, call: Call, request: web.Request) -> web.StreamResponse:
-        """Respond to a change as its harm says."""
+        """Apply the fault of a change."""
         side = self._sides[call.client]
         if harm in (Harm.CONFLICT, Harm.TROUBLE_BEFORE, Harm.THROTTLE):
             return _refusal(*_ANSWERS[harm])
@@ -228,7 +228,7 @@ class FaultProxy:
         )
 
     async def _pass(self, request: web.Request, body: bytes) -> web.Response:
-        """The server's answer; none where the server breaks off, and none where whoever asks has died meanwhile."""
+        """Return the server's answer; None if the server ends the connection, or the client has died."""
         if self._sides[request.match_info["client"]].dead:
             return _gone(request)
         try:
@@ -239,7 +239,7 @@ class FaultProxy:
             return _gone(request)
 
     async def _watch(self, request: web.Request, side: _Side, connection: asyncio.Transport) -> web.StreamResponse:
-        """Line by line, as long as this operator may hear."""
+        """Pass on line by line while this operator may receive events."""
         response, watch = web.StreamResponse(), _Watch(connection)
         side.watches.add(watch)
         try:
@@ -263,7 +263,7 @@ class FaultProxy:
 
 
 async def _until(end: asyncio.Event, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines until the end."""
+    """Yield whole lines until the end."""
     ended = asyncio.ensure_future(end.wait())
     reading: asyncio.Future[bytes] | None = None
     try:
@@ -294,7 +294,7 @@ def _refusal(code: int, reason: str, message: str) -> web.Response:
 
 
 def _reset(connection: asyncio.Transport) -> None:
-    """End a connection as a dying peer does: at once, and with what was not sent yet thrown away."""
+    """End a connection as a dying peer does: at once, without sending buffered data."""
     if not connection.is_closing():
         held = connection.get_extra_info("socket")
         held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -302,7 +302,7 @@ def _reset(connection: asyncio.Transport) -> None:
 
 
 def _gone(request: web.Request) -> web.Response:
-    """No answer at all."""
+    """Raised if there is no answer."""
     if request.transport is not None:
         _reset(request.transport)
     return web.Response()

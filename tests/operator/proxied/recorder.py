@@ -1,4 +1,4 @@
-"""Every version of everything that was ever stored for a life, and what of it is there now."""
+"""Every version of all objects of a story, and which of them exist now."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Object = dict[str, Any]
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
 _KINDS = (SANDBOXES, RUNS, DOCUMENTS, PODS, SECRETS, RESOURCES, STEP_LOGS, DEPLOYMENTS, SERVICES, CONFIG_MAPS)
 KINDS = tuple(each.read_as(dict[str, Any]) for each in _KINDS)
-# Baselines, and what leads to them, are none of ours.
+# Baselines and their Services do not belong to Dayfly.
 _OURS = {kind.plural: RUN_LABEL for kind in (DEPLOYMENTS, SERVICES)}
 
 
 @dataclasses.dataclass
 class Record:
-    """What was stored for one life."""
+    """The stored versions of one story."""
 
     writes: dict[str, list[Write]] = dataclasses.field(default_factory=dict)
     there: dict[tuple[str, Key], Object] = dataclasses.field(default_factory=dict)
@@ -45,13 +45,13 @@ class Record:
         self.changed.set()
 
     async def until(self, so: Callable[[], Any]) -> None:
-        """Until it is so; asked whenever something has changed."""
+        """Wait until the condition is true; it is checked after each change."""
         while not so():
             self.changed.clear()
             await self.changed.wait()
 
     def one(self, plural: str) -> Object:
-        """The only one of its kind; empty if there is none."""
+        """Return the only object of its kind; empty if there is none."""
         return next((item for (kind, _), item in self.there.items() if kind == plural), {})
 
     def left(self) -> list[str]:
@@ -59,7 +59,7 @@ class Record:
 
 
 class Recorder:
-    """Watches as an administrator, past all proxies. `owner` tells from an object's metadata whose it is."""
+    """Watches as an administrator, without proxies. `owner` maps an object's metadata to its story."""
 
     def __init__(self, client: Client, owner: Callable[[str], str]) -> None:
         self._client, self._owner = client, owner
@@ -67,23 +67,23 @@ class Recorder:
         self._watching = asyncio.Semaphore(0)
 
     def begin(self, plan: str) -> Record:
-        """What is stored for the life of that plan that begins now."""
+        """Return the empty record of a story that begins now."""
         self._records[plan] = Record()
         return self._records[plan]
 
     async def run(self) -> None:
-        """Until cancelled. A version that it missed for good ends it: nothing could be judged any more."""
+        """Run until cancelled. A missed version ends it, because no check would be reliable."""
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 tasks.create_task(self._follow(kind))
 
     async def ready(self) -> None:
-        """Until all that is written from now on is seen."""
+        """Wait until everything that was written before is recorded."""
         for _ in KINDS:
             await self._watching.acquire()
 
     async def left(self) -> list[str]:
-        """What is there of any life now, by quorum reads."""
+        """Return all remaining objects of stories, by quorum reads."""
         found = []
         for kind in KINDS:
             items = (await self._client.list_all(kind, labels=_OURS.get(kind.plural, ""))).items
@@ -107,7 +107,7 @@ class Recorder:
                 await asyncio.sleep(0.1)
 
     async def _proved(self, kind: Resource[Object]) -> str:
-        """A version from which one can watch: of a kind that was only just defined, not every one will do."""
+        """Return a version for a watch: for a new kind, not every version is possible."""
         while True:
             version = (await self._client.list_all(kind)).resource_version
             try:

@@ -1,4 +1,4 @@
-"""One life on a real server: what its user does, what comes of it, and what of that should not have been."""
+"""One story on a real server: the user's actions, the result, and its violations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SANDBOXES = SANDBOXES.read_as(dict[str, Any])
 
 
 class Trial:
-    """One plan, what has come of it, and what was wrong with that."""
+    """One plan, its result, and the violations."""
 
     def __init__(self, plan: Plan, record: Record) -> None:
         self.plan, self.life, self.record = plan, LIVES[plan.life], record
@@ -39,7 +39,7 @@ class Trial:
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads)
 
     def harm(self, call: Call) -> Harm | None:
-        """What is to become of this change of its own."""
+        """Return the fault of this change, if it is the selected one."""
         self.changes.append(str(call))
         if self.plan.harm is None or len(self.changes) != self.plan.number:
             return None
@@ -48,7 +48,7 @@ class Trial:
         return self.plan.harm
 
     def broken(self) -> list[str]:
-        """Everything that should not have been; none if all is well."""
+        """Return all violations; empty if the story is correct."""
         units = self.life.units
         once = {name for name, unit in units.items() if unit.once}
         creates = {name for name, unit in units.items() if unit.creates}
@@ -69,11 +69,11 @@ class Trial:
 
     @property
     def missed(self) -> bool:
-        """Whether it ended before the change that was to be harmed: it has shown nothing."""
+        """Whether it ended before the change with the fault, so that it has shown nothing."""
         return self.plan.harm is not None and not self.harmed
 
     def story(self) -> str:
-        """What a reader of a failed test wants to see."""
+        """Return the story for the reader of a failed test."""
         log = [
             f"{e.at - self.cloud.log[0].at:8.2f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log
         ]
@@ -84,14 +84,14 @@ class Trial:
 
 
 class Actor:
-    """The user of one life. While one waits, `trial.waiting` says for what."""
+    """The user of one story. During a wait, `trial.waiting` names what it waits for."""
 
     def __init__(self, admin: Client, trial: Trial) -> None:
         self._admin, self._trial, self._record = admin, trial, trial.record
         self._name = str(trial.plan)
 
     async def play(self) -> None:
-        """From its wish to its end, whatever becomes of it on the way."""
+        """Play from the creation to the end, whatever happens."""
         trial, spec = self._trial, {"cluster": "c", **wish()}
         spec["resources"][0]["plugin"] = trial.plan.life
         if trial.life.forks:
@@ -126,7 +126,7 @@ class Actor:
         return status.get("reason") == READY
 
     async def _change(self) -> None:
-        """The wish changes, then the baseline; at last that goes, and the fork stays as it is."""
+        """Change the spec, then the baseline; at last delete the baseline, and the fork stays."""
         baseline = self._trial.baseline
         assert baseline is not None, "only forks follow"
         spec = {"spec": {"forks": baseline.wish(images=[{"image": "web:2"}])}}

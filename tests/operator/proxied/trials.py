@@ -1,7 +1,7 @@
-"""Lives many lives side by side on one server, each harmed once by the proxy.
+"""Plays many stories concurrently on one server, each with one fault by the proxy.
 
-How many changes a life has is not in its own hands: what is said of it between the crashes that other lives bring upon
-its operator is said once or not at all. One that ended before the change that was to be harmed is lived again.
+The number of changes of a story is not constant: the operator may crash because of other stories, and then some statuses
+are written once or not at all. A story that ends before its fault is repeated.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from proxied.recorder import Object, Recorder
 from proxied.trial import SHOP, Actor, Trial
 
 AT_ONCE = 16
-LIVES_MOST = 3  # of one plan
-PATIENCE_S = 300.0  # for one life, on a machine that has more to do
-AGAIN_S = 0.5  # so long after a crash the operator is started again: a peer has taken over by then
+LIVES_MOST = 3  # for one plan
+PATIENCE_S = 300.0  # for one story on a busy machine
+AGAIN_S = 0.5  # delay of a restart after a crash, in which a peer takes over
 QUIET_S = 5.0
 _RUNS, _PLUGINS = (each.read_as(dict[str, Any]) for each in (RUNS, PLUGINS))
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """How to reach the API server: as whom, with which file; the operators' token was made for their own account."""
+    """Access to the API server: account and file; the operators' token is for their own account."""
 
     url: str
     authority: Path
@@ -51,7 +51,7 @@ class Server:
 
 
 class _Process:
-    """One operator, as far as it can be one without a process of its own: what it had in memory goes with it."""
+    """One operator without a process: when it ends, its memory is dropped."""
 
     def __init__(self, name: str, url: str, token: str) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class _Process:
 
 
 class Trials:
-    """Plays plans; afterwards `trials` holds the lives of each by its name, all but the last of which were missed."""
+    """Plays plans; afterwards `trials` contains the stories of each by name, of which only the last had its fault."""
 
     def __init__(self, server: Server) -> None:
         self.trials: dict[str, list[Trial]] = {}
@@ -83,7 +83,7 @@ class Trials:
         self._deaths: asyncio.Queue[str] = asyncio.Queue()
 
     async def play(self, plans: Sequence[Plan]) -> None:
-        """All of them: first those for one operator, then those for two; at the end nobody has anything to do."""
+        """Play all plans: first with one operator, then with two; at the end there is nothing to do."""
         async with self._world():
             for peers in (False, True):
                 wave = [plan for plan in plans if (plan.harm is not None and plan.harm.peer) is peers]
@@ -97,7 +97,7 @@ class Trials:
             self.left = await self._recorder.left()
 
     async def _settled(self) -> None:
-        """Until nobody has written for a while; who writes now and then for ever is not waited for."""
+        """Wait until nothing was written for a while; endless retries do not count."""
         for _ in range(12):
             before = len(self._writes)
             await asyncio.sleep(QUIET_S)
@@ -128,7 +128,7 @@ class Trials:
                         task.cancel()
 
     async def _prepare(self) -> None:
-        """A namespace for sandboxes in which resources may be bound, and a plugin for each life."""
+        """Create a namespace for sandboxes in which outputs may be bound, and a plugin for each story."""
         await self._admin.create(NAMESPACES, {"metadata": {"name": SHOP}})
         bindings = anything("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
         account = {"kind": "ServiceAccount", "name": "dayfly-operator", "namespace": "dayfly-system"}
@@ -147,7 +147,7 @@ class Trials:
             await self._admin.create(_PLUGINS, body)
 
     def wrong(self, plan: Plan) -> list[str]:
-        """What was wrong with any of its lives, and the story of that one; none if one was harmed and all are well."""
+        """Return the violations of any story of the plan, with that story; None if the last one is correct."""
         lives = self.trials[str(plan)]
         for trial in lives:
             if broken := trial.broken():
@@ -160,7 +160,7 @@ class Trials:
     # --- operators --------------------------------------------------------------------------------------------------
 
     async def _operate(self, count: int) -> None:
-        """Have so many at work."""
+        """Start or stop operators until there are that many."""
         while len(self._processes) > count:
             name, process = self._processes.popitem()
             self._proxy.cut_off(name)
@@ -171,7 +171,7 @@ class Trials:
             self._processes[name] = _Process(name, self._proxy.url(name), self._server.token)
 
     async def _bury(self) -> None:
-        """An operator that has died is replaced; one that ends by itself has a defect."""
+        """Replace an operator that has died; one that ends by itself has a bug."""
         while True:
             name = await self._deaths.get()
             if (process := self._processes.pop(name, None)) is None:
@@ -191,7 +191,7 @@ class Trials:
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
-        """The operator goes on after a defect of its own; here it is a failure."""
+        """Fail on bugs of the operator, which would otherwise log them and continue."""
         handler = logging.Handler(logging.ERROR)
         handler.emit = lambda record: self.defects.append(logging.Formatter().format(record))  # type: ignore[method-assign] # one line instead of a class
         logging.getLogger("dayfly").addHandler(handler)
@@ -217,7 +217,7 @@ class Trials:
                 tasks.create_task(self._play(plan, room))
 
     async def _play(self, plan: Plan, room: asyncio.Semaphore) -> None:
-        """Until its change was harmed, or something is wrong, in at most so many lives."""
+        """Play until the change had its fault, or there is a violation; in at most that many stories."""
         lives = self.trials.setdefault(str(plan), [])
         async with room:
             while len(lives) < LIVES_MOST:

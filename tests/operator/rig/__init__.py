@@ -1,6 +1,6 @@
-"""A whole cluster in this process: fake API server, a kubelet that plays pods, any number of real operators, the truth.
+"""A whole cluster in one process: a fake API server, a simulated kubelet, real operators, and a log of what really ran.
 
-`world` puts it together and runs it in virtual time; `kubelet` plays scheduler, kubelet and runner; `cloud` is the log of
-what scripts really did, with what must hold whenever one starts; `history` reads every version that was ever stored;
-`scenes` are the lives that the matrix goes through.
+`world` assembles it and runs it in virtual time. `kubelet` simulates scheduler, kubelet and runner. `cloud` logs what
+scripts did, and checks what must be true whenever one starts. `history` reads every version that was ever stored.
+`scenes` are the stories of the fault matrix.
 """

@@ -1,4 +1,4 @@
-"""Async tests over a bench, in virtual time."""
+"""Async tests with a bench, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 def giving_bench(played: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decorator of async tests: `played` makes the bench that they get as their argument `bench`.
+    """Return a decorator for async tests: `played` creates the bench that they receive as the argument `bench`.
 
-    What the decorator is called with goes to `played`: `@with_bench(bound=False)`.
+    Arguments of the decorator are passed to `played`: `@with_bench(bound=False)`.
     """
 
     def with_bench(test: Any = None, /, **how: Any) -> Any:
@@ -25,7 +25,7 @@ def giving_bench(played: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(test)
         fixtures = [each for name, each in signature.parameters.items() if name != "bench"]
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
-        del run.__wrapped__  # pytest would ask for a fixture of that name
+        del run.__wrapped__  # otherwise pytest would look for a fixture of that name
         return run
 
     return with_bench

@@ -1,4 +1,4 @@
-"""A Sandbox and its run without an operator: the test fills the caches and changes the server."""
+"""A Sandbox and the creation of its run: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RUN = names.run_name("box", "u")
 
 
 class Bench:
-    """A Sandbox, and optionally its run and the run's document."""
+    """A Sandbox, its future run, and the document for it."""
 
     def __init__(self, *, finalizers: tuple[str, ...] = (), deleted: bool = False) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -56,7 +56,7 @@ class Bench:
             self.ask("DELETE", f"{BOXES}/box")
 
     def ask(self, method, path, body=None, kind="application/json"):
-        """Send a request as another client."""
+        """Send a request as any user."""
         answer = self.server.answer(Request(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
@@ -66,14 +66,14 @@ class Bench:
         return {**own, "uid": self.uid, **other}
 
     def create_run(self, *finalizers: str, **spec) -> RunObject:
-        """Create a run without a claim on the server only."""
+        """Create the run without a claim on the server only."""
         ledger = {"uid": self.uid, "target": self.target(), "plan": ""}
         meta = {"name": RUN, "finalizers": [RUN_FINALIZER, *finalizers]}
         body = {"metadata": meta, "ledger": ledger, "spec": spec}
         return msgspec.convert(self.ask("POST", f"{API}/runs", body), RunObject)
 
     def document(self, **target) -> str:
-        """Create a document of the run, and put it into the cache; return its UID."""
+        """Create the document, also in the cache. Return its UID."""
         meta = {"name": "d", "labels": {names.RUN_LABEL: RUN}, "finalizers": [DOCUMENT_FINALIZER]}
         spec = {"target": self.target(**target)}
         made = self.ask("POST", f"{API}/objectlifecyclemethods", {"metadata": meta, "spec": spec})
@@ -81,11 +81,11 @@ class Bench:
         return made["metadata"]["uid"]
 
     def cache_target(self) -> None:
-        """Put the Sandbox into the cache as it was created."""
+        """Put the Sandbox into the cache."""
         self.caches.sandboxes.put(msgspec.convert(self.box, SandboxObject))
 
     def change(self, path, patch):
-        """Change an object as another client."""
+        """Change an object as another user."""
         self.ask("PATCH", path, patch, "application/merge-patch+json")
 
     def finalizers(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What became of a sandbox with a fork, told in the order in which it was written: for golden texts."""
+"""The story of a sandbox with a fork as text, in the order of the writes, for golden files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rig.world import World
 
 
 def board(world: World) -> str:
-    """One line for each thing that happened to ledger, forks and status."""
+    """Yield one line for each change of ledger, forks and status."""
     told = {"runs": _run, "deployments": _deployment, "services": _service, "pods": _pod, "sandboxes": _said}
     writes = [(write, tell) for plural, tell in told.items() for write in _writes(world, plural)]
     lines = [line for write, tell in sorted(writes, key=lambda each: each[0].version) for line in tell(write)]
@@ -84,7 +84,7 @@ def _pod(write: Write) -> Iterator[str]:
 
 
 def _said(write: Write) -> Iterator[str]:
-    """The reason whenever it changes: how often progress is said in between is not the story's."""
+    """Yield the reason whenever it changes; progress in between depends on timing."""
     if write.new is None:
         yield "sandbox: gone"
         return

@@ -1,4 +1,4 @@
-"""Whoever carries claims out: a controller as somebody else would write it, of a kind that Dayfly knows nothing of."""
+"""A controller of another author, for a custom kind that Dayfly does not know."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ MERGE = "application/merge-patch+json"
 
 
 class Claims:
-    """Gives each claim a finalizer, a Secret and the condition Ready; takes the finalizer off once it may."""
+    """Gives each claim a finalizer, a Secret and the condition Ready; removes the finalizer when it is allowed to."""
 
     def __init__(self, cluster: FakeCluster, ask: Any) -> None:
         self._cluster = cluster
         self._ask = ask
         self.latency = 2.0
         self.releases = True
-        """Whether it lets a deleted claim go."""
+        """Whether it removes its finalizer from a deleted claim."""
         self.fails = False
         self.version = "v1"
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             change = self._cluster.store.change()
             for claim in self._cluster.objects("claims"):
@@ -42,7 +42,7 @@ class Claims:
         return "status" not in claim
 
     def _act(self, meta: Object) -> None:
-        """To the object as it is by now."""
+        """Patch the current object."""
         found = {item["metadata"]["uid"]: item for item in self._cluster.objects("claims")}.get(meta["uid"])
         if found is None or not self._wants(found):
             return

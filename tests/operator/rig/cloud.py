@@ -1,4 +1,4 @@
-"""The truth: what scripts really did, in an append-only log, and what must be true of it whenever one starts."""
+"""What scripts really did, in an append-only log, and checks of what must be true whenever one starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One line: `what` is `start` or `end`; `run` the ledger's UID."""
+    """One line: `what` is `start` or `end`; `run` is the ledger's UID."""
 
     at: float
     what: str
@@ -23,7 +23,7 @@ class Entry:
 
 
 class Cloud:
-    """Called by the kubelet alone, at the moment in which a script starts or its last process is gone."""
+    """Called by the kubelet only, when a script starts and when its last process is gone."""
 
     def __init__(self, time: Callable[[], float], runs: Callable[[], list[Object]]) -> None:
         self.log: list[Entry] = []
@@ -37,15 +37,15 @@ class Cloud:
         self._draining: set[str] = set()
         self._reads: dict[str, dict[str, tuple[str, bytes]]] = {}
         self._cleanups: list[Callable[[str, str], None]] = []
-        self.lossy = False  # whether an output may be lost, because a node was
-        self.forgiven = False  # whether the test itself has taken evidence away that the ledger needed
+        self.lossy = False  # whether an output may be lost, because a node was lost
+        self.forgiven = False  # whether the test has removed evidence that the ledger needs
 
     def knows(
         self, unit: str, *, creates: bool, once: bool, reads: dict[str, tuple[str, bytes]], drains: bool = False
     ) -> None:
-        """What a unit is, told by whoever wrote the plugin; `reads`: variable, whose output, and its bytes.
+        """Declare a unit; `reads` maps a variable to the producing unit and the expected value.
 
-        One that drains runs beside what it is to prepare for its end.
+        A draining unit runs in parallel to the one that it prepares for.
         """
         self._reads[unit] = reads
         if drains:
@@ -55,15 +55,15 @@ class Cloud:
             self._once.add(unit)
 
     def listen(self, heard: Callable[[str, str], None]) -> None:
-        """Call it with run and unit whenever a delete step starts."""
+        """Call `then` with run and unit whenever a delete step starts."""
         self._cleanups.append(heard)
 
     def start(self, run: str, unit: str, attempt: int, pod: str, given: dict[str, bytes]) -> None:
-        """A script's first instruction, and the environment that it finds."""
+        """Record the start of a script with its environment."""
         self._check(run, unit, attempt, pod)
         for variable, (producer, value) in self._reads[unit].items():
             wanted = value if self.succeeded(producer, run) else b""
-            # Where a node was lost, an output may be; a delete step copes, a create step is never started so.
+            # After the loss of a node, an output may be lost. A delete step copes with that; a create step must not start.
             absent = self.lossy and not self._creates[unit] and not given.get(variable)
             if given.get(variable) != wanted and not absent:
                 self.broken(f"(7) {unit}#{attempt} reads {given.get(variable)!r} in {variable}, written was {wanted!r}")
@@ -72,7 +72,7 @@ class Cloud:
         self._alive[run, unit] = self._alive.get((run, unit), 0) + 1
 
     def end(self, run: str, unit: str, attempt: int, pod: str, outcome: str) -> None:
-        """Nothing of it lives any more."""
+        """Record that the script has ended with all its processes."""
         self.log.append(Entry(self._time(), "end", run, unit, attempt, pod, outcome))
         self._alive[run, unit] -= 1
 
@@ -102,9 +102,9 @@ class Cloud:
             self.broken(f"unclaimed: {what} starts, the ledger holds {record}")
 
     def broken(self, sentence: str) -> None:
-        """Noted, not raised: whoever runs the world asks at the end."""
+        """Record a violation without raising; the world reports it at the end."""
         self.violations.append(f"{self._time():.1f} s: {sentence}")
 
     def leaks(self, run: str, pairs: dict[str, str]) -> list[str]:
-        """Create units that started, and whose delete unit has not since succeeded."""
+        """Return create units that have started and whose delete unit has not succeeded since."""
         return [made for made, drop in pairs.items() if self.starts(made, run) and not self.succeeded(drop, run)]

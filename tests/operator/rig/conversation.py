@@ -1,10 +1,8 @@
-"""The life of a sandbox as it crossed the wire when protocol 2 began: `conversation-2.jsonl` has each side's messages
-in order.
+"""The recorded messages of a sandbox's life in the first version of protocol 2: `conversation-2.jsonl`.
 
 cd tests/operator; PYTHONPATH=../../src:..:. python -m rig.conversation
 
-records it again with the messages of today. Do that only for a new protocol: older versions of Dayfly send the recorded
-messages.
+records them again with today's messages. Do that only for a new protocol, because older versions keep sending the old ones.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ LATER = "fromALaterDayfly"
 
 
 def read() -> list[tuple[str, dict[str, Any]]]:
-    """The receiver and the message."""
+    """Receiver and message."""
     return [(who, message) for who, message in map(json.loads, FILE.read_text().splitlines())]
 
 
 def later(message: dict[str, Any]) -> dict[str, Any]:
-    """Add unknown fields to everything that is not a sealed document, like a later Dayfly."""
+    """Return the message as a later version sends it: with more fields outside of sealed documents."""
     found = {**message, LATER: {"deep": [1, 2]}}
     for key in ("runs", "ended"):
         if key in found:
@@ -44,13 +42,13 @@ def later(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def unknown(**more: int) -> dict[str, Any]:
-    """A kind of message that does not exist yet."""
+    """Return a message of an unknown kind."""
     return {"type": "Ponder", "about": "everything", **more}
 
 
 async def tell(world: World, plane: Plane) -> None:
-    """The recorded life, in which each side asks the other all kinds of questions."""
-    await world.rest(60)  # after connecting, the server asks whether the cluster could run this
+    """Play the recorded story, in which each side sends all its requests."""
+    await world.rest(60)  # it is connected, so the server lets it check the plan
     await plane.must("PUT", "resource-plugins/pg", planes.PLUGIN)
     await plane.must("PUT", "sandboxes/shop", {**planes.wish(), "lease": {"seconds": 600}})
     await ready(world, plane)
@@ -63,7 +61,7 @@ async def tell(world: World, plane: Plane) -> None:
 
 
 def record() -> None:
-    """Record what both sides send, as the server receives it."""
+    """Record what both sides send."""
     heard: list[tuple[str, Any]] = []
     agents.POLL_INTERVAL_S = 30.0
 
@@ -81,7 +79,7 @@ def record() -> None:
         plane.reach = listened  # type: ignore[method-assign] # this process does nothing else
 
     async def told(world: World) -> None:
-        time.time_ns = lambda: world.now() * 1_000_000  # as in the fixture `story`
+        time.time_ns = lambda: world.now() * 1_000_000  # like the fixture `story`
         with tempfile.TemporaryDirectory() as folder:
             plane = Plane(world, Path(folder) / "control.db")
             planes.joined(world, plane)

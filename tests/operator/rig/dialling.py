@@ -1,4 +1,4 @@
-"""A server that a cluster connects to, with answers from the test."""
+"""A server for a dialling cluster; the test defines its answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAID, LONG = wire.Pulse(session=1, count=1), wire.Pulse(session=1, count=1 << 60
 
 
 def home() -> FakeCluster:
-    """A cluster with the operator's own namespace."""
+    """Return a cluster with the operator's own namespace."""
     server = FakeCluster(seed=1, extra=KINDS)
     body = msgspec.json.encode({"metadata": {"name": "dayfly-system"}})
     assert server.answer(Call("POST", "/api/v1/namespaces", {}, body, "application/json")).status == 201
@@ -41,7 +41,7 @@ def refusal(status: int, *, there: str | None = None, error: str = "no") -> Http
 
 
 def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
-    """Return messages whose numbers and digests follow those of `seen`."""
+    """Return messages that follow the acknowledged ones."""
     found = []
     for body in bodies:
         digest = chained(seen.digest, seen.number + 1, 5, body)
@@ -51,7 +51,7 @@ def letters(seen: LastSeen, *bodies: str) -> tuple[Letters, LastSeen]:
 
 
 class Bench:
-    """A connection to a server with the test's answers. A request without an answer waits forever."""
+    """A dial to a server with defined answers; without an answer, a request waits forever."""
 
     def __init__(self) -> None:
         self.server = home()

@@ -1,4 +1,4 @@
-"""Operators that elect a leader by a Lease; a test can cut the connection of one of them to the Lease."""
+"""Operators that elect a leader by a Lease. A test can block one operator's requests for the Lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rig.world import RUNNER, Process, World
 
 
 async def elected(world: World) -> list[Elector]:
-    """Start the world's operators again, each with a Lease to win."""
+    """Start the world's operators again, each as a candidate."""
     world.respawn = False
     electors = []
     for number, process in enumerate(world.processes):
@@ -36,7 +36,7 @@ async def elected(world: World) -> list[Elector]:
 
 
 async def led(world: World) -> tuple[Process, Process]:
-    """Start two operators with a Lease; return the leader and the standby."""
+    """Start two operators with a Lease. Return the leader and the standby."""
     electors = await elected(world)
     await world.until(lambda: any(each.leading for each in electors), "a leader", 60)
     first = next(number for number, each in enumerate(electors) if each.leading)
@@ -44,7 +44,7 @@ async def led(world: World) -> tuple[Process, Process]:
 
 
 def cut_off(world: World, process: Process) -> None:
-    """Let none of its requests for the Lease through: the other one takes over."""
+    """Block its requests for the Lease, so that the other operator becomes the leader."""
 
     def apart(_number: int, call: Call) -> Fault | None:
         is_lease = call.client == process.name and "/leases" in call.request.path

@@ -1,4 +1,4 @@
-"""Steps of stories about forks."""
+"""Stories of forks: a baseline, running operators, and common beginnings and ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHORT = Scene(RETRY, RETRY_UNITS, forked)
 
 
 def play(story, *, operators: int = 1, baseline: bool = True, scene: Scene = SHORT) -> World:
-    """Run a story with operators and a baseline."""
+    """Return a story with running operators and a baseline."""
 
     async def begin(world: World) -> None:
         if baseline:
@@ -22,7 +22,7 @@ def play(story, *, operators: int = 1, baseline: bool = True, scene: Scene = SHO
 
 
 async def made(world: World, *forks) -> dict:
-    """Create a sandbox and wait until it is ready; return its first fork."""
+    """Create a sandbox and wait until it is ready. Return its first fork."""
     world.sandbox(wish(forks=list(forks) or [fork()]))
     await world.until(lambda: ready(world), "ready", 300)
     return world.forks.all()[0]

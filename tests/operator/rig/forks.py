@@ -1,4 +1,4 @@
-"""Baselines and forks: steps of users, and an oracle that checks each start and end of a fork's pod."""
+"""Baselines and forks: the user's Deployments, and checks when pods of forks start and end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ask = Callable[..., Any]
 
 
 class Forks:
-    """The controller of all Deployments, with an oracle for their pods."""
+    """Simulates all Deployments, and checks the pods of forks."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Ask) -> None:
         self._cluster = cluster
@@ -26,7 +26,7 @@ class Forks:
         self.player = Deployments(cluster)
         self.player.told = self._heard
         self.environments: list[tuple[str, dict[str, str]]] = []
-        """Unit and environment of each fork's pod that has started, in order."""
+        """Unit and environment of each pod of a fork that ever started, in order."""
         self.over: Callable[[str], None] = lambda _fork: None
         """Called when no pod of a fork is left."""
         self._alive: dict[str, set[str]] = {}
@@ -36,7 +36,7 @@ class Forks:
     # --- as a user ----------------------------------------------------------------------------------------------------
 
     def baseline(self, name: str = "web", namespace: str = "shop") -> None:
-        """Create a Deployment that is in use, and its Service."""
+        """Create a Deployment with its Service."""
         container = {
             "name": "main",
             "image": "web:1",
@@ -66,18 +66,18 @@ class Forks:
         self._ask("DELETE", f"{_services('shop')}/{name}")
 
     def delete(self, name: str) -> None:
-        """Delete a Deployment without waiting for its pods, like kubectl."""
+        """Delete a Deployment in the background, as kubectl does."""
         self._ask("DELETE", f"{self._path('shop')}/{name}")
 
     def slow(self, seconds: float) -> None:
-        """Set the start time of later pods."""
+        """Set the time that pods take to start."""
         self.player.usual = Rollout(starts=seconds)
 
     @staticmethod
     def _path(namespace: str) -> str:
         return f"/apis/apps/v1/namespaces/{namespace}/deployments"
 
-    # --- objects ------------------------------------------------------------------------------------------------------
+    # --- current objects --------------------------------------------------------------------------------------------
 
     def all(self, plural: str = "deployments") -> list[Object]:
         """Return the Deployments, Services or pods of forks."""
@@ -105,7 +105,7 @@ class Forks:
     # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def _heard(self, what: str, pod: Object) -> None:
-        """For the cloud, a fork lives from the start of its first pod to the end of its last one."""
+        """Record in the cloud that a fork lives from the start of its first pod to the end of its last one."""
         if FORK_LABEL not in pod["metadata"]["labels"]:
             return
         deployment, uid = owner(pod), pod["metadata"]["uid"]
@@ -129,7 +129,7 @@ class Forks:
         self.environments.append((held[1], self._environment(pod)))
 
     def _cleanup(self, run: str, unit: str) -> None:
-        """Check that the cleanup of a sandbox starts after its forks are gone; only their Services may be left."""
+        """Check that the forks of a sandbox are gone before its cleanup begins."""
         runs = [item for item in self._cluster.objects("runs") if item["ledger"]["uid"] == run]
         names = {item["metadata"]["name"] for item in runs}
         claimed = {record.get("ref") for item in runs for record in item["ledger"].get("units", {}).values()}
@@ -138,14 +138,14 @@ class Forks:
             for plural in ("deployments", "pods")
             for item in self.all(plural)
             if item["metadata"]["labels"].get(RUN_LABEL) in names
-            # Check that a prepared fork that can no longer be claimed never gets a pod.
+            # A fork that was prepared but can no longer be claimed never has a pod.
             and (plural == "pods" or item["spec"].get("replicas") != 0 or item["metadata"]["uid"] in claimed)
         ]
         if left:
             self._cloud.broken(f"order: {unit} of {run} starts while {left} are there")
 
     def _holder(self, uid: str) -> tuple[str, str, int] | None:
-        """Return run, unit and attempt if a ledger has claimed this Deployment."""
+        """Return run, unit and attempt of the ledger that has started this Deployment."""
         for item in self._cluster.objects("runs"):
             for unit, record in item["ledger"].get("units", {}).items():
                 if unit.startswith("fork:") and record["ref"] == uid and record["state"] == "claimed":
@@ -153,7 +153,7 @@ class Forks:
         return None
 
     def _environment(self, pod: Object) -> dict[str, str]:
-        """Resolve variables like a kubelet: without its Secret, a container does not start."""
+        """Resolve the environment as a kubelet does: without the Secret, the container does not start."""
         found = {}
         for item in pod["spec"]["containers"][0].get("env", []):
             if "valueFrom" in item:

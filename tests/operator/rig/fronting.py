@@ -1,4 +1,4 @@
-"""The controller of Sandboxes over one Sandbox, without an operator."""
+"""The controller of Sandboxes alone, with one Sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, Key
 from dayfly.operator.cluster.objects import PluginObject, RunObject, SandboxObject
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError
 from dayfly.spec.kinds import RunSpec
 from dayfly.spec.lifecycle import Target, Unit
 from dayfly.spec.run import EndRequest, Run
@@ -21,7 +21,7 @@ BOX = Key("shop", "box")
 
 
 class Front(Bench):
-    """A controller, one Sandbox in its cache, and published plugins."""
+    """A controller with one cached Sandbox and published plugins."""
 
     def __init__(self, **box) -> None:
         super().__init__(**box)
@@ -39,13 +39,13 @@ class Front(Bench):
         self.version = 100
 
     def restart(self) -> None:
-        """Start another process, which knows only the cluster."""
+        """Take over from another process: only the cluster's state is known."""
         in_use = SimpleNamespace(label_used=self._mark)
         self.front = SandboxController(self.caches, in_use, lambda _seen, sentence: self.doubts.append(sentence))
 
-    def heeded(self) -> Heeded:
-        """Return which generation of the Sandbox its run uses."""
-        return self.front.heeded(self.caches.sandboxes.get("box", "shop"))
+    def applied_spec(self) -> AppliedSpec:
+        """Return the generation of the Sandbox that its run uses."""
+        return self.front.applied_spec(self.caches.sandboxes.get("box", "shop"))
 
     def _add(self, key, after=0.0, **_):
         self.looked.append(key)
@@ -59,7 +59,7 @@ class Front(Bench):
         return self.written
 
     def set_spec(self, spec: dict, *, generation: int = 1, status: dict | None = None, **meta) -> SandboxObject:
-        """Change the spec of the Sandbox, and update the cache."""
+        """Store the Sandbox with this spec, also in the cache."""
         body = {**self.box, "spec": {"cluster": "c", **spec}, **({"status": status} if status else {})}
         self.version += 1
         newer = {"generation": generation, "resourceVersion": str(self.version)}
@@ -70,7 +70,7 @@ class Front(Bench):
         return found
 
     def cache_run(self, forks: tuple[Unit, ...] = (), *, closed: bool = False, **spec) -> RunObject:
-        """Put a run of the Sandbox into the cache, and record writes of it."""
+        """Create its run, also in the cache; replacements are recorded."""
         target = Target(kind="Sandbox", namespace="shop", name="box", uid=self.uid)
         request = EndRequest(at=1, reason="Deleted") if closed else None
         self.version += 1
@@ -83,7 +83,7 @@ class Front(Bench):
         return found
 
     def publish_plugin(self, name: str, spec: dict = CHAIN, uid: str = "p") -> list[object]:
-        """Publish a plugin; return what is queued because of it."""
+        """Publish a plugin. Return the keys that are queued for it."""
         self.looked.clear()
         body = {"metadata": {"name": name.replace("@", "."), "uid": f"{uid}-{name}"}, "spec": {"name": name, **spec}}
         self.caches.plugins.put(msgspec.convert(body, PluginObject))

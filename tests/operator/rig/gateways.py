@@ -1,7 +1,7 @@
-"""A Gateway with its data plane, according to the Gateway API: it accepts routes after a while, and then applies them.
+"""A Gateway with its data plane as the Gateway API describes it: it accepts routes after a delay, then uses them.
 
-`execute.gateways` evaluates the routes by the precedence of the API. An oracle checks that no request is led to a fork
-whose pods have ended.
+`execute.gateways` implements the API's order of precedence. As an oracle, the Gateway observes the end of every fork's
+pod: from then on, no request may be routed to that fork.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EDGE = {"group": GROUP, "kind": "Gateway", "name": "edge"}
 
 
 class Gateways:
-    """A Gateway that does nothing unless the kinds are served."""
+    """Does nothing while the kinds are not served."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Any) -> None:
         self._cluster = cluster
@@ -35,23 +35,23 @@ class Gateways:
         self._ask = ask
         self.latency = 1.0
         self.refuses: dict[str, str] = {}
-        """Reasons to reject routes, by the prefix of their names."""
+        """Refusals of routes by the beginning of their names."""
         self.knows: tuple[str, ...] = ("edge",)
         self._has: dict[str, Object] = {}
-        """The routes that the data plane applies, by UID, as they were when they were accepted."""
+        """Routes of the data plane by UID, each as it was when it was accepted."""
         self._since: dict[tuple[str, int], float] = {}
         self._installed = False
 
-    # --- as an administrator, and as the owner of the baseline --------------------------------------------------------
+    # --- as an administrator, and as the owner of the baseline ------------------------------------------------------
 
     def install(self) -> None:
-        """Install the Gateway API."""
+        """Serve the Gateway API."""
         for kind in KINDS:
             self._cluster.serve(kind)
         self._installed = True
 
     def remove(self) -> None:
-        """Remove it with all routes: deleting a definition deletes its objects."""
+        """Stop serving it, with all routes, as when its CRDs are deleted."""
         for route in self.all():
             self._ask("DELETE", f"{PATH}/{route['metadata']['name']}")
         for kind in KINDS:
@@ -79,7 +79,7 @@ class Gateways:
     def delete(self, name: str) -> None:
         self._ask("DELETE", f"{PATH}/{name}")
 
-    # --- objects ------------------------------------------------------------------------------------------------------
+    # --- current objects ----------------------------------------------------------------------------------------------
 
     def all(self) -> list[Object]:
         if not self._installed:
@@ -87,15 +87,15 @@ class Gateways:
         return [each for kind in KINDS for each in self._cluster.objects(kind.plural)]
 
     def ours(self) -> list[Object]:
-        """Return the routes that belong to runs."""
+        """Return the routes of runs."""
         return [each for each in self.all() if RUN_LABEL in each["metadata"].get("labels", {})]
 
     def services(self) -> list[Object]:
-        """Return the Services that lead to forks and are not the forks' own."""
+        """Return Services that lead to forks but do not belong to a fork."""
         return [each for each in self._cluster.objects("services") if ROUTE_LABEL in each["metadata"].get("labels", {})]
 
     def asked(self, host: str) -> tuple[str, dict[str, str]]:
-        """Return which Service answers a request to a host, and the headers that are added on the way."""
+        """Return the Service for a request to a host, and the headers that are added."""
         found = [each for each in self._has.values() if host in each["spec"].get("hostnames", ())]
         if not found:
             return "", {}
@@ -104,7 +104,7 @@ class Gateways:
         return self._answering(rule["backendRefs"][0]["name"]), {each["name"]: each["value"] for each in added}
 
     def leads(self, key: str = "", path: str = "/") -> str:
-        """The baseline or fork of answers to a request, by the name of its Service is if; "" if nobody."""
+        """Return the baseline or fork that answers a request, by the name of its Service; empty if there is none."""
         headers: Mapping[str, str] = dict(injected_headers(key)) if key else {}
         routes = [
             Route(each["metadata"]["name"], int(each["metadata"]["resourceVersion"]), tuple(each["spec"]["rules"]))
@@ -126,7 +126,7 @@ class Gateways:
     # --- as a controller ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Accept routes until cancelled. Deleted routes are removed within a second, whatever the delay for new ones."""
+        """Run until cancelled. A deleted route is no longer used after a second, whatever the delay for changes is."""
         while True:
             change = asyncio.ensure_future(self._cluster.store.change())
             await asyncio.wait([change], timeout=1.0 if self._news() else None)
@@ -142,7 +142,7 @@ class Gateways:
                     del self._has[uid]
 
     def _news(self) -> list[Object]:
-        """Yield routes whose current version it has not processed, and deleted ones as they were."""
+        """Return routes with changes that were not processed yet, and the last version of deleted ones."""
         every = self.all()
         gone = self._has.keys() - {each["metadata"]["uid"] for each in every}
         return [*(each for each in every if not self._told(each)), *(self._has[uid] for uid in sorted(gone))]
@@ -178,7 +178,7 @@ class Gateways:
     # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def ends(self, fork: str) -> None:
-        """Check that no request leads to the fork whose pod ends."""
+        """Handle the end of a fork's pod."""
         for route in self._has.values():
             for rule in route["spec"]["rules"]:
                 if fork in {self._answering(ref["name"]) for ref in rule["backendRefs"]}:

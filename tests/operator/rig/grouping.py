@@ -1,4 +1,4 @@
-"""Route groups without an operator: the test creates their sandboxes and runs, and reads their status."""
+"""The controller of RouteGroups alone: the test controls sandboxes, runs and statuses."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """One group `pay` on the server; the caches have what the test puts there."""
+    """One group `pay` of a server; the test controls the caches."""
 
     def __init__(self, **spec: Any) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.server.controllers.settle = lambda: None
         self.writes = 0
-        """Number of status writes, also failed ones."""
+        """Number of attempted status writes."""
         self.replaced = 0
-        """Number of writes of a run."""
+        """Number of attempted writes of a run."""
         self.broken: list[str] = []
         self.server.judge = Rules(self.server, self.broken.append)
         self.harm: Harm | None = None
-        """The fault of the next requests."""
+        """Return the result."""
         self.server.faults = self._note
         self.clock = 1_800_000_000_000
         self.caches = ClusterWatches(Client(self.server.transport("operator"), seed=1), now=lambda: self.clock)
@@ -73,13 +73,13 @@ class Bench:
         self.run_name = names.run_name("pay", self.uid)
 
     def record_routing_checks(self) -> list[str]:
-        """Record each question whether the cluster can route requests."""
+        """Count calls of `wait_discovered`."""
         found: list[str] = []
 
         async def looked() -> None:
             found.append("what leads")
 
-        self.caches.looked = looked
+        self.caches.wait_discovered = looked
         return found
 
     def _note(self, call: Any) -> Fault | None:
@@ -94,20 +94,20 @@ class Bench:
         self.later.append(after)
 
     def take_queued(self) -> list[Any]:
-        """Return what was queued since the last call."""
+        """Return the keys that were queued since the last call."""
         looked = list(self.looked)
         self.looked.clear()
         self.later.clear()
         return looked
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """Send a request as another client."""
+        """Send a request as any user."""
         answer = self.server.answer(Call(method, path, {}, json.dumps(body or {}).encode(), kind))
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
     def cache_group(self, made: Any) -> RouteGroupObject:
-        """Put the group into the cache."""
+        """Put the current group into the cache."""
         self.caches.groups.put(found := msgspec.convert(made, RouteGroupObject))
         return found
 
@@ -117,7 +117,7 @@ class Bench:
         return self.cache_group(made) if heard else msgspec.convert(made, RouteGroupObject)
 
     def changed(self, patch: dict[str, Any], *, heard: bool = True) -> RouteGroupObject:
-        """Change the group as another client."""
+        """Change the group as a user."""
         made = self.ask("PATCH", f"{GROUPS}/pay", patch, MERGE)
         self.group = self.cache_group(made) if heard else msgspec.convert(made, RouteGroupObject)
         return self.group
@@ -133,7 +133,7 @@ class Bench:
         uid: str = "",
         **spec: Any,
     ) -> SandboxObject:
-        """Create or change a Sandbox of the namespace."""
+        """Create or update a Sandbox of the namespace."""
         self.version += 1
         body = {
             "metadata": {
@@ -152,17 +152,17 @@ class Bench:
         return found
 
     async def serve_gateways(self) -> None:
-        """Install the Gateway API, and update the caches."""
+        """Serve the Gateway API and let the caches discover it."""
         self.server.serve(gateways.KINDS[0])
-        await self.caches.gateway.look()
+        await self.caches.gateway.discover()
 
     async def forget_gateways(self) -> None:
-        """Remove the Gateway API, and update the caches."""
+        """Stop serving the Gateway API and let the caches discover that."""
         self.server.forget(gateways.KINDS[0].plural)
-        await self.caches.gateway.look()
+        await self.caches.gateway.discover()
 
     def runs(self, *, closed: bool = False, cached: bool = True, phase: Phase = Phase.OPEN, **spec: Any) -> RunObject:
-        """Create the run of the group; the caches have it if it is `cached`."""
+        """Create the run of the group on the server, and in the caches if it is `cached`."""
         ledger = Run(
             uid=self.uid,
             target=self.of(),
@@ -183,7 +183,7 @@ class Bench:
         return Target(api_version="dayfly.dev/v1alpha1", kind="RouteGroup", namespace="shop", name="pay", uid=self.uid)
 
     def scene(self, *, phase: Phase = Phase.OPEN, expires_at: int = 0) -> Any:
-        """Return what a turn of its run has observed."""
+        """Return the scene of a turn over its run."""
         ledger = Run(uid=self.uid, target=self.of(), plan="", phase=phase)
         world = SimpleNamespace(run=ledger, wish=TargetIntent(expires_at=expires_at))
         return SimpleNamespace(plan=seal((Lifecycle(target=self.of(), pre_start=STEPS),)), world=world, now=self.clock)
@@ -193,7 +193,7 @@ class Bench:
 
     @property
     def written_status(self) -> dict[str, Any]:
-        """Return the group's status."""
+        """Return its status."""
         return next(each for each in self.server.objects("routegroups") if each["metadata"]["name"] == "pay")["status"]
 
     @property
@@ -207,7 +207,7 @@ class Bench:
 def report(
     *states: str, ready: bool = True, reason: str = "Ready", message: str = "m", closed: bool = False, **more: Any
 ) -> RunReport:
-    """Return a report of the group's run."""
+    """Return the run of a group."""
     units = tuple(
         UnitReport(id=f"s{n}", resource="", name=f"s{n}", kind="exec", state=state, event="preStart", attempt=1)
         for n, state in enumerate(states)

@@ -1,4 +1,4 @@
-"""Random actions of users on forks and their baselines: edits, deletions and manual changes."""
+"""Random actions of users on forks and baselines: changed specs, and deleted or modified objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hands:
             world.forks.baseline(name)
 
     def _forks(self) -> list[Object]:
-        """Return one or two forks; of two, the second one has the address of the first."""
+        """Return one or two forks; the second one reads the address of the first one."""
         image = [{"image": f"web:{self._edits}"}]
         found = [fork(images=image)]
         if self._dice.random() < 0.5:
@@ -38,11 +38,11 @@ class Hands:
         return found
 
     def act(self) -> None:
-        """Do a random action."""
+        """Perform one random action."""
         self._dice.choice(self._acts)()
 
     def calm(self) -> None:
-        """Restore everything that forks need, and set one or two forks."""
+        """Restore everything that forks need, and set one or two forks, perhaps other ones than before."""
         for name in [name for name, there in self.there.items() if not there]:
             self._world.forks.baseline(name)
             self.there[name] = True
@@ -50,11 +50,11 @@ class Hands:
             self.wish_another_image()
 
     def settled(self) -> bool:
-        """Return whether the sandbox has its forks, or a resource has failed permanently."""
+        """Return whether the sandbox has its forks, or one of its resources has failed permanently."""
         return self._world.status().get("reason") in (READY, "ResourceFailed")
 
     def differs(self) -> list[str]:
-        """List how the forks of a ready sandbox differ from its spec."""
+        """Return how the forks of a ready sandbox differ from their spec."""
         found = {each["metadata"]["name"]: each for each in self._world.forks.all()}
         services = {each["metadata"]["name"]: each for each in self._world.forks.all("services")}
         wrong = []
@@ -78,7 +78,7 @@ class Hands:
                     wrong.append(f"{name} answers at {ports[0]}, its baseline at {ports[1]}")
         return wrong
 
-    # --- single acts ----------------------------------------------------------------------------------------------
+    # --- single actions ----------------------------------------------------------------------------------------------
 
     def _wish(self, forks: list[Object]) -> None:
         self.wished = forks

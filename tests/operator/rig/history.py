@@ -1,4 +1,4 @@
-"""What must be true of everything that was ever stored; asked at the end of a world."""
+"""Invariants of everything that was ever stored, checked at the end of a world."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PHASES = ("open", "closed", "cleaned", "abandoned")
 
 
 def violations(runs: list[Write], pods: list[Write], once: set[str], creates: set[str]) -> list[str]:
-    """Broken promises of the ledger.
+    """Return violations of the ledger's promises.
 
-    `runs` and `pods` are every version that was ever stored; `once` and `creates` the units that are such.
+    `runs` and `pods` are all versions that were ever stored; `once` and `creates` are the names of such units.
     """
     return [*_ledgers(runs, once, creates), *_vanished([*runs, *pods])]
 
@@ -47,11 +47,11 @@ def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[
         attempt, had = record.get("attempt", 0), was.get("attempt", 0)
         state, held = record.get("state", ""), was.get("state", "")
         if record == {**was, "ref": record.get("ref")} and not was.get("ref"):
-            continue  # what it has made was seen for the first time
+            continue  # the first observation of its object
         if attempt == had and _ORDER[state] <= _ORDER[held] and (state, held) != ("claimed", "unknown"):
             yield f"(8) {name}: {unit}#{attempt} {held} -> {state}"
         if attempt > had:
-            # A claim and its void may stand in one write: then nothing was permitted.
+            # One write may contain a claim and its void: then nothing was permitted.
             if (unit in creates or unit.startswith("fork:")) and (before or after) and state != "void":
                 yield f"(3) {name}: {unit}#{attempt} is claimed in a run that is {new.get('phase', 'open')}"
             if held in ("claimed", "unknown"):
@@ -61,7 +61,7 @@ def _compared(name: str, old: Object, new: Object, once: set[str], creates: set[
 
 
 def _vanished(writes: list[Write]) -> Iterator[str]:
-    """(6) A pod goes only once the ledger holds its end, or never held it at all."""
+    """(6) A pod is only deleted once the ledger contains its end, or has never contained the pod."""
     ledgers: dict[str, Object] = {}
     for write in sorted(writes, key=lambda each: each.version):
         whole = write.new or write.old
@@ -74,7 +74,7 @@ def _vanished(writes: list[Write]) -> Iterator[str]:
             continue
         meta = whole["metadata"]
         if "dayfly.dev/unit" not in meta.get("annotations", {}):
-            continue  # no step's
+            continue  # not a pod of a step
         ledger = ledgers.get(meta["ownerReferences"][0]["uid"], {})
         record = ledger.get("units", {}).get(meta["annotations"]["dayfly.dev/unit"], {})
         if record.get("ref") == meta["uid"] and record.get("state") in ("claimed", "unknown"):
@@ -82,9 +82,9 @@ def _vanished(writes: list[Write]) -> Iterator[str]:
 
 
 def unclaimed_objects(runs: list[Write], objects: list[Write]) -> Iterator[str]:
-    """An object is made only for an attempt that is claimed and has made none; what comes late is taken back.
+    """An object is only created for a claimed attempt without an object; a late one is deleted again.
 
-    Whether it was taken back is asked by whoever looks at what is left.
+    Tests that check for leftovers find an object that was not deleted.
     """
     ledgers: dict[str, Object] = {}
     seen: dict[str, str] = {}
@@ -109,7 +109,7 @@ def unclaimed_objects(runs: list[Write], objects: list[Write]) -> Iterator[str]:
 
 
 def unclaimed_forks(runs: list[Write], deployments: list[Write]) -> Iterator[str]:
-    """A fork has replicas only while its UID is claimed; there is one at a time, and it goes before its ledger does."""
+    """A fork has replicas only while its UID is claimed. There is one at a time, and it is deleted before its ledger."""
     ledgers: dict[str, Object] = {}
     scaled: dict[str, tuple[str, str]] = {}
     for write in sorted([*runs, *deployments], key=lambda each: each.version):

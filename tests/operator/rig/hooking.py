@@ -1,4 +1,4 @@
-"""Hooks and Machines, whose own controller is the test."""
+"""Hooks and their targets: Machines, whose own controller is the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def step(name: str, **more: Object) -> Object:
 
 
 def hook(world: World, name: str = HOOK, *, selector: Object | None = None, **spec: Object) -> str:
-    """Apply a hook as an administrator; by default it has a backup step."""
+    """Apply a hook as an administrator; without steps, it backs up."""
     if not spec.keys() & FOUR.keys():
         spec["preStop"] = [step("drain")]
     selects = {"apiVersion": "cluster.example.org/v1", "kind": "Machine", **(selector or {})}
@@ -64,7 +64,7 @@ def change(world: World, patch: Object, name: str = "m") -> None:
 
 
 def set_machine_status(world: World, status: Object, name: str = "m") -> None:
-    """Update a Machine as its own controller."""
+    """Act as the Machine's own controller."""
     world.ask("PATCH", f"{MACHINES}/{name}/status", {"status": status}, MERGE)
 
 
@@ -77,7 +77,7 @@ def finalizers(world: World, name: str = "m") -> list[str]:
 
 
 def release_machine(world: World, name: str = "m") -> None:
-    """Remove the finalizer of the Machine's own controller, which has torn it down."""
+    """Remove the finalizer of the Machine's own controller, after it has deleted the machine."""
     left = [each for each in finalizers(world, name) if each != OWN]
     change(world, {"metadata": {"finalizers": left}}, name)
 
@@ -98,7 +98,7 @@ def hooking(
     scripts: dict[str, Script] | None = None,
     **about: Any,
 ) -> World:
-    """Run a story in a world with these steps; create steps must run once."""
+    """Return a story in a world with these steps; create steps must run once."""
 
     def born() -> World:
         units = {name: Unit(creates=True, once=True) for name in creating}

@@ -81,7 +81,7 @@ def _input(**source: Any) -> Object:
 
 
 def _steps(source: Object, *, ends: bool, objects: bool = True) -> list[Object]:
-    """One step of each sort, each with all that it can have."""
+    """Return one step of each kind with all possible fields."""
     made = {"name": "made", "valueFromPath": "/tmp/made", "description": "d", "type": "text"}
     found = {"name": "found", "valueFromJSONPath": "$.id"}
     kept = {"name": "kept", "valueFromSecret": {"key": "k", "name": "kept"}}
@@ -108,7 +108,7 @@ _OTHER = {"name": "script", "output": "made"}
 
 
 def _named(steps: list[Object], event: str) -> list[Object]:
-    """The same steps with names of their own, since those are unique in a document."""
+    """Return the same steps with other names, since names are unique in a document."""
     text = json.dumps(steps)
     for name in ("script", "command", "webhook", "object", "drop"):
         text = text.replace(f'"name": "{name}"', f'"name": "{event}-{name}"')
@@ -172,13 +172,13 @@ _ENDPOINT = {"name": "way", "target": "http://web.shop.svc:80"}
 
 
 def _inline(value: Any) -> Any:
-    """The same steps without a Secret's values, which no inline plugin may read."""
+    """Return the same steps without values of Secrets, which inline plugins may not read."""
     return json.loads(json.dumps(value).replace(json.dumps(_HEADERS), '{"X-Plain": "plain"}'))
 
 
 INLINE = {**_inline(PLUGIN), "runner": {**_RUNNER, "podTemplateOverlay": json.dumps(_PLAIN)}}
 SANDBOXES = (
-    # Its forks can begin at once.
+    # Its forks can start at once.
     {
         **_HEAD,
         "forks": [_FORK],
@@ -186,7 +186,7 @@ SANDBOXES = (
         "endpoints": [{"name": "old", "host": "web.shop.svc", "port": 80, "protocol": "http"}],
         "local": [{"name": "l", "from": {"kind": "Deployment", "namespace": "shop", "name": "api"}, "mappings": []}],
     },
-    # Its plugin's steps can begin at once.
+    # The steps of its plugin can start at once.
     {
         **_HEAD,
         "resources": [{"name": "db", "spec": INLINE, "params": {"size": "small"}}],
@@ -203,7 +203,7 @@ SANDBOXES = (
         ],
     },
     {**_HEAD, "resources": [{"name": "db", "plugin": "bait@1.0.0", "params": {"size": "small"}}]},
-    # Its hooks can begin at once.
+    # Its hooks can start at once.
     {
         **_HEAD,
         "runner": {**_RUNNER, "podTemplateOverlay": json.dumps(_PLAIN)},
@@ -248,7 +248,7 @@ for _step in HOOK["postStop"]:
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
-    """The ways to all strings in a value, keys of open mappings included: such a way ends with None."""
+    """Yield the paths of all strings in a value. The path of a key in an open mapping ends with None."""
     if isinstance(value, str):
         yield path
     elif isinstance(value, list):
@@ -262,7 +262,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def planted(value: Any, path: Path, text: str) -> Any:
-    """A copy with a text in the place of one string."""
+    """Return a copy with a text in the place of one string."""
     made = copy.deepcopy(value)
     *way, last = path
     if last is None:
@@ -281,7 +281,7 @@ def _at(value: Any, way: list[Any]) -> Any:
 
 
 def field(path: Path) -> str:
-    """The field that a way leads to, with `[]` for an item and `{}` for a member of an open mapping."""
+    """Return the field of a path, with `[]` for an item and `{}` for a member of an open mapping."""
     text = "".join("[]" if isinstance(key, int) else f".{key}" for key in path)
     return re.sub(r"\.(labels|params|set)\.[^.\[]+", r".\1.{}", text)[1:]
 
@@ -310,12 +310,12 @@ def sort(name: str) -> str:
 
 
 def sorts(kind: str) -> set[str]:
-    """The sorts of all string fields of a kind's spec."""
+    """Return the kinds of all string fields of a kind's spec."""
     return {sort(name) for name in fields(kind)}
 
 
 def names_something(name: str) -> bool:
-    """Whether a field, or a sort of fields, holds what becomes part of a request."""
+    """Return whether the content of a field, or of a kind of fields, becomes part of a request."""
     return _LAST.search(name) is not None
 
 
@@ -340,7 +340,7 @@ def grafted(value: Any, name: str, text: str) -> Any:
 def wishes(
     kind: str, seeds: Sequence[Object], tried: Iterable[str] = (), most: int = 14
 ) -> Iterator[tuple[str, str, Object]]:
-    """Field, text and spec: each string field of a kind with one text, each further sort that names something with most.
+    """Yield field, text and spec: each field with one text, and one field of each kind that names something with all.
 
     The seeds are valid specs. Their keys, and their strings in open fields, count as fields.
     """
@@ -365,6 +365,6 @@ def wishes(
 
 
 def _inner(seed: Object, path: Path) -> Iterator[Path]:
-    """The ways to all strings in an overlay or patch, which is text itself."""
+    """Yield the paths of all strings in an overlay or patch, which is text."""
     if path[-1] == "podTemplateOverlay" or path[-2:] == ("patch", "value"):
         yield from leaves(json.loads(_at(seed, list(path))))

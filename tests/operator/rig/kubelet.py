@@ -1,8 +1,8 @@
-"""Plays scheduler, kubelet and runner over a fake API server: pods are bound, pull, run, seal receipts and end.
+"""Simulates scheduler, kubelet and runner on a fake API server: pods are bound, pull images, run and end.
 
-It obeys what the real ones promise: a gated pod is never bound, one that is being deleted neither; a script starts once
-for each pod; its receipt stands in the log first and in the status after a lag; the pod's object goes when its
-finalizers are off. It writes with its own hand, so no fault meant for the operators meets it.
+It keeps the promises of the real ones: a gated or deleted pod is never bound. A script starts once for each pod. Its
+receipt is in the log first, and in the status after a delay. The pod's object is deleted when its finalizers are gone.
+It uses a separate connection, so that faults for operators do not affect it.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ EPOCH_MS = 1_767_225_600_000  # 2026-01-01, as the fake server's
 
 @dataclasses.dataclass
 class Script:
-    """How one unit behaves. Times are seconds."""
+    """The behaviour of one unit. Times are in seconds."""
 
     runs: float = 2.0
-    fails: int = 0  # so many of its first starts fail
-    codes: tuple[int, ...] = ()  # with which its starts end, one after the other, the last for ever
+    fails: int = 0  # number of first starts that fail
+    codes: tuple[int, ...] = ()  # exit codes of its starts in order; the last one repeats
     outputs: dict[str, bytes] = dataclasses.field(default_factory=dict)
     prints: bytes = b"a line of its own\n"
     in_log: bool = False  # its outputs are too large for the message
     deaf: bool = False  # ignores SIGTERM
-    oom: bool = False  # killed from outside, without a receipt
+    oom: bool = False  # killed without a receipt
     broken: str = ""  # why its program cannot be executed
-    lag: float = 0.5  # until the status tells what the log told
+    lag: float = 0.5  # delay of the status after the log
     bind: float = 0.05
     pull: float = 0.2
     unschedulable: str = ""
     image_missing: str = ""
     config_missing: str = ""  # why its container cannot be created
     spare_missing: bool = False  # the image of a recall is missing
-    mount_missing: str = ""  # said in an Event alone
-    hangs: bool = False  # its image's registry does not answer: an Event says that it is pulled, and no more is heard
-    turns: bool = False  # it gives that up as soon as the pod is changed
-    mute: int = 0  # for so many seconds of that no Event says so
-    withholds: int = 0  # for so many seconds of that its status is not written
-    silent: bool = False  # its node is cut off: nothing is told, neither log nor status
+    mount_missing: str = ""  # reported in an Event only
+    hangs: bool = False  # the image's registry does not answer: an Event reports the pull, and nothing follows
+    turns: bool = False  # it stops pulling as soon as the pod is changed
+    mute: int = 0  # seconds before the Event
+    withholds: int = 0  # seconds before the status is written
+    silent: bool = False  # its node is disconnected: no log and no status
     logless: bool = False  # its log cannot be read
-    no_such_pods: bool = False  # never bound: a cluster without nodes
+    no_such_pods: bool = False  # never bound, as in a cluster without nodes
 
 
 @dataclasses.dataclass
 class _Box:
-    """One pod's processes, which live on when its object is gone."""
+    """The processes of one pod, which outlive its object."""
 
     key: Key
     uid: str
     stop: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
-    marker: str = ""  # in its state volume
-    recalled: list[Object] = dataclasses.field(default_factory=list)  # what is told of the container of a recall
+    marker: str = ""  # content of its state volume
+    recalled: list[Object] = dataclasses.field(default_factory=list)  # statuses of containers of recalls
     status: Object = dataclasses.field(default_factory=dict)
 
 
 class Kubelet:
-    """One node without end."""
+    """One node with unlimited room."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud) -> None:
         self.scripts: dict[str, Script] = {}
-        self.keys: dict[str, set[str]] = {}  # of each unit's newest order
-        self.held: set[str] = set()  # names of pods that the test plays itself
-        self.ahead = 0.0  # by how many seconds its node's clock is
+        self.keys: dict[str, set[str]] = {}  # of the newest order of each unit
+        self.held: set[str] = set()  # names of pods that the test controls
+        self.ahead = 0.0  # lead of the node's clock in seconds
         self._events = 0
         self._cluster = cluster
         self._cloud = cloud
@@ -83,11 +83,11 @@ class Kubelet:
         self._boxes: dict[str, _Box] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 change = asyncio.ensure_future(self._cluster.store.change())
-                await asyncio.sleep(0)  # it waits for the next write from here on
+                await asyncio.sleep(0)  # from now on it waits for the next write
                 for pod in self._cluster.objects("pods"):
                     self._look(pod)
                 gone = set(self._boxes) - {pod["metadata"]["uid"] for pod in self._cluster.objects("pods")}
@@ -101,7 +101,7 @@ class Kubelet:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def raise_faults(self) -> None:
-        """A mistake of the kubelet's own is not to pass for the operator's."""
+        """Report a bug in this simulation, so that it is not taken for the operator's."""
         for task in self._tasks.values():
             if task.done() and not task.cancelled() and (fault := task.exception()):
                 raise fault
@@ -111,7 +111,7 @@ class Kubelet:
         if pod["spec"].get("schedulingGates") or meta["name"] in self.held:
             return
         if names.UNIT_ANNOTATION not in meta.get("annotations", {}):
-            return  # a Deployment's: somebody else plays it
+            return  # a pod of a Deployment: `forks` simulates it
         if uid not in self._boxes:
             box = self._boxes[uid] = _Box(Key(meta["namespace"], meta["name"]), uid)
             self._tasks[uid] = asyncio.create_task(self._play(box))
@@ -132,8 +132,8 @@ class Kubelet:
         if not await self._bind(box, script):
             return
         if not await self._start(box, script):
-            # Of a pod that is deleted before its container came to be the kubelet says what it would of any container
-            # that its runtime knows nothing of.
+            # For a pod that was deleted before its container existed, the kubelet reports the same as for any container that its
+            # runtime does not know.
             said = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
             said |= {"message": "The container could not be located when the pod was terminated"}
             self._finish(box, {"phase": "Failed", "containerStatuses": [_main({"terminated": said})]})
@@ -188,7 +188,7 @@ class Kubelet:
         return True
 
     async def _start(self, box: _Box, script: Script) -> bool:
-        """Pull, and wait for the Secrets that are to be mounted; false if it was deleted before it started."""
+        """Pull the image and wait for mounted Secrets. Return false if the pod was deleted before it started."""
         began, pulling = self._now(), False
         await asyncio.sleep(script.pull)
         while not box.stop.is_set():
@@ -239,7 +239,7 @@ class Kubelet:
         return False
 
     def _recall(self, box: _Box, script: Script, pod: Object) -> None:
-        """Run the container of a recall: before others, in an image of its own, beside the step's state."""
+        """Run the container of a recall with another image, next to the step's state."""
         if box.recalled or (script.hangs and not script.turns) or not (added := _recalled(pod)):
             return
         if script.spare_missing:
@@ -270,7 +270,7 @@ class Kubelet:
         return "cancelled", 15
 
     async def _tell(self, box: _Box, script: Script, receipt: runner.Receipt) -> None:
-        """The receipt into the log, and after a lag into the status; a pod that is deleted hurries no one."""
+        """Write the receipt to the log, and after a delay to the status, also if the pod was deleted."""
         if receipt.outcome == "oom":
             said = {"exitCode": 137, "reason": "OOMKilled", "startedAt": self._now(), "finishedAt": self._now()}
             await asyncio.sleep(script.lag)
@@ -289,7 +289,7 @@ class Kubelet:
         self._finish(box, {"phase": phase, "containerStatuses": [_main({"terminated": said})]})
 
     def _finish(self, box: _Box, status: Object) -> None:
-        """The last status; and if its deletion was asked for, the kubelet's consent."""
+        """Write the last status, and confirm a requested deletion."""
         self._status(box, status)
         pod = self._pod(box)
         if pod is not None and pod["metadata"].get("deletionTimestamp"):
@@ -305,7 +305,7 @@ class Kubelet:
             )
 
     def _say(self, box: _Box, kind: str, reason: str, note: str) -> bool:
-        """As a kubelet does: in an Event about that very pod."""
+        """Write an Event about the pod, as a kubelet does."""
         self._events += 1
         regarding = {"kind": "Pod", "namespace": box.key.namespace, "name": box.key.name, "uid": box.uid}
         event = {
@@ -349,7 +349,7 @@ class Kubelet:
 
 
 def _recalled(pod: Object) -> str:
-    """The name of the container that a recall has added."""
+    """Return the name of the container that a recall has added."""
     return next((each["name"] for each in pod["spec"].get("ephemeralContainers", ())), "")
 
 

@@ -1,4 +1,4 @@
-"""Clusters of a server in which requests are routed to forks by key."""
+"""Clusters of a server that route requests to forks by key."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rig.world import Unit, World
 
 EDGE = PreviewGateway("edges", "edge", "preview.example.com", "https")
 HOOKS = {"before": True, "warm": True, "drain": False, "report": False}
-"""The hooks of a group by name, and whether they run before its start."""
+"""Hooks of a group by name, and whether they run before its start."""
 
 
 def world(*, edge: PreviewGateway | None = EDGE, installed: bool = True, grants: bool = True) -> World:
-    """Return a cluster with the baselines `web` and `page` in `shop`, which the organisation may fork, and a Gateway."""
+    """Baselines `web` and `page` in `shop`, forkable for the organisation's sandboxes, and a Gateway."""
     made = planes.world(more={name: Unit(creates=creates) for name, creates in HOOKS.items()})
     made.routing = RoutingSettings(edge=edge)
     if grants:
@@ -29,7 +29,7 @@ def world(*, edge: PreviewGateway | None = EDGE, installed: bool = True, grants:
 
 
 def forking(*names: str, cluster: str = "east", **more) -> dict:
-    """Return the spec of a sandbox with forks and without resources."""
+    """Create a sandbox with forks and without resources."""
     plain = [{"forkOf": fork(name)["forkOf"]} for name in names or ("web",)]
     return {"spec": {"cluster": cluster, "forks": plain, **more}}
 

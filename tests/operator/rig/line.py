@@ -1,4 +1,4 @@
-"""How an operator's process reaches the fake API server."""
+"""The connection of an operator's process to the fake API server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Line(FakeTransport):
-    """A connection whose process may stand still before one of its changes: everything goes on without it.
+    """A connection whose process may be paused before one of its changes while everything else continues.
 
-    Answers have the server's date, unless the world says that something on the way takes it off.
+    Answers contain the server's date, unless the world removes it.
     """
 
     def __init__(self, world: World, client: str) -> None:

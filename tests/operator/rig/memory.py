@@ -1,4 +1,4 @@
-"""Looks through all that an operator has in memory."""
+"""A search through the memory of an operator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dayfly.kube.client import Client
 from dayfly.kube.events import Recorder
 
 _CONTAINERS = (set, frozenset, list, tuple, collections.deque, weakref.WeakSet)
-# Whom it speaks to, and what it has said to them lately.
+# Its connections, and what it has sent over them.
 _OTHERS = (Client, Recorder)
 
 
 def remembered(operator: Any, *words: str) -> list[str]:
-    """The places in its memory where one of these words stands, as paths of attributes and keys."""
+    """Return the places in its memory with one of these words, as paths of attributes and keys."""
     return sorted({path for path, text in _texts(operator, "operator", set()) if any(word in text for word in words)})
 
 

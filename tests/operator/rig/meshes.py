@@ -1,7 +1,7 @@
-"""Istio, according to its documentation: its proxies apply the rules of VirtualServices a while after the write.
+"""Istio as it documents itself: its proxies apply the rules of a VirtualService some time after it was written.
 
-If a host has several, Istio uses the oldest, and its first rule that matches. It does not report when proxies are up to
-date. An oracle checks that no request is led to a fork whose pods have ended.
+The oldest of several VirtualServices for a host wins, and the first matching rule of it. Nothing reports when proxies
+have changed. As an oracle, it observes the end of every fork's pod: from then on, no request may be routed to that fork.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def path(namespace: str = "shop", name: str = "") -> str:
 
 
 class Meshes:
-    """A mesh that does nothing unless the kind is served."""
+    """Does nothing while the kind is not served."""
 
     def __init__(self, cluster: FakeCluster, cloud: Cloud, ask: Any) -> None:
         self._cluster = cluster
@@ -36,10 +36,10 @@ class Meshes:
         self._ask = ask
         self.latency = 0.5
         self._has: dict[str, Object] = {}
-        """The rules that proxies apply, by UID."""
+        """VirtualServices by UID as the proxies apply them."""
         self._installed = False
 
-    # --- as an administrator, and as the owner of the baseline --------------------------------------------------------
+    # --- as an administrator, and as the owner of the baseline ------------------------------------------------------
 
     def install(self) -> None:
         self._cluster.serve(KIND)
@@ -56,7 +56,7 @@ class Meshes:
     def delete(self, name: str, namespace: str = "shop") -> None:
         self._ask("DELETE", path(namespace, name))
 
-    # --- objects ------------------------------------------------------------------------------------------------------
+    # --- current objects ----------------------------------------------------------------------------------------------
 
     def all(self) -> list[Object]:
         return self._cluster.objects("virtualservices") if self._installed else []
@@ -65,14 +65,14 @@ class Meshes:
         return next(each["spec"]["http"] for each in self.all() if each["metadata"]["name"] == name)
 
     def ours(self) -> list[Object]:
-        """Return our VirtualServices, and our rules in those of others."""
+        """Return our VirtualServices, and our rules in others."""
         shared = [each for each in self.all() if SHARED_LABEL in each["metadata"].get("labels", {})]
         rules = [rule for each in self.all() for rule in each["spec"].get("http", ())]
         woven = [rule for rule in rules if rule.get("name", "").startswith(PREFIX)]
         return [*shared, *({"metadata": {"name": rule["name"]}} for rule in woven)]
 
     def leads(self, key: str = "", path: str = "/") -> str:
-        """The baseline or fork that answers a call to `web`."""
+        """Return the baseline or fork that answers a request to `web`."""
         headers: Mapping[str, str] = dict(injected_headers(key)) if key else {}
         oldest = sorted(self._has.values(), key=lambda each: each["metadata"]["creationTimestamp"])
         found = next((each for each in oldest if "web" in each["spec"]["hosts"]), None)
@@ -89,7 +89,7 @@ class Meshes:
     # --- as a server --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Update the proxies until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._cluster.store.change()
             now = {each["metadata"]["uid"]: each for each in self.all()}
@@ -100,7 +100,7 @@ class Meshes:
     # --- the oracle ---------------------------------------------------------------------------------------------------
 
     def ends(self, fork: str) -> None:
-        """Check that no request leads to the fork whose pod ends."""
+        """Handle the end of a fork's pod."""
         for each in self._has.values():
             for rule in each["spec"].get("http", ()):
                 hosts = {to["destination"]["host"].partition(".")[0] for to in rule.get("route", ())}

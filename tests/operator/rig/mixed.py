@@ -1,4 +1,4 @@
-"""Lives of a resource whose steps are of all kinds: script, object, webhook, script, and back in another order."""
+"""Stories of a resource with steps of all kinds: script, object, webhook, script, and cleanup in another order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TOLD = {
 
 
 def _in_order(world: World) -> None:
-    """Hold each delete step to what its author has put before it."""
+    """Check before each delete step that its predecessors are done."""
 
     def heard(run: str, unit: str) -> None:
         left = [item["metadata"] for item in world.cluster.objects("claims")]
@@ -57,12 +57,12 @@ def _in_order(world: World) -> None:
 
 
 def _is_gone(meta: Object) -> bool:
-    """Whether it was asked to go and nobody's finalizer is on it but ours."""
+    """Return whether it is being deleted and only has our finalizer."""
     return "deletionTimestamp" in meta and meta.get("finalizers", []) == [FINALIZER]
 
 
 async def mixed(world: World) -> None:
-    """To the end of its creation, and of its deletion."""
+    """Create the sandbox until it is ready, then delete it until it is gone."""
     _may(world)
     world.sandbox(wish())
     await world.until(lambda: ready(world), "ready")
@@ -76,7 +76,7 @@ async def mixed(world: World) -> None:
 
 
 async def mixed_midway(world: World) -> None:
-    """Deleted while the webhook waits for its answer, which can only be waited for."""
+    """Deletion while the webhook waits for its answer, which cannot be interrupted."""
     _may(world)
     world.sandbox(wish())
     await world.until(lambda: runs(world, "db/register"), "the webhook")

@@ -1,6 +1,6 @@
-"""Nothing is looked at over and over while nothing changes: held in every test with an operator.
+"""Checks in every test with an operator that nothing is polled without a pause while nothing changes.
 
-That would take a processor for itself and ask the API server without end, for as long as nobody mends what is waited for.
+Such a loop would use a processor and send requests without end, until the cause of the wait is removed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dayfly.lib.queue import WorkQueue
 from dayfly.operator.cluster.caches import ClusterWatches
 from kube.fake import FakeCluster
 
-# In a second in which nothing is written. A turn that refuses, tells and looks again takes a handful.
+# In a second without any write. A turn that refuses, reports and tries again takes a handful.
 TURNS, SECONDS = 60, 1.0
 
 
 class Pace:
-    """Counts how often each key of each queue is taken, for one operator."""
+    """Counts how often each key is taken from each queue of an operator."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
         self._seen: dict[tuple[str, Any], tuple[int, float, int]] = {}
 
     def hold(self, operator: ClusterWatches) -> None:
-        """Of runs, wishes, plugins, hooks, their objects, and route groups."""
+        """Return the queues of runs, Sandboxes, plugins, hooks, their targets, and route groups."""
         for name in ("queue", "wishes", "published", "hooked", "pairs", "grouped"):
             self._count(name, getattr(operator, name))
 

@@ -1,4 +1,4 @@
-"""One hook and one Machine without an operator: the test fills the caches and changes the server."""
+"""One hook and one Machine: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Bench:
-    """A hook and a Machine; the caches have what the test puts there."""
+    """A hook and a Machine with caches that the test fills."""
 
     def __init__(self, *, hook: tuple[str, ...] = (HOOK_FINALIZER,), machine: tuple[str, ...] = ()) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -87,7 +87,7 @@ class Bench:
         return {**own, "uid": self.machine["metadata"]["uid"]}
 
     def create_run(self, *, known: bool = True, **ledger: Any) -> RunObject:
-        """Create the run of the pair."""
+        """Create the run of the hook and the Machine."""
         hook = {"name": HOOK, "uid": self.hook["metadata"]["uid"]}
         labels = {HOOK_LABEL: hook["uid"], f"{names.RUN_LABEL}-target": self.machine["metadata"]["uid"]}
         meta = {"name": self.name, "finalizers": [RUN_FINALIZER], "labels": labels}
@@ -102,7 +102,7 @@ class Bench:
         return made
 
     def cache_target(self) -> None:
-        """Put the Machine into the cache as it was created."""
+        """Put the Machine into the cache."""
         self.watched.adapter.cache.put(msgspec.convert(self.machine, PartialObjectMetadata))
 
     def forget_hook(self) -> None:
@@ -117,7 +117,7 @@ class Bench:
 
 
 def of_the_two(bench: Bench) -> RunObject:
-    """Return a run of the pair that no server has, for example to get its kind."""
+    """A bench with a run that is not stored, to test its kind only."""
     meta = {"name": bench.name, "uid": "u"}
     hook = {"name": HOOK, "uid": "h"}
     ledger = {"uid": bench.uid, "target": bench.target(), "plan": ""}
@@ -130,7 +130,7 @@ M = Key("shop", "m")
 
 
 class Alone(Bench):
-    """The bench with a record of what is queued."""
+    """A bench that also records what is queued."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**how)
@@ -155,7 +155,7 @@ class Alone(Bench):
         return found
 
     def change_machine(self, **meta: Any) -> PartialObjectMetadata:
-        """Change the Machine as another client, and put it into the cache."""
+        """Change the Machine as a user, also in the cache."""
         self.machine = self.ask("PATCH", f"{MACHINES}/m", {"metadata": meta}, MERGE)
         item = msgspec.convert(self.machine, PartialObjectMetadata)
         self.watched.adapter.cache.put(item)

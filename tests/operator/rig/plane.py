@@ -1,4 +1,4 @@
-"""A server next to the cluster, in the same virtual time: the real API and store, connected without sockets."""
+"""A server in the same virtual time as the cluster: the real API with a real store, connected without sockets."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ROOT = f"/api/v2/orgs/{ORG}"
 
 
 class Fate(enum.Enum):
-    """What may happen to one request of an agent."""
+    """Faults of one request of an agent."""
 
     LOST = "it does not arrive"
     UNANSWERED = "it arrives, and its answer does not"
     DOUBLED = "it arrives twice"
-    AGAIN_LATE = "it arrives once more, much later"
-    LATE = "it stands still for a minute on its way"
+    AGAIN_LATE = "it arrives again, much later"
+    LATE = "it is delayed for a minute"
     ERROR = "a proxy answers 500"
     GARBAGE = "its answer is altered on the way"
     CUT = "its answer ends in the middle"
@@ -58,7 +58,7 @@ class Fate(enum.Enum):
 
 
 class ImmediateCommit:
-    """Commits each write in the thread of its caller: other threads have no virtual time."""
+    """Commits each write in the calling thread, because threads have no virtual time."""
 
     def __init__(self, commit: Callable[[Sequence[Any]], Sequence[Outcome]], *_: Any) -> None:
         self._commit = commit
@@ -73,11 +73,11 @@ class ImmediateCommit:
         return future
 
     def close(self) -> None:
-        """Do nothing: all writes are committed."""
+        """Do nothing: writes never wait."""
 
 
 class SameThread(Executor):
-    """In virtual time, no thread can be waited for."""
+    """Runs calls at once, because virtual time cannot wait for a thread."""
 
     def __init__(self, **_: Any) -> None: ...
 
@@ -85,7 +85,7 @@ class SameThread(Executor):
         done: Future[T] = Future()
         try:
             done.set_result(fn(*args, **more))
-        except BaseException as fault:  # noqa: BLE001 - its caller's
+        except BaseException as fault:  # noqa: BLE001 - for the caller
             done.set_exception(fault)
         return done
 
@@ -99,7 +99,7 @@ def opened(path: Path) -> Store:
 
 
 class JoinedAgents(Agents):
-    """Records the links that are joined."""
+    """Stores the links that it joins."""
 
     links: Links
 
@@ -109,7 +109,7 @@ class JoinedAgents(Agents):
 
 
 class Plane:
-    """One server, which can be killed and started again."""
+    """One server, which a test may kill and start again."""
 
     def __init__(self, world: World, path: Path) -> None:
         self.world = world
@@ -121,7 +121,7 @@ class Plane:
         self.hook: Callable[[int, str], Fate | None] = lambda _number, _what: None
         self.off = False
         self.still: set[str] = set()
-        """Processes that are paused, from the server's point of view."""
+        """Names of processes that do not answer."""
         self._life: contextlib.AsyncExitStack | None = None
         self._late: list[asyncio.Task[Any]] = []
 
@@ -134,7 +134,7 @@ class Plane:
 
     @property
     def link(self) -> Link:
-        """The link to the cluster `east`."""
+        """Return the link to the cluster `east`."""
         found = self.agents.links.of(ORG, "east")
         assert found is not None
         return found
@@ -143,7 +143,7 @@ class Plane:
         return self.tokens.get(token)
 
     async def kill(self) -> None:
-        """Kill the server. Only its store is left."""
+        """Drop everything except its store."""
         if self._life is not None:
             self.agents.close()
             life, self._life = self._life, None
@@ -214,7 +214,7 @@ class Plane:
 
 
 class FateWay:
-    """The connection of an agent, with faults from the test."""
+    """An agent's connection that a test controls."""
 
     def __init__(self, plane: Plane, token: str, process: Process) -> None:
         self._plane = plane
@@ -303,7 +303,7 @@ async def call(
 
 
 def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> World:
-    """Return a cluster with a namespace for the organisation's sandboxes and no plugins; `more` units may run there."""
+    """Return a cluster for an organisation's sandboxes, without plugins; `more` are more units that may run in it."""
     units = {**CHAIN_UNITS, **more}
     scripts = {name: Script(outputs=OUTPUTS.get(name, {})) for name in units}
     made = World(units, scripts, seed=seed)
@@ -314,7 +314,7 @@ def world(seed: int = 0, more: Mapping[str, Unit] = MappingProxyType({})) -> Wor
 
 
 def joined(made: World, plane: Plane, token: str = "t-east", bound: dict[str, str] | None = None) -> None:
-    """Connect all operators of the cluster to that server."""
+    """Connect all its operators to that server."""
     bound = bound or {ORG: "acme-sandboxes"}
 
     def agent(process: Process) -> Any:

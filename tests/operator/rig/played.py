@@ -1,4 +1,4 @@
-"""An operator of which nothing is there but what it once said, to stand before a real server."""
+"""A replay of an operator's recorded messages, for a real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rig.plane import ORG, Plane
 
 
 class Played:
-    """An operator that says what was recorded, of the sandbox that the server speaks of now."""
+    """Sends the recorded messages, for the sandbox that the server has now."""
 
     def __init__(self, plane: Plane, *, is_later: bool = False, token: str = "t-east") -> None:
         self._plane, self._token = plane, token
@@ -47,7 +47,7 @@ class Played:
         await self.say({"type": "Inventory"})
 
     async def say(self, message: dict[str, Any]) -> None:
-        """One message; a later Dayfly says one more, of which nobody here knows what it means."""
+        """Send one message; a later version sends another one that this version does not know."""
         text = json.dumps(message).replace(self._offered, self.uid or self._offered)
         message = {**json.loads(text), "session": 1}
         messages = [message]
@@ -60,7 +60,7 @@ class Played:
             await self.ask("POST", "messages", later(body))
 
     async def turn(self) -> None:
-        """Answer what is asked, as it was answered then."""
+        """Answer requests as recorded."""
         query = {"session": "1", "after": str(self._after), "digest": self._digest, "wait": "10"}
         for sent in (await self.ask("GET", "messages", **query))["messages"]:
             self._after, self._digest = sent["number"], sent["digest"]
@@ -91,7 +91,7 @@ class Played:
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Meanwhile it answers."""
+        """Answer requests in the background."""
         await self.begin()
 
         async def work() -> None:
@@ -106,10 +106,10 @@ class Played:
             await asyncio.gather(working, return_exceptions=True)
 
     async def tell_ready(self) -> None:
-        """Send what it said when the sandbox was ready."""
+        """Send the messages that were recorded when the sandbox was ready."""
         stands = [each for each in self._news if each["type"] == "Stands"]
         await self.say(next(each for each in stands if each["run"]["report"]["ready"]))
 
     async def tell_end(self) -> None:
-        """Send what it said when the sandbox had ended."""
+        """Send the messages that were recorded when the sandbox had ended."""
         await self.say(next(each for each in self._news if each["type"] == "Ended"))

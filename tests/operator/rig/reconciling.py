@@ -7,8 +7,7 @@ from typing import Any
 from dayfly.kube.client import Client
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import SANDBOXES
-from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.targets.adapter import BaseAdapter
 from dayfly.operator.targets.sandbox import SandboxTarget
@@ -23,7 +22,7 @@ def reconciler(cluster: ClusterWatches, targets: Any = None) -> Reconciler:
         targets or Targets(cluster, SandboxTarget(cluster, BaseAdapter(SANDBOXES))),
         runner=RUNNER,
         fallback=FallbackImage(cluster.client),
-        senders=Senders(FallbackImage(cluster.client)),
+        senders=WebhookSenders(FallbackImage(cluster.client)),
         ended=lambda: None,
         traced=False,
     )

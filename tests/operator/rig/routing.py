@@ -1,4 +1,4 @@
-"""A route to a fork without an operator: the test fills the caches and changes the server."""
+"""A route to a fork alone: the test controls the caches and the API server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROUTE = routed("web")
 
 
 class Timed(Alone):
-    """A cluster with the Gateway API, a clock that the test sets, and a record of queued runs."""
+    """A cluster with the Gateway API and the test's clock; it records when runs are queued."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,20 +60,20 @@ class Timed(Alone):
         self.caches.unfollow = lambda _cache: None
 
     async def begin(self) -> None:
-        """Discover which kinds of routes the server has."""
-        await self.caches.gateway.look()
-        await self.caches.istio.look()
+        """Discover the served kinds of routes."""
+        await self.caches.gateway.discover()
+        await self.caches.istio.discover()
         self.changes.clear()
 
     async def unserve(self) -> None:
-        """Remove the Gateway API."""
+        """Stop serving the Gateway API."""
         for kind in KINDS:
             self.server.forget(kind.plural)
         await self.begin()
 
 
 class Bench(Timed):
-    """A run with a claimed fork of `web` and a claimed route to it. A Gateway has accepted the route of `web`."""
+    """A run with a claimed fork of `web` and a claimed route to it; `web` has a route that a Gateway has accepted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Bench(Timed):
         self.run = msgspec.convert(self.ask("PATCH", path, body, MERGE), RunObject)
 
     async def meshed(self, *rules: dict[str, Any]) -> None:
-        """Install Istio instead of the Gateway API, with a VirtualService that has these rules."""
+        """Replace the Gateway API by Istio, with a VirtualService that has these rules."""
         self.server.serve(meshes.KIND)
         await self.unserve()
         body = {"metadata": {"name": "web"}, "spec": {"hosts": ["web"], "http": [*rules, THEIRS]}}
@@ -115,7 +115,7 @@ class Bench(Timed):
                 self.caches.virtual_services.put(msgspec.convert(item, VirtualService))
 
     def accept_route(self, name: str, at: int | None = None) -> None:
-        """RuleOwner the current version of a route as accepted by the Gateway."""
+        """Let the Gateway accept the current version of a route."""
         [route] = [each for each in self.server.objects("httproutes") if each["metadata"]["name"] == name]
         said = {"status": "True", "reason": "Yes", "message": "", "lastTransitionTime": stamp(at or self.clock)}
         said["observedGeneration"] = route["metadata"]["generation"]
@@ -124,7 +124,7 @@ class Bench(Timed):
         self.ask("PATCH", f"{PATH}/{name}/status", {"status": {"parents": parents}}, MERGE)
 
     def add_service(self, name: str, of: str = "") -> None:
-        """Add another workload and its Service, or another Service of `web`, with a header match in the route of `web`."""
+        """Create another workload with a Service, or another Service; `web`'s route leads to it by a header."""
         pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
         spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
         self.ask("POST", DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
@@ -137,7 +137,7 @@ class Bench(Timed):
         self.look()
 
     def alter_route(self) -> None:
-        """Change a route of the fork as another user."""
+        """Change the route to the fork as another user."""
         if self.caches.istio.kinds:
             [web] = self.server.objects("virtualservices")
             first, *others = web["spec"]["http"]
@@ -151,7 +151,7 @@ class Bench(Timed):
         self.look()
 
     def add_endpoints(self, service: str) -> None:
-        """Give a Service a pod that answers."""
+        """Add a pod that is ready."""
         meta = {"name": service, "labels": {"kubernetes.io/service-name": service}}
         self.ask("POST", ENDS, {"metadata": meta, "endpoints": [{"conditions": {"ready": True}}]})
 
@@ -159,7 +159,7 @@ class Bench(Timed):
         return [each for each in self.server.objects("httproutes") if RUN_LABEL in each["metadata"].get("labels", {})]
 
     async def keep(self) -> list[dict[str, Any]]:
-        """Update the routes and the caches; return all routes of ours."""
+        """End a turn and observe. Return all our routes."""
         self.changes.clear()
         self.later.clear()
         await self.routes.keep(self.run, self.plan, self.noted)
@@ -173,7 +173,7 @@ class Bench(Timed):
         return await self.routes.observe(self.run, self.plan, self.clock, self.noted)
 
     async def read_fact(self) -> Any:
-        """Return the fact of the route."""
+        """Return the fact about the route."""
         return (await self.observe()).facts[NAME, 1]
 
     async def read_ending_fact(self) -> Any:
@@ -183,7 +183,7 @@ class Bench(Timed):
         return sight.facts[NAME, 1]
 
     async def listing(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Take a turn whose first list arrives a second later."""
+        """Return the result if the first list arrives after a second."""
         self.watch.synced = False
         task = asyncio.ensure_future(doing)
         await rest(1)

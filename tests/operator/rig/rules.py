@@ -1,7 +1,7 @@
-"""What each change by an operator must carry, and whose objects it may name: held in every test with an operator.
+"""Checks each change by an operator in every test: what it must contain, and which objects it may name.
 
-A stale cache names objects that have been replaced since. So whatever an operator changes it names by UID; what it
-takes out of a list, or puts in a list's place, by version too; and it writes to nothing that is not a Run's own.
+A stale cache names objects that have been replaced. So every change names its object by UID. If it replaces a list, or
+an item of one, it names the version too. An operator only writes objects that belong to a Run.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ OF_A_RUN = frozenset(
 )
 SPOKEN = frozenset(
     {"sandboxes", "routegroups", "resources", "resourceplugins", "lifecyclehooks"}
-)  # those whose status an operator writes
-LABELLED = frozenset({"namespaces", "resourceplugins"})  # those that get one label of ours and nothing else
-UNGUARDED = frozenset({"events", "leases"})  # nobody else's by their names, and nothing rests on them
+)  # kinds whose status an operator writes
+LABELLED = frozenset({"namespaces", "resourceplugins"})  # kinds on which an operator only sets one label
+UNGUARDED = frozenset({"events", "leases"})  # no other user has these names, and nothing depends on them
 IN_USE = "dayfly.dev/in-use"
 
 
 class Change(NamedTuple):
-    """A change that is about to be made: what it asks for, and the object of that name as it is now."""
+    """A change before it is made: the request, and the current object of that name."""
 
     method: str
     plural: str
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
     @property
     def uid(self) -> str:
-        """Whom it names."""
+        """Return the UID that it names."""
         if self.method == "DELETE":
             return self.body.get("preconditions", {}).get("uid", "")
         if self.json:
@@ -56,18 +56,18 @@ class Change(NamedTuple):
 
 
 class Rules:
-    """Judges every change; `broken` hears of those that break a rule."""
+    """Checks every change; `broken` is called with each violation."""
 
     def __init__(self, cluster: FakeCluster, broken: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._broken = broken
-        self._known = 0  # up to which version Runs were noted
-        self._runs: dict[str, tuple[str, str]] = {}  # by UID, those that are gone included: name, and UID of the target
+        self._known = 0  # the version up to which Runs were recorded
+        self._runs: dict[str, tuple[str, str]] = {}  # by UID, also deleted ones: name, and UID of the target
 
     def __call__(self, call: Call) -> None:
-        """Judge a change before it is made."""
+        """Check a change before it is made."""
         request = call.request
-        # Of a kind that is served no more, too: the server's answer is the client's to hear, and no error of its own.
+        # Also for a kind that is no longer served: the client gets the server's answer, and this check must not fail.
         kind, key, subresource = self._cluster.target(request.path, forgotten=True)
         if kind.plural in UNGUARDED or request.query.get("dryRun") == "All":
             return
@@ -80,11 +80,11 @@ class Rules:
             self._broken(f"{call.client}: {request.method} {request.path}: {sentence}")
 
     def _owned(self, change: Change) -> Iterator[str]:
-        """No write names what a Run does not own."""
+        """Check that a write names an object of a Run."""
         self._note_runs()
         item = change.body if change.method == "POST" else change.now
         if item is None or (change.method != "POST" and item["metadata"]["uid"] != change.uid):
-            return  # there is nothing that could be harmed, and the server says so
+            return  # no object exists, so the server refuses the request
         meta = item["metadata"]
         if (change.plural, item.get("type")) == ("secrets", "dayfly.dev/agent"):
             return  # the operator's own
@@ -123,7 +123,7 @@ class Rules:
             yield f"an operator has no business with {change.plural}"
 
     def _by_account(self, change: Change, request: Request, key: Key) -> Iterator[str]:
-        """What is written with the rights of a namespace's account is there, says so, and is a Run's own."""
+        """Check that an object of a namespace's account is marked and belongs to a Run."""
         self._note_runs()
         if request.headers["Impersonate-User"] != f"system:serviceaccount:{key.namespace}:dayfly-objects":
             yield f"it is written by {request.headers['Impersonate-User']}"
@@ -137,7 +137,7 @@ class Rules:
             yield f"it belongs to no Run: owners {owners}"
 
     def _is_run(self, name: str, uid: str) -> bool:
-        """Whether there is, or was, such a Run; of one that is gone the name is enough."""
+        """Return whether such a Run exists or existed; for a deleted one the name is enough."""
         return uid in self._runs or self._cluster.store.get(self._cluster.kind("runs"), Key("", name)) is None
 
     def _note_runs(self) -> None:
@@ -148,7 +148,7 @@ class Rules:
 
 
 def _carries(change: Change) -> Iterator[str]:
-    """What names the very object, and where a list is changed the very version, is in the request."""
+    """Check that the request names the UID, and the version if it changes a list."""
     if change.method == "POST":
         return
     if not change.uid:
@@ -167,7 +167,7 @@ def _carries(change: Change) -> Iterator[str]:
 
 
 def _woven(change: Change) -> Iterator[str]:
-    """Of somebody's VirtualService nothing but our rules is changed."""
+    """Check that only our rules of a foreign VirtualService are changed."""
     item = change.body if change.method == "POST" else change.now
     ours = SHARED_LABEL in item["metadata"].get("labels", {})
     if change.method == "POST" or ours:
@@ -183,7 +183,7 @@ def _woven(change: Change) -> Iterator[str]:
 
 
 def _tests(operations: list[Object]) -> list[Object]:
-    """The tests that stand before the first change."""
+    """Return the JSON Patch tests before the first change."""
     first = next((at for at, op in enumerate(operations) if op["op"] != "test"), len(operations))
     return operations[:first]
 

@@ -1,4 +1,4 @@
-"""What the runner reads and seals, for kubelets that play it: the order and inputs of a pod, receipts in log and status."""
+"""The runner as simulated kubelets need it: the order and inputs of a pod, receipts in log and status."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Object = dict[str, Any]
 
 
 def order(pod: Object) -> list[tuple[str, bytes]]:
-    """The work order that the pod carries."""
+    """Return the work order in the pod."""
     return decode("dayfly-order", pod["metadata"]["annotations"][names.ORDER_ANNOTATION].encode())
 
 
 def fields(order: list[tuple[str, bytes]]) -> dict[str, str]:
-    """Of an order, what the receipt repeats and what may forbid the start."""
+    """Return what the receipt repeats of an order, and what may forbid the start."""
     return {key: value.decode() for key, value in order if key in ("nonce", "attempt", "start-before-ms")}
 
 
 def mounted(pod: Object) -> list[Object]:
-    """The Secrets in its projected volume; each has `name` and `items`."""
+    """Return the Secrets in its projected volume; each has `name` and `items`."""
     volume = next(each for each in pod["spec"]["volumes"] if each["name"] == "dayfly")
     return [each["secret"] for each in volume["projected"]["sources"] if "secret" in each]
 
 
 def inputs(pod: Object, order: list[tuple[str, bytes]], data: Callable[[str], Mapping[str, bytes]]) -> dict[str, bytes]:
-    """What the script reads: constants from the order, outputs of others from Secrets, whose `data` is given by name."""
+    """Return the inputs of the script: constants from the order, outputs from Secrets, whose `data` is given by name."""
     files = {
         f"/dayfly/{item['path']}": data(each["name"])[item["key"]] for each in mounted(pod) for item in each["items"]
     }
@@ -48,7 +48,7 @@ def inputs(pod: Object, order: list[tuple[str, bytes]], data: Callable[[str], Ma
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """How one script ended, as its runner seals it. Times are unix milliseconds."""
+    """The end of one script, as its runner seals it. Times are unix milliseconds."""
 
     pod: str
     fields: dict[str, str]
@@ -66,13 +66,13 @@ class Receipt(msgspec.Struct, frozen=True):
         return self.code if self.outcome in ("exited", "not-executable") else 128 + self.code
 
     def log(self) -> bytes:
-        """The frame at the end of the log."""
+        """Return the frame at the end of the log."""
         full = self._full()
         mark = hashlib.sha256(full).hexdigest().encode()
         return b"\x1edayfly-receipt 1 %d\n\x1e=%s\n\x1edayfly-end %s\n" % (len(full), base64.b64encode(full), mark)
 
     def message(self, *, in_log: bool = False) -> str:
-        """The termination message; with `in_log` the outputs are in the log alone."""
+        """Return the termination message; with `in_log`, the outputs are only in the log."""
         records = self._records()
         if in_log and self.outputs:
             records += [("output-in-log", name.encode()) for name in self.outputs]

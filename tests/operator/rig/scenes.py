@@ -1,4 +1,4 @@
-"""The lives that every fault is tried on: what is asked for, how the scripts behave, and what its user does."""
+"""The stories of the fault matrix: sandboxes, the behaviour of their scripts, and the user's actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def step(
     idempotent: bool = False,
     backoff: str = "5s",
 ) -> Object:
-    """One step of a plugin; it reads `step.output` into the variable `STEP_OUTPUT`."""
+    """Return one step of a plugin; it reads `step.output` into the variable `STEP_OUTPUT`."""
     made: Object = {"name": name, "script": "#!/bin/sh\n"}
     if outputs:
         made["outputs"] = [{"name": each, "valueFromPath": f"/tmp/{each}"} for each in outputs]
@@ -60,18 +60,18 @@ OUTPUTS = {"db/make": {"url": b"db://1"}, "db/seed": {"user": b"ann\xff"}}
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """One life. `story` begins with operators running and ends with nothing left."""
+    """One life. `story` begins with running operators and ends with an empty cluster."""
 
     plugin: Object
     units: dict[str, Unit]
     story: Callable[[World], Awaitable[None]]
     scripts: dict[str, Script] = dataclasses.field(default_factory=dict)
-    clean: bool = True  # whether everything made is to be taken away
-    baseline: bool = False  # whether there is something to fork
-    routed: bool = False  # whether there is a Gateway, with a route that leads to it
+    clean: bool = True  # whether everything must be cleaned up
+    baseline: bool = False  # whether there is a baseline
+    routed: bool = False  # whether there is a Gateway with a route to the baseline
 
     def world(self, seed: int = 0) -> World:
-        """A world with this scene's plugin."""
+        """Return a world with this scene's plugin."""
         behaves = {name: self.scripts.get(name, Script()) for name in self.units}
         scripts = {
             name: dataclasses.replace(how, outputs=how.outputs or OUTPUTS.get(name, {}))
@@ -92,7 +92,7 @@ def wish(**more: Object) -> Object:
 
 
 def fork(name: str = "web", **customizations: Object) -> Object:
-    """A fork of a Deployment that reads an output, unless it is customized otherwise."""
+    """Return a fork of a Deployment; by default it reads an output."""
     env = [
         {"name": "URL", "valueFrom": {"resource": {"name": "db", "outputKey": "make.url"}}},
         {"name": "MODE", "value": "forked"},
@@ -102,13 +102,13 @@ def fork(name: str = "web", **customizations: Object) -> Object:
 
 
 async def gone(world: World) -> None:
-    """Deleted for good: nothing left, nothing written any more, everything made is taken away."""
+    """Wait until everything is gone, and check that nothing is written any longer."""
     await world.until(lambda: not world.leftovers(), "everything to go")
     await world.quiet()
 
 
 def message(world: World) -> str:
-    """What the status of the sandbox says in words."""
+    """Return the message in the status of the sandbox."""
     return str(world.status().get("message", ""))
 
 
@@ -121,7 +121,7 @@ def runs(world: World, unit: str) -> bool:
 
 
 async def chain(world: World) -> None:
-    """Two steps, an output passed on, then deletion."""
+    """Two steps with an output, then deletion."""
     world.sandbox(wish())
     await world.until(lambda: ready(world), "ready")
     world.delete()
@@ -129,7 +129,7 @@ async def chain(world: World) -> None:
 
 
 async def failing(world: World) -> None:
-    """The second step fails for good."""
+    """The second step fails permanently."""
     world.sandbox(wish())
     await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure to be said")
     world.delete()
@@ -137,7 +137,7 @@ async def failing(world: World) -> None:
 
 
 async def midway(world: World) -> None:
-    """Deleted while the first step runs."""
+    """Deletion while the first step runs."""
     world.sandbox(wish())
     await world.until(lambda: runs(world, "db/make"), "the first step")
     world.delete()
@@ -145,7 +145,7 @@ async def midway(world: World) -> None:
 
 
 async def at_once(world: World) -> None:
-    """Deleted as soon as it is there."""
+    """Deletion immediately after creation."""
     world.sandbox(wish())
     await world.until(lambda: world.cluster.objects("runs"), "a run")
     world.delete()
@@ -153,7 +153,7 @@ async def at_once(world: World) -> None:
 
 
 async def again(world: World) -> None:
-    """Deleted and created anew under the same name, at once."""
+    """Deletion, and immediate creation under the same name."""
     first = world.sandbox(wish())
     await world.until(lambda: ready(world), "ready")
     world.delete()
@@ -167,7 +167,7 @@ async def again(world: World) -> None:
 
 
 async def abandoned(world: World) -> None:
-    """Cleanup fails for ever, until somebody gives it up."""
+    """Cleanup fails until the user abandons it."""
     world.sandbox(wish())
     await world.until(lambda: ready(world), "ready")
     world.delete()
@@ -177,7 +177,7 @@ async def abandoned(world: World) -> None:
 
 
 async def expired(world: World) -> None:
-    """Nobody deletes it: its time to live does."""
+    """The TTL deletes the sandbox."""
     world.sandbox(wish(ttl={"duration": "2m"}))
     await world.until(lambda: ready(world) or world.box() is None, "ready, or its time to be over")
     await gone(world)
@@ -186,7 +186,7 @@ async def expired(world: World) -> None:
 
 
 async def forked(world: World) -> None:
-    """A resource and a fork that reads what it made; then deletion."""
+    """A resource and a fork that reads its output, then deletion."""
     world.sandbox(wish(forks=[fork()]))
     await world.until(lambda: ready(world), "ready")
     assert world.forks.env()["URL"] == "db://1"
@@ -195,7 +195,7 @@ async def forked(world: World) -> None:
 
 
 async def revised(world: World) -> None:
-    """The fork's wish and its baseline change while it lives, then nobody wishes for it any more."""
+    """The fork's spec and its baseline change, then the fork is removed from the spec."""
     world.sandbox(wish(forks=[fork()]))
     await world.until(lambda: ready(world), "ready")
     world.change({"spec": {"forks": [fork(images=[{"image": "web:2"}])]}})
@@ -215,7 +215,7 @@ async def revised(world: World) -> None:
 
 
 async def fork_routed(world: World) -> None:
-    """Requests with its key reach the fork until it is deleted, and the baseline before the fork ends."""
+    """Requests with the key reach the fork until it is deleted, and the baseline before the fork ends."""
     key = routing_key(world.sandbox(wish(forks=[fork()])))
     await world.until(lambda: ready(world), "ready")
     await world.until(lambda: world.gateways.leads(key).startswith("f-"), "its key to lead to the fork")
@@ -226,7 +226,7 @@ async def fork_routed(world: World) -> None:
 
 
 async def fork_midway(world: World) -> None:
-    """Deleted while the fork's pods start, which take their time."""
+    """Deletion while the fork's pods are starting slowly."""
     world.forks.slow(20)
     world.sandbox(wish(forks=[fork()]))
     await world.until(lambda: world.forks.all("pods"), "a pod of the fork")
@@ -235,7 +235,7 @@ async def fork_midway(world: World) -> None:
 
 
 async def fork_deleted(world: World) -> None:
-    """Somebody deletes the fork's Deployment, and its pods are still ending when the sandbox is deleted."""
+    """The fork's Deployment is deleted, and its pods are still ending when the sandbox is deleted."""
     world.sandbox(wish(forks=[fork()]))
     await world.until(lambda: ready(world), "ready")
     for found in world.forks.all():
@@ -246,7 +246,7 @@ async def fork_deleted(world: World) -> None:
 
 
 async def fork_followed(world: World) -> None:
-    """First its wish changes, then its baseline, then that one's Service; at its deletion all it was made of is gone."""
+    """The spec, then the baseline, then its Service changes; the baseline is gone when the sandbox is deleted."""
     world.sandbox(wish(forks=[fork()]))
     await world.until(lambda: ready(world), "ready")
     [first] = world.forks.all()
@@ -267,7 +267,7 @@ async def fork_followed(world: World) -> None:
 
 
 async def fork_scaling(world: World) -> None:
-    """Deleted the moment the ledger holds the fork, before or while it is given its pods."""
+    """Deletion as soon as the ledger contains the fork, before or while its pods are created."""
     world.sandbox(wish(forks=[fork()]))
 
     def claimed() -> bool:
@@ -280,7 +280,7 @@ async def fork_scaling(world: World) -> None:
 
 
 async def fork_abroad(world: World) -> None:
-    """Two forks, one of them in another namespace, where the outputs have to lie too; it is told of the other's address."""
+    """Two forks, one in another namespace, which needs the outputs too and reads the other fork's address."""
     world.namespace("bank", {"dayfly.dev/sandboxes-from": "shop"})
     world.forks.baseline("vault", "bank")
     source = {"fork": {"forkOf": fork()["forkOf"], "expression": "{{ .Service.Host }}:{{ .Service.Port }}"}}
@@ -298,7 +298,7 @@ async def fork_abroad(world: World) -> None:
 
 
 async def recalled(world: World) -> None:
-    """Deleted while the first step's image is missing: that it never began is proven, so nothing is cleaned up."""
+    """Deletion while the first step's image is missing: it provably never began, so nothing is cleaned up."""
     world.sandbox(wish())
     await world.until(lambda: "no such image" in world.status().get("message", ""), "the missing image to be said")
     world.delete()
@@ -307,7 +307,7 @@ async def recalled(world: World) -> None:
 
 
 async def claimed(world: World) -> None:
-    """A step, an object with what it has told, a step with what the object tells; and back."""
+    """A step, an object that reads its output, a step that reads the object's output; then cleanup in reverse order."""
     world.may("claims.db.example.org")
     world.may("secrets", verbs="get")
     await chain(world)
@@ -315,7 +315,7 @@ async def claimed(world: World) -> None:
 
 
 async def claimed_midway(world: World) -> None:
-    """Deleted while whoever carries the object out has not yet."""
+    """Deletion before the object's controller has finished."""
     world.may("claims.db.example.org")
     world.claims.latency = 30.0
     world.sandbox(wish())
@@ -326,7 +326,7 @@ async def claimed_midway(world: World) -> None:
 
 
 async def job(world: World) -> None:
-    """An object that is born at rest; whoever carries it out is not there, so it is deleted unready."""
+    """An object that is created suspended; its controller is missing, so it is deleted before it is ready."""
     world.may("jobs.batch")
     world.sandbox(wish())
     await world.until(
@@ -390,7 +390,7 @@ CHAIN_LIFE = Scene(CHAIN, CHAIN_UNITS, chain)
 
 
 def at_work(story, scene: Scene = CHAIN_LIFE, **start) -> World:
-    """A story with operators at work, in a world in which nothing is wished for yet."""
+    """Return a story with running operators in an empty world."""
 
     async def begin(world: World) -> None:
         world.start(**start)
@@ -400,7 +400,7 @@ def at_work(story, scene: Scene = CHAIN_LIFE, **start) -> World:
 
 
 def play(story, scene: Scene = CHAIN_LIFE, operators: int = 1, **scripts: Script) -> World:
-    """A story with operators at work; `make=Script(...)` is how that step of the resource behaves."""
+    """Return a story with running operators; `make=Script(...)` sets the behaviour of that step."""
 
     def born() -> World:
         world = scene.world()

@@ -1,4 +1,4 @@
-"""Steps of stories over a cluster and a server."""
+"""Stories with a cluster and a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rig.world import World
 
 
 async def until(world: World, so, what: str, tries: int = 400) -> None:
-    """Advance the time until `so` returns true."""
+    """Wait until `so` returns true; it may send requests."""
     for _ in range(tries):
         if await so():
             return
@@ -16,7 +16,7 @@ async def until(world: World, so, what: str, tries: int = 400) -> None:
 
 
 async def begin(world: World, plane: Plane, name: str = "shop", **more) -> str:
-    """Create a sandbox and wait until it is ready; return its UID at the server."""
+    """Create a sandbox and wait until it is ready. Return its UID on the server."""
     await plane.must("PUT", "resource-plugins/pg", PLUGIN) if name == "shop" else None
     await plane.must("PUT", f"sandboxes/{name}", wish(**more))
     await ready(world, plane, name)
@@ -38,7 +38,7 @@ async def gone(world: World, plane: Plane, name: str = "shop") -> None:
 
 
 def left(world: World) -> list[str]:
-    """Return what is left, except the operator's own records."""
+    """Return what is left, except for the operator's notes."""
     return [each for each in world.leftovers() if each != "secrets/dayfly-agent"]
 
 
@@ -49,9 +49,10 @@ def box(world: World):
 
 
 async def lost_there(plane: Plane, name: str) -> bool:
-    """Return whether the server no longer has it."""
+    """Return whether the server no longer has the sandbox."""
     return (await plane.ask("GET", f"sandboxes/{name}"))[0] == 404
 
 
 async def true(value) -> bool:
+    """Return the condition for `until`."""
     return bool(value)

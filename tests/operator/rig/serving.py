@@ -1,4 +1,4 @@
-"""A cluster as a server's host, without an operator: the test sends offers and updates the caches."""
+"""A cluster as a server's host: the test sends the orders and controls the caches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DOCUMENTS = (
 )
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
-# The first version of a report in the session of the bench.
+# The first version of a report in the bench's session.
 FIRST = 3 * VERSIONS_IN_A_SESSION
 
 
@@ -59,7 +59,7 @@ def report(**changes: Any) -> RunReport:
 
 
 class End:
-    """Records what the host reports to the link."""
+    """Records what is sent over the link."""
 
     def __init__(self) -> None:
         self.over: list[str] = []
@@ -81,7 +81,7 @@ class End:
 
 
 class Bench:
-    """One organisation, whose Sandboxes live in `acme-boxes`."""
+    """One organisation with Sandboxes in the namespace `acme-boxes`."""
 
     def __init__(self, *, bound: bool = True) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -101,7 +101,7 @@ class Bench:
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "acme-boxes"}})
 
     def start(self, *, bound: bool = True) -> None:
-        """Start a host whose caches are empty."""
+        """Start the operator with empty caches."""
         namespaces = {"acme": "acme-boxes"} if bound else {}
         self.served = ClusterHost(self.caches, namespaces, lambda *what: self.admitted.append(what))
         self.served.on_data_loss = self._lose
@@ -116,7 +116,7 @@ class Bench:
         return Fault(self.harms[self.asked[-1]]) if self.asked[-1] in self.harms else None
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """Send a request as another client."""
+        """Send a request as any user."""
         harms, self.harms = self.harms, {}
         answer = self.server.answer(Call(method, path, {}, json.dumps(body or {}).encode(), kind))
         self.harms = harms
@@ -124,7 +124,7 @@ class Bench:
         return json.loads(answer.body)
 
     def sync_caches(self) -> None:
-        """Update the caches to the current objects."""
+        """Put the current objects into the caches."""
         kinds = (
             ("sandboxes", SandboxObject, self.caches.sandboxes),
             ("objectlifecyclemethods", DocumentObject, self.caches.documents),
@@ -141,7 +141,7 @@ class Bench:
         self.looked.clear()
 
     async def offer_sandbox(self, **changes: Any) -> None:
-        """Offer the sandbox, and update the caches."""
+        """Offer the sandbox and begin its run."""
         await self.served.offer(offer(**changes))
         self.sync_caches()
 
@@ -149,11 +149,11 @@ class Bench:
         self.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"finalizers": list(names)}}, MERGE)
 
     def ledger(self, **patch: Any) -> None:
-        """Change the run like an operator at work."""
+        """Change its run as another operator."""
         self.ask("PATCH", f"{API}/runs/{self.run_name}", {"ledger": patch}, MERGE)
 
     def forget_run(self) -> None:
-        """Delete the run."""
+        """Delete its run."""
         path = f"{API}/runs/{self.run_name}"
         self.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
         self.ask("DELETE", path)
@@ -169,7 +169,7 @@ class Bench:
 
     @property
     def offered(self) -> dict[str, Any]:
-        """Return the offer's fields in the run."""
+        """Return the offer that is stored in its run."""
         [made] = self.server.objects("runs")
         return made["spec"]["offered"]
 
@@ -180,14 +180,14 @@ class Bench:
 
 
 def write_end(bench: Bench) -> None:
-    """Write the end of its run on the Sandbox."""
+    """Record on it how its run ended."""
     last = Run(uid="x", target=DOCUMENTS[0].target, plan="", phase="cleaned", ended_at=77)
     notes = {SERVED_END_ANNOTATION: encode(last).decode()}
     bench.ask("PATCH", f"{BOXES}/{NAME}", {"metadata": {"annotations": notes}}, MERGE)
 
 
 def delete_sandbox(bench: Bench) -> None:
-    """Delete the Sandbox and its finalizers."""
+    """Remove all its finalizers."""
     bench.finalizers()
     bench.ask("DELETE", f"{BOXES}/{NAME}")
 

@@ -1,4 +1,4 @@
-"""Puts a cluster together and lets it live, in virtual time; every operator has a connection and a life of its own."""
+"""Assembles a cluster and runs it in virtual time; every operator has a separate connection and process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from dayfly.kube.objects import Key
 from dayfly.kube.server_clock import Dated, ServerClock
 from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
-from dayfly.operator.extensions import Agents, ExtensionFactory, Fronts, Heralds, Kinds
+from dayfly.operator.extensions import (
+    AdapterFactories,
+    AgentFactory,
+    ExtensionFactory,
+    Receivers,
+    SandboxExtensionFactory,
+)
 from dayfly.operator.hooks.extension import HooksExtension
 from dayfly.operator.main import Operator
-from dayfly.operator.pods.fallback_image import FallbackImage
+from dayfly.operator.pods.images import FallbackImage, WebhookSenders
 from dayfly.operator.pods.namespaces import RunnerConfigMap
-from dayfly.operator.pods.step_slots import STEPS
-from dayfly.operator.pods.webhook_pods import Senders
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT
 from dayfly.operator.sandboxes.extension import SandboxesExtension
 from kube.fake import Call, Crash, FakeCluster, Fault, custom, run
 from kube.fake.kinds import Kind
@@ -60,7 +65,7 @@ PATIENCE = 4 * 3600.0
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A step as its author knows it."""
+    """A step as its author describes it."""
 
     creates: bool
     drains: bool = False
@@ -70,7 +75,7 @@ class Unit:
 
 
 class Process:
-    """One operator's process: it lives until it crashes or is killed."""
+    """One operator's process: it runs until it crashes or is killed."""
 
     def __init__(self, world: World, name: str, seed: int) -> None:
         self.name = name
@@ -87,9 +92,9 @@ class Process:
             hooks=world.hooks,
             groups=world.groups,
             agent=world.agent(self) if world.agent else None,
-            heralds=world.heralds,
+            receivers=world.receivers,
             fallback=fallback,
-            senders=Senders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
+            senders=WebhookSenders(FallbackImage(client, world.sender), frozenset({"dns.internal:8443"})),
             routing=world.routing,
             now=clock.now,
             seed=seed,
@@ -98,7 +103,7 @@ class Process:
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
     async def end(self) -> None:
-        """Kill it; whatever but the intended crash it died of is raised."""
+        """Kill it. Raise any exception that is not the intended crash."""
         self.transport.dead = True
         self.task.cancel()
         try:
@@ -114,7 +119,7 @@ class Process:
 
 
 class World:
-    """One cluster. `start` operators, act as a user, `until` something is so; `check` tells what was broken."""
+    """One cluster: `start` operators, act as a user, wait `until` a condition is true; `check` reports violations."""
 
     def __init__(self, units: dict[str, Unit], scripts: dict[str, Script], *, seed: int = 0) -> None:
         self.cluster = FakeCluster(seed=seed, extra=KINDS)
@@ -125,29 +130,29 @@ class World:
         self.gateways = Gateways(self.cluster, self.cloud, self.ask)
         self.meshes = Meshes(self.cluster, self.cloud, self.ask)
         self.forks.over = self._fork_ended
-        self.units = dict(units)  # a story adds some, and the scenes share theirs
+        self.units = dict(units)  # a copy: a story adds units, and scenes share theirs
         for name, unit in units.items():
             self.kubelet.scripts[name] = scripts.get(name, Script())
             reads = {key: (of, scripts[of].outputs[output]) for key, (of, output) in unit.reads.items()}
             self.cloud.knows(name, creates=unit.creates, once=unit.once, reads=reads, drains=unit.drains)
         self.seed = seed
         self.runner = RUNNER
-        self.front: Fronts | None = SandboxesExtension
-        self.kinds: Kinds = ()
+        self.front: SandboxExtensionFactory | None = SandboxesExtension
+        self.kinds: AdapterFactories = ()
         self.hooks: ExtensionFactory | None = HooksExtension
         self.groups: ExtensionFactory | None = None
-        self.agent: Callable[[Process], Agents] | None = None
-        self.heralds = Heralds()
+        self.agent: Callable[[Process], AgentFactory] | None = None
+        self.receivers = Receivers()
         self.routing = RoutingSettings()
         self.spare = "dayfly.test/spare:1"
         self.sender = "dayfly.test/dayfly:1"
-        self.steps = STEPS
-        self.behind = 0.0  # by how many seconds operators' clocks are
-        self.dated = True  # whether answers tell the API server's time
+        self.steps = DEFAULT_LIMIT
+        self.behind = 0.0  # lag of the operators' clocks in seconds
+        self.dated = True  # whether answers contain the API server's time
         self.processes: list[Process] = []
         self.respawn = True
         self.late = 300.0
-        """After so many seconds whoever was made to hear of things late, or stood still, knows what all know."""
+        """Return the seconds after which delayed or paused participants know everything."""
         self.writes: list[str] = []
         self.hook: Callable[[int, Call], Fault | None] = lambda _number, _call: None
         self.cluster.faults = self._fault
@@ -157,11 +162,11 @@ class World:
         self.namespace("shop")
 
     def now(self) -> int:
-        """What the clocks of operators' machines show."""
+        """Return the time on the clocks of operators' machines."""
         return EPOCH_MS + int((self.cluster.time() - self.behind) * 1000)
 
     def _fault(self, call: Call) -> Fault | None:
-        """Faults meet operators alone, and their changes are counted as theirs."""
+        """Send an operator's request, with faults. Its changes are counted."""
         if call.write is None:
             return self.hook(0, call)
         self.writes.append(f"{call.request.method} {call.request.path}")
@@ -170,7 +175,7 @@ class World:
     # --- as a user ------------------------------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """Straight to the server, with nobody's faults."""
+        """Send a request to the server without faults."""
         answer = self.cluster.answer(
             Request(method, path, {}, msgspec.json.encode(body if body is not None else {}), kind)
         )
@@ -179,12 +184,12 @@ class World:
         return msgspec.json.decode(answer.body)
 
     def take_away(self, path: str, **how: Any) -> None:
-        """Somebody removes an object who heeds no finalizer; `how` are options of the DELETE."""
+        """Delete an object and ignore its finalizers; `how` are options of the DELETE."""
         self.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
         self.ask("DELETE", path, how)
 
     def lose_ledger(self) -> None:
-        """Somebody removes the one Run there is, and with it the evidence of what ran."""
+        """Delete the only Run, and with it the evidence of what has run."""
         self.cloud.forgiven = True
         [run] = self.cluster.objects("runs")
         self.take_away(f"/apis/dayfly.dev/v1alpha1/runs/{run['metadata']['name']}")
@@ -194,11 +199,11 @@ class World:
         self.ask("POST", "/api/v1/namespaces", {"metadata": meta})
 
     def grant(self, name: str, **metadata: dict[str, str]) -> None:
-        """As an administrator: give a namespace labels or annotations."""
+        """As an administrator: set labels or annotations of a namespace."""
         self.ask("PATCH", f"/api/v1/namespaces/{name}", {"metadata": metadata}, "application/merge-patch+json")
 
     def may(self, *resources: str, namespace: str = "shop", verbs: str = "get create patch delete") -> None:
-        """As an administrator: give rights to the account of a namespace that makes objects."""
+        """As an administrator: grant permissions to the account of a namespace that creates objects."""
         user = f"system:serviceaccount:{namespace}:dayfly-objects"
         self.cluster.rights |= {(user, verb, resource) for resource in resources for verb in verbs.split()}
 
@@ -223,17 +228,17 @@ class World:
         return (self.box(name, namespace) or {}).get("status", {})
 
     def resource(self, name: str = "db") -> Object:
-        """The Resource of that name; empty if there is none."""
+        """Return the Resource of that name; empty if there is none."""
         every = self.cluster.objects("resources")
         return next((item for item in every if item["spec"]["name"] == name), {})
 
     def events(self) -> list[tuple[str, str]]:
-        """Type and reason of all Events, in their order."""
+        """Return type and reason of all Events, in order."""
         found = sorted(self.cluster.objects("events"), key=lambda item: int(item["metadata"]["resourceVersion"]))
         return [(item["type"], item["reason"]) for item in found]
 
     def pods(self, unit: str = "") -> list[Object]:
-        """The pods of steps."""
+        """Return the pods of steps."""
         units = [(pod["metadata"].get("annotations", {}), pod) for pod in self.cluster.objects("pods")]
         found = [(notes.get("dayfly.dev/unit", ""), pod) for notes, pod in units]
         return [pod for name, pod in found if name and unit in ("", name)]
@@ -242,7 +247,7 @@ class World:
         [found] = self.cluster.objects("runs")
         return found["ledger"]
 
-    # --- as time ----------------------------------------------------------------------------------------------------
+    # --- time ----------------------------------------------------------------------------------------------------
 
     def start(self, count: int = 1) -> None:
         for _ in range(count):
@@ -251,12 +256,12 @@ class World:
             self.processes.append(Process(self, name, self.seed * 100 + self._born))
 
     async def until(self, so: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
-        """Until it is so; time passes, operators that crashed are started again after a second."""
+        """Wait until `so` is true. Time passes; crashed operators are restarted after a second."""
         deadline = self.cluster.time() + patience
         while not so():
             assert self.cluster.time() < deadline, f"not within {patience:.0f} s: {what}\n{self.story()}"
             change = asyncio.ensure_future(self.cluster.store.change())
-            rest = min(60, deadline - self.cluster.time())  # what comes later has not come in time
+            rest = min(60, deadline - self.cluster.time())  # later is too late
             await asyncio.wait([change, *(p.task for p in self.processes)], timeout=rest, return_when="FIRST_COMPLETED")
             change.cancel()
             await self._bury()
@@ -283,7 +288,7 @@ class World:
             await self._bury()
 
     async def quiet(self, seconds: float = 900) -> None:
-        """(13, 14) Once all is done nothing is written any more, and what was gone stays away."""
+        """(13, 14) Check that nothing is written when all is done, and that deleted objects stay away."""
         gone = not self.leftovers()
         await self.rest(self.late)
         before = len(self.writes)
@@ -292,7 +297,7 @@ class World:
         assert not (gone and self.leftovers()), f"it has come back: {self.leftovers()}\n{self.story()}"
 
     def story(self) -> str:
-        """What a reader of a failed test wants to see."""
+        """Return the story of the world, for the reader of a failed test."""
         lines = [f"{e.at:8.1f} {e.what:5} {e.unit}#{e.attempt} {e.outcome}" for e in self.cloud.log]
         objects = [
             f"{plural} {item['metadata']['name']} {item['metadata'].get('finalizers')} {item['metadata'].get('deletionTimestamp', '')} {item.get('ledger', '') or item.get('status', '')}"
@@ -306,7 +311,7 @@ class World:
         self.meshes.ends(fork)
 
     def leftovers(self) -> list[str]:
-        """(14) What is still there of ours."""
+        """(14) Return our remaining objects."""
         kinds = ("runs", "objectlifecyclemethods", "sandboxes", "secrets", "resources", "steplogs")
         left = [(plural, item) for plural in kinds for item in self.cluster.objects(plural)]
         left += [("pods", pod) for pod in self.pods()]
@@ -317,7 +322,7 @@ class World:
         return [f"{plural}/{item['metadata']['name']}" for plural, item in left]
 
     def check(self) -> None:
-        """Everything that must have been true all along."""
+        """Check everything that must have been true all the time."""
         once = {name for name, unit in self.units.items() if unit.once}
         creates = {name for name, unit in self.units.items() if unit.creates}
         found = [*self.cloud.violations]
@@ -331,14 +336,14 @@ class World:
         assert not found, "\n".join([*found, self.story()])
 
     def check_cleaned(self, run: str) -> None:
-        """(4) Whatever was made by this sandbox is taken away."""
+        """(4) Check that everything that the sandbox created is gone."""
         pairs = {name: unit.undone_by for name, unit in self.units.items() if unit.undone_by}
         leaks = self.cloud.leaks(run, pairs)
         assert not leaks, f"leaked: {leaks}\n{self.story()}"
 
 
 def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) -> World:
-    """Make a world, play a story in it, end its processes, and give it back for questions."""
+    """Create a world, play a story in it, end its processes, and return it for checks."""
 
     async def main() -> World:
         made = world()
@@ -368,7 +373,7 @@ def live(world: Callable[[], World], story: Callable[[World], Awaitable[None]]) 
 
 
 class _Defects(logging.Handler):
-    """The operator goes on after a defect of its own; here it is a failure."""
+    """Fail on bugs of the operator, which would otherwise log them and continue."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dayfly.execute.gateway.preview import PreviewGateway
     from dayfly.link.http import ServerConnection
     from dayfly.operator.cluster.route_kinds import RoutingSettings
-    from dayfly.operator.extensions import Agents, Heralds
+    from dayfly.operator.extensions import AgentFactory, Receivers
     from dayfly.operator.main import ProcessIdentity
     from dayfly.operator.pods.namespaces import RunnerConfigMap
     from dayfly.spec.routing.routing_keys import Forms
@@ -226,7 +226,7 @@ def command(
         ephemeral_storage=_storage_limit(ephemeral_storage),
     )
     server = _ServerOptions.parse(server_url, token_file, server_ca, agent_namespaces) if server_url else None
-    asyncio.run(_operate(context, program, identity, rate, server, _heralds(events_to, allowed)))
+    asyncio.run(_operate(context, program, identity, rate, server, _receivers(events_to, allowed)))
 
 
 def _storage_limit(text: str) -> str:
@@ -248,16 +248,16 @@ def _read_runner(runner: Path | None) -> RunnerConfigMap:
             Exit.USAGE, "no runner program is named", "build one with runner/build.sh OUT x86_64, and add --runner OUT"
         )
     try:
-        return RunnerConfigMap.of(runner.read_bytes())
+        return RunnerConfigMap.from_program(runner.read_bytes())
     except OSError as error:
         raise DayflyError(
             Exit.USAGE, f"cannot read the runner program {runner}: {error.strerror}", "see --runner"
         ) from None
 
 
-def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
+def _receivers(events_to: str | None, allowed: frozenset[str]) -> Receivers:
     from dayfly.execute import tracing
-    from dayfly.operator.extensions import Heralds
+    from dayfly.operator.extensions import Receivers
     from dayfly.operator.status.sandbox_events import ClusterEventReceiver
 
     receiver = None
@@ -266,7 +266,7 @@ def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
 
         to = event_receiver.parse_receiver(events_to, allowed)
         receiver = ClusterEventReceiver(event_receiver.Poster(to), to.address.url)
-    return Heralds(receiver, tracing.from_environment(os.environ, installed.install_advice("otel")))
+    return Receivers(receiver, tracing.from_environment(os.environ, installed.install_advice("otel")))
 
 
 def _routing(forms: Forms, istio: str, edge: PreviewGateway | None) -> RoutingSettings:
@@ -320,8 +320,8 @@ class _ServerOptions(NamedTuple):
             raise DayflyError(Exit.USAGE, "the name cluster is reserved, also for organisations", wanted)
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
-    def connect(self, home: str) -> tuple[Agents, ServerConnection]:
-        """Return a factory for the agent, and its connection."""
+    def connect(self, home: str) -> tuple[AgentFactory, ServerConnection]:
+        """Return a it, and its connection."""
         from dayfly.link.http import HttpWay
         from dayfly.operator.agent.agent import Agent
 
@@ -338,7 +338,7 @@ async def _operate(
     identity: ProcessIdentity,
     rate: float | None,
     server: _ServerOptions | None,
-    heralds: Heralds,
+    receivers: Receivers,
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
     from dayfly.kube.client import Client, Limits
@@ -363,7 +363,7 @@ async def _operate(
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(
-            client, runner, identity, stop, SandboxesExtension, HooksExtension, Groups, agents, heralds, clock.now
+            client, runner, identity, stop, SandboxesExtension, HooksExtension, Groups, agents, receivers, clock.now
         )
     except OSError as error:
         sys.stderr.flush()
@@ -371,8 +371,8 @@ async def _operate(
             Exit.FAILED, f"cannot listen on port {identity.port}: {error.strerror}", "see --port"
         ) from None
     finally:
-        if heralds.tracer is not None:
-            await asyncio.to_thread(heralds.tracer.close)
+        if receivers.tracer is not None:
+            await asyncio.to_thread(receivers.tracer.close)
         await client.close()
         if connection is not None:
             await connection.close()

@@ -177,7 +177,7 @@ class _ClusterStore:
         from dayfly.operator.states import authority
 
         try:
-            return self._cluster.call(lambda client: authority.load(client, _SYSTEM, make_it=False)).keys
+            return self._cluster.call(lambda client: authority.load(client, _SYSTEM, create=False)).keys
         except authority.BrokenAuthorityError as error:
             raise DayflyError(Exit.FAILED, str(error)) from None
 

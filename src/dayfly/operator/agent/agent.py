@@ -70,7 +70,7 @@ class Agent:
         while not self._uid:
             try:
                 # Until then the cluster seems to have no routing, and the server would withdraw all routes.
-                await self._cluster.looked()
+                await self._cluster.wait_discovered()
                 # This namespace exists in each cluster and is never recreated, so its UID identifies the cluster.
                 self._uid = (await self._cluster.client.get(NAMESPACES, "kube-system")).metadata.uid
             except errors.ApiError as fault:

@@ -20,7 +20,7 @@ from dayfly.operator.agent.api_errors import unavailable_on_error
 from dayfly.operator.agent.release import ReleaseQueue
 from dayfly.operator.agent.report_log import ReportLog
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     FORGET_ANNOTATION,
@@ -89,7 +89,7 @@ class ClusterHost:
     @property
     def routes(self) -> bool:
         """Whether the cluster routes requests by routing key, as far as is known."""
-        return self._cluster.routed
+        return self._cluster.can_route
 
     def begin_session(self) -> int:
         return self.session
@@ -118,7 +118,7 @@ class ClusterHost:
         run, endpoints = self._find_cached_run(seen), self._reports.endpoints(uid)
         if served_sandboxes.has_ended(seen, run=run is not None):
             report, endpoints = served_sandboxes.last_report(seen, uid), ()
-        elif run is None and finalized(seen.metadata, TARGET_FINALIZER):
+        elif run is None and has_finalizer(seen.metadata, TARGET_FINALIZER):
             report = served_sandboxes.ledger_lost_report(uid)
         elif (recorded := self._reports.report(uid)) is not None:
             report = recorded
@@ -155,7 +155,7 @@ class ClusterHost:
             return self._report_end(offer.uid, seen)
         if run is not None:
             await self._revise(run, offer)
-        elif finalized(seen.metadata, TARGET_FINALIZER) or not offer.birth:
+        elif has_finalizer(seen.metadata, TARGET_FINALIZER) or not offer.birth:
             return Verdict.UNKNOWN
         else:
             # Another operator may have sealed the run since, from an earlier offer.
@@ -339,7 +339,7 @@ class ClusterHost:
 
     async def _read_run(self, seen: SandboxObject) -> RunObject | None:
         """Read the run by a quorum read. Call this after reading the Sandbox, whose finalizer goes before the run."""
-        return await self._cluster.ledger.fresh(names.run_name(seen.metadata.name, seen.metadata.uid))
+        return await self._cluster.ledger.read_current(names.run_name(seen.metadata.name, seen.metadata.uid))
 
     async def _create(self, offer: wire.Offer) -> SandboxObject | None:
         """Create the Sandbox; return None if it must not be created or may exist already."""
@@ -398,7 +398,7 @@ class ClusterHost:
 
     async def _remove_unstarted(self, seen: SandboxObject, uid: str) -> Verdict:
         """Delete a Sandbox without a run, unless our finalizer shows that it has had one, with unknown outcome."""
-        if finalized(seen.metadata, TARGET_FINALIZER):
+        if has_finalizer(seen.metadata, TARGET_FINALIZER):
             return Verdict.UNKNOWN
         await served_sandboxes.delete(self._client, seen)
         return self._report_end(uid, seen)

@@ -11,7 +11,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
-from dayfly.operator.outputs.attempt_secrets import matching
+from dayfly.operator.outputs.attempt_secrets import verified_values
 from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.log_times import Entry, entries_from
@@ -59,7 +59,9 @@ async def read_values(cluster: ClusterWatches, run: RunObject) -> tuple[Value, .
                 kept = await cluster.client.find(
                     SECRETS, names.outputs_name(run.ledger.uid, name, attempt), names.namespace_of(unit)
                 )
-                there = matching((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=wanted))
+                there = verified_values(
+                    (kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=wanted)
+                )
                 found += [Value(unit=name, output=output, value=value) for output, value in (there or {}).items()]
     return tuple(found)
 

@@ -21,7 +21,7 @@ from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key
 from dayfly.link.wire import Offer
-from dayfly.operator.cluster.caches import finalized
+from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_END_ANNOTATION,
@@ -133,7 +133,7 @@ def has_ended(seen: SandboxObject, *, run: bool) -> bool:
     meta = seen.metadata
     if has_reported_end(seen):
         return True
-    return bool(meta.deletion_timestamp) and not finalized(meta, TARGET_FINALIZER) and not run
+    return bool(meta.deletion_timestamp) and not has_finalizer(meta, TARGET_FINALIZER) and not run
 
 
 def last_report(seen: SandboxObject, uid: str) -> RunReport:

@@ -1,1 +1,1 @@
-"""The cluster as seen by the whole operator: our kinds, shared caches, queues, and the ledger as objects."""
+"""Custom resources, shared caches, work queues, and the ledger as objects."""

@@ -1,7 +1,7 @@
-"""The birth of a run: its documents as objects, then the ledger that pins them. Repeated, it finds the same run.
+"""Create runs: first the documents as objects, then the ledger that pins them.
 
-Names are derived from a UID, and existing objects are taken as they are: the documents of a run are sealed when they
-are first written, whatever a later compiler or a later spec would make of the same target.
+Repeated calls return the same run: names are derived from a UID, and existing objects are used as they are. The first
+write of a document seals it. A later compiler or a changed spec does not change the documents of an existing run.
 """
 
 import logging
@@ -14,7 +14,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Key, Resource
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
@@ -47,15 +47,15 @@ async def seal(
     uid: str = "",
     labels: Mapping[str, str] = {},
 ) -> RunObject:
-    """Make the run of a target, or return the existing one.
+    """Create the run of a target, or return the existing one.
 
     Args:
-        cluster: Where the target is.
-        meta: Of the target.
-        documents: Those of the run, the target's own last.
-        spec: Of the run; it gets the pins of the documents.
-        uid: Identity of the run, if it is not the target's.
-        labels: Labels of the run and its documents beside our own.
+        cluster: The cluster of the target.
+        meta: Metadata of the target.
+        documents: The documents of the run; the target's own document is the last one.
+        spec: The spec of the run, without the pins of the documents.
+        uid: Identity of the run; by default the target's UID.
+        labels: Additional labels of the run and its documents.
     """
     uid = uid or meta.uid
     run = names.run_name(meta.name, uid)
@@ -87,40 +87,40 @@ async def _document(cluster: ClusterWatches, body: DocumentObject) -> DocumentOb
 
 
 async def find_without_run(cluster: ClusterWatches, resource: Resource[T], seen: T) -> T | None:
-    """Return the target by a quorum read; None if its run has been born already, or may not be born."""
+    """Return the target by a quorum read, or None if it is gone, ends, or already has our finalizer."""
     now = await _find(cluster, resource, seen)
-    is_late = now is None or now.metadata.deletion_timestamp or finalized(now.metadata, TARGET_FINALIZER)
+    is_late = now is None or now.metadata.deletion_timestamp or has_finalizer(now.metadata, TARGET_FINALIZER)
     return None if is_late else now
 
 
 async def recover(cluster: ClusterWatches, resource: Resource[T], seen: T, noun: str) -> str:
-    """Handle a target with our finalizer whose run the cache lacks. Return why nothing can be done, or nothing.
+    """Handle a target with our finalizer that has no run in the cache. Return why it is frozen, or an empty string.
 
-    The finalizer comes after the run's birth and goes before the run does. So if quorum reads, in this order, find no
-    run and still the finalizer, the ledger is lost. Its steps may not run again: the target is frozen.
+    The finalizer is added after the run is created and removed before the run is. If quorum reads, in this order, find
+    no run but still the finalizer, the ledger is lost. The target's steps must not run again, so it is frozen.
     """
     run = names.run_name(seen.metadata.name, seen.metadata.uid)
-    if await cluster.ledger.fresh(run) is not None:
+    if await cluster.ledger.read_current(run) is not None:
         cluster.queue.add(run)
         return ""
     now = await _find(cluster, resource, seen)
-    if now is None or not finalized(now.metadata, TARGET_FINALIZER):
+    if now is None or not has_finalizer(now.metadata, TARGET_FINALIZER):
         return ""
     meta = now.metadata
     request = abandonment(meta.annotations, closing=bool(meta.deletion_timestamp))
     if request is not None and request.applies:
-        log.warning("%s %s is let go without its ledger: %s", noun, Key.of(now), request.reason)
+        log.warning("%s %s is released without its ledger: %s", noun, Key.of(now), request.reason)
         if not meta.deletion_timestamp:
             await cluster.client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
         await cluster.drop_finalizer(resource, meta, TARGET_FINALIZER)
         return ""
     return (
-        f"its ledger, Run {run}, is gone, so nobody knows what has run: nothing is started or cleaned up. Restore "
-        f"the Run from a backup, or clean up by hand and annotate the {noun} {ABANDON_ANNOTATION}='force: <reason>'"
+        f"its ledger, Run {run}, is gone, so it is unknown which steps have run. Nothing is started or cleaned up. "
+        f"Restore it from a backup, or clean up by hand and annotate the {noun} {ABANDON_ANNOTATION}='force: <reason>'"
     )
 
 
 async def _find(cluster: ClusterWatches, resource: Resource[T], seen: T) -> T | None:
-    """Return that very object by a quorum read."""
+    """Return the same object by a quorum read; None if it is gone or replaced."""
     now = await cluster.client.find(resource, seen.metadata.name, seen.metadata.namespace)
     return now if now is not None and now.metadata.uid == seen.metadata.uid else None

@@ -1,4 +1,4 @@
-"""The cluster as all controllers of this process see it: one client, shared caches, the ledger, the queue of runs."""
+"""The cluster as all controllers of this process see it: shared caches, the ledger and the work queues."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -36,26 +36,28 @@ from dayfly.operator.cluster.objects import (
 )
 from dayfly.operator.cluster.route_kinds import Istio, RouteKinds
 from dayfly.operator.cluster.runs import RunStore
-from dayfly.operator.cluster.virtual_service_index import WovenRules
+from dayfly.operator.cluster.virtual_service_index import VirtualServiceIndex
 from dayfly.spec.run import State
 
-# What nothing waits for is looked at together with the next news, or after so many seconds (in a crowd a step takes as
-# long, and a look at each alone is a good part of what it costs); what should need no look at all, after more.
-COMPANY_S, ALONE_S = 5.0, 15.0
-# At work on runs, and as many on wishes.
+# Delay of a turn for an event that no step waits for: the turn then handles it together with the next event. At a high
+# load a step takes about as long, and a separate turn for each such event would be a large part of its cost.
+BATCH_DELAY_S = 5.0
+# Delay of a turn for a deletion that usually completes without the operator.
+DELETION_CHECK_S = 15.0
+# Workers for runs, and as many again for Sandboxes.
 WORKERS = 16
 
 T = TypeVar("T", bound=HasMeta)
 
 
 class BaselineMeta(Slim, frozen=True):
-    """A Deployment that is no fork: which one it is, and which generation of it."""
+    """The metadata of a Deployment that is not a fork."""
 
     metadata: ObjectMeta
 
 
 class Pair(NamedTuple):
-    """A hook, and an object that it may select: its kind as the API has it (group and plural), and its place."""
+    """A hook and an object that it may select: group and plural of its kind, name and namespace."""
 
     hook: str
     kind: tuple[str, str]
@@ -66,7 +68,7 @@ BASELINES = Resource("apps", "v1", "deployments", "Deployment", BaselineMeta, pa
 
 
 class ClusterWatches(Watches):
-    """Watches what the controllers read, and queues the runs and sandboxes that something happened to."""
+    """Watches what the controllers read, and queues the runs and Sandboxes that a change concerns."""
 
     _taking_over = False
 
@@ -78,7 +80,7 @@ class ClusterWatches(Watches):
         seed: int | None = None,
         istio: Istio = Istio.AUTO,
     ) -> None:
-        """`now` tells unix milliseconds; `seed` makes the jitter of watches and queues repeat."""
+        """`now` returns unix milliseconds; `seed` makes the jitter of watches and queues reproducible."""
         super().__init__(client, seed=seed)
         self._istio = istio
         self.now = now
@@ -95,15 +97,15 @@ class ClusterWatches(Watches):
         self.gateway: RouteKinds[RouteObject] = RouteKinds(self, GATEWAY_KINDS)
         self.istio: RouteKinds[VirtualService] = RouteKinds(self, ISTIO_KINDS)
         self.keys_of: Callable[[SandboxObject], Mapping[str, tuple[str, ...]]] = lambda _: {}
-        """By baseline, the keys of route groups whose requests go to a sandbox's forks."""
+        """Return the keys of route groups whose requests go to a sandbox's forks, by baseline."""
         self.urls: dict[str, dict[str, str]] = {}
-        """By run and endpoint, the addresses that work now."""
-        self.heeds: Callable[[Pod], bool] = lambda _: True
-        """Whether something begins when the step of a pod does: its log can be followed from then on."""
+        """The addresses that work now, by run and endpoint."""
+        self.follows_log: Callable[[Pod], bool] = lambda _: True
+        """Whether the log of this pod will be followed as soon as its step starts."""
         self.made_ahead: Callable[[RunObject, Pod], bool] = lambda _run, _pod: False
-        """Whether a run's pod was made by us for what is not its turn yet."""
+        """Whether this process has created the pod before the step's turn."""
         self._leaving: set[str] = set()
-        self._forking, self._targeting = Forking(), Targeting()
+        self._fork_index, self._target_index = ForkIndex(), TargetIndex()
         self.ledger = RunStore(client, self.runs)
         self.queue: WorkQueue[str] = WorkQueue(owner=self._namespace_of, workers=WORKERS, seed=seed)
         self.wishes: WorkQueue[Key] = WorkQueue(owner=lambda key: key.namespace, workers=WORKERS, seed=seed)
@@ -127,73 +129,76 @@ class ClusterWatches(Watches):
         self.services.listen(self._service_changed)
         for routes in self.gateway.routes.values():
             routes.listen(self._route_changed)
-        self.woven = WovenRules(self.virtual_services, self._forking, self.queue.add)
+        self.vs_index = VirtualServiceIndex(self.virtual_services, self._fork_index, self.queue.add)
         self.plugins.listen(self._plugin_changed)
 
     @property
     def virtual_services(self) -> Cache[VirtualService]:
-        """Of Istio; empty where that is not."""
+        """The cache of Istio's VirtualServices; empty in a cluster without Istio."""
         return self.istio.routes[VIRTUAL_SERVICES.plural]
 
     @property
-    def by_istio(self) -> bool:
-        """Whether requests are led by Istio."""
+    def uses_istio(self) -> bool:
+        """Whether Istio routes the requests to forks."""
         wanted = self._istio == Istio.ALWAYS or (self._istio == Istio.AUTO and not self.gateway.kinds)
         return wanted and bool(self.istio.kinds)
 
     @property
-    def routed(self) -> bool:
-        """Whether anything leads requests to forks by their key, as far as is known."""
-        return bool(self.gateway.kinds) or self.by_istio
+    def can_route(self) -> bool:
+        """Whether the cluster can route requests to forks by key, according to the latest discovery."""
+        return bool(self.gateway.kinds) or self.uses_istio
 
-    async def looked(self) -> None:
-        """Return once it is known what can lead requests.
+    async def wait_discovered(self) -> None:
+        """Wait until discovery has shown which routing APIs the cluster serves.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: discovery failed.
         """
-        await self.gateway.looked()
-        await self.istio.looked()
+        await self.gateway.wait_discovered()
+        await self.istio.wait_discovered()
 
-    def tell_urls(self, run: str, urls: dict[str, str]) -> None:
-        """These addresses of a run's endpoints work, and no others."""
+    def set_urls(self, run: str, urls: dict[str, str]) -> None:
+        """Set the working addresses of a run's endpoints."""
         self.urls.pop(run, None)
         if urls:
             self.urls[run] = urls
 
     def _namespace_of(self, run: str) -> str:
-        """Whose turn a run takes: that of its target's namespace."""
+        """Return the namespace of the run's target: the queue shares its workers among these."""
         found = self.ledger.get(run)
         return found.ledger.target.namespace if found else ""
 
     def runs_of(self, uid: str) -> tuple[str, ...]:
-        """The runs whose target is that very object, as far as the cache knows."""
-        return self._targeting.of(uid)
+        """Return the names of the runs whose target has that UID, according to the cache."""
+        return self._target_index.runs_of(uid)
 
     def when_found(self) -> Urgency:
-        """What was there before us is looked at once, after whatever is new, and whatever has pods."""
+        """Return the urgency of an object that is reported now.
+
+        Objects of a first list, or of a takeover, come after new objects and after runs with pods.
+        """
         return Urgency.NORMAL if self._whole and not self._taking_over else Urgency.BACKGROUND
 
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
-        """The queues that workers take keys from."""
+        """The work queues."""
         return self.queue, self.wishes, self.published, self.hooked, self.pairs, self.grouped
 
     def close(self) -> None:
-        """Take no more work."""
+        """Close the queues."""
         for queue in self.queues:
             queue.close()
 
     def stand_by(self) -> None:
-        """Keep the caches current and no keys: another process does the work."""
+        """Pause the queues and drop their keys; the caches stay current. Another process does the work."""
         for queue in self.queues:
             queue.pause()
         self.urls.clear()
 
     def take_over(self, queue_targets: Callable[[], None]) -> None:
-        """Accept work again, and queue all objects with the urgencies that they have after a first list.
+        """Resume the queues, and queue all objects with the urgencies that they have after a first list.
 
-        The sweep finds what has no object in the caches: pods, forks and finalizers of runs that are gone.
+        Pods, forks and finalizers whose run is gone have no object in these caches; the sweep finds them.
         """
         for queue in self.queues:
             queue.resume()
@@ -207,8 +212,8 @@ class ClusterWatches(Watches):
             self._taking_over = False
 
     def _run_changed(self, change: Change[RunObject]) -> None:
-        self._forking.note(change)
-        self._targeting.note(change)
+        self._fork_index.update(change)
+        self._target_index.update(change)
         if not self.ledger.is_own(change):
             self._queue_run(change)
 
@@ -217,45 +222,45 @@ class ClusterWatches(Watches):
         self.queue.add(change.key.name, urgency=Urgency.URGENT if closed else self.when_found())
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
-        """That it is ready is written by the last turn before its run rests, and heard of after it."""
+        # The last turn of a run writes "ready" before the run rests, so the watch reports it afterwards.
         new = change.new
         if new is not None and new.status is not None and new.status.ready:
             self.rest(names.run_name(new.metadata.name, new.metadata.uid))
 
     def _owned_changed(self, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> None:
         run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
-        if run and (after := self._looked_at(run, change)) is not None:
+        if run and (after := self._turn_delay(run, change)) is not None:
             self.queue.add(run, after=after)
 
-    def _looked_at(self, run: str, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> float | None:
-        """Seconds after which a run is to be looked at for this; None if nothing can follow from it."""
+    def _turn_delay(self, run: str, change: Change[Pod] | Change[ForkDeployment] | Change[ForkService]) -> float | None:
+        """Return the seconds after which the run needs a turn because of this change; None if it needs none."""
         found, new, seen = self.ledger.get(run), change.new, change.seen
         if found is None or found.ledger.closed is not None or not isinstance(seen, Pod):
             return 0.0
         over = (State.DONE, State.VOID)
         if any(unit.ref == seen.metadata.uid and unit.state in over for unit in found.ledger.units.values()):
-            # What it told is in the ledger. Its own end may be to come, before which it is not let go. Once it is on
-            # its way out, only a finalizer that stayed would be ours to take.
+            # The ledger has its result. The operator waits for its end, then releases it. If the pod is already being
+            # deleted, the operator only has to act if the pod's finalizer stays.
             if new is None or names.FINALIZER not in (new.metadata.finalizers or ()):
                 return None
             if seen.metadata.uid in self._leaving:
                 return None
-            return ALONE_S if new.metadata.deletion_timestamp else 0.0
+            return DELETION_CHECK_S if new.metadata.deletion_timestamp else 0.0
         if new is change.old or (change.old is None and read.is_gated(seen) and self.made_ahead(found, seen)):
-            return COMPANY_S
+            return BATCH_DELAY_S
         if isinstance(change.old, Pod):
-            # The watch may be faster than the answer to us, who took the gate off.
+            # The watch may report this before the API server answers our own request that removed the gate.
             claimed = any(unit.ref == seen.metadata.uid for unit in found.ledger.units.values())
             freed = claimed and read.is_gated(change.old) and not read.is_gated(seen)
             placed = freed or change.old.spec.node_name != seen.spec.node_name
             started = read.has_started(seen) and not read.has_started(change.old) and seen.status.phase == "Running"
-            if (placed and not seen.status.container_statuses) or (started and not self.heeds(seen)):
-                return COMPANY_S
+            if (placed and not seen.status.container_statuses) or (started and not self.follows_log(seen)):
+                return BATCH_DELAY_S
         return 0.0
 
     @contextlib.contextmanager
-    def letting_go(self, pod: Pod) -> Iterator[None]:
-        """Meanwhile it is no news that a pod is on its way out: whoever lets it go learns whether it can go."""
+    def releasing(self, pod: Pod) -> Iterator[None]:
+        """Ignore the deletion of a pod inside this block: the caller that releases the pod handles it."""
         self._leaving.add(pod.metadata.uid)
         try:
             yield
@@ -263,39 +268,39 @@ class ClusterWatches(Watches):
             self._leaving.discard(pod.metadata.uid)
 
     def _baseline_changed(self, change: Change[BaselineMeta]) -> None:
-        """Forks follow their baseline's spec; its status is no news."""
+        # Forks follow the spec of their baseline, so a change of its status needs no turn.
         generations = {each.metadata.generation for each in (change.old, change.new) if each is not None}
         if len(generations) == 1 and change.old is not None and change.new is not None:
             return
-        for run in self._forking.of(change.key):
+        for run in self._fork_index.runs_forking(change.key):
             self.queue.add(run)
 
     def _service_changed(self, change: Change[ForkService]) -> None:
-        """A fork's own Service, or one that leads to a baseline, or did."""
+        # The Service may belong to a fork, or its selector may match a baseline now or before this change.
         self._owned_changed(change)
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
-            for run in self._forking.within(change.key.namespace):
+            for run in self._fork_index.runs_in(change.key.namespace):
                 self.queue.add(run)
 
     def _route_changed(self, change: Change[RouteObject]) -> None:
-        """One of ours, or one that leads to a baseline, or did; of that its Gateways matter and what it says."""
+        # The route may be our own, or lead to a baseline now or before this change.
         run = (change.seen.metadata.labels or {}).get(names.RUN_LABEL)
         if run:
             self.queue.add(run)
             return
-        if change.old is None or change.new is None or _said(change.old) != _said(change.new):
-            for each in self._forking.within(change.key.namespace):
+        if change.old is None or change.new is None or _relevant_parts(change.old) != _relevant_parts(change.new):
+            for each in self._fork_index.runs_in(change.key.namespace):
                 self.queue.add(each)
 
     def _plugin_changed(self, change: Change[PluginObject]) -> None:
         self.published.add(change.key.name)
-        # Whoever waits for a plugin looks again; that is rare enough to ask everyone.
+        # Sandboxes without a run may be waiting for this plugin. Publishing is rare, so all of them are queued.
         for sandbox in self.sandboxes:
             if self.ledger.get(names.run_name(sandbox.metadata.name, sandbox.metadata.uid)) is None:
                 self.wishes.add(Key.of(sandbox))
 
     def rest(self, run: str) -> None:
-        """Nothing is under way in that run: its objects are held for long."""
+        """Share equal parts of a run's objects in memory, because they now stay unchanged for a long time."""
         found = self.ledger.get(run)
         if found is None:
             return
@@ -307,18 +312,18 @@ class ClusterWatches(Watches):
     async def drop_finalizer(
         self, resource: Resource[Any], meta: ObjectMeta, finalizer: str, *, if_so: Mapping[str, str] | None = None
     ) -> None:
-        """As the function, with our client."""
+        """Call `kube.ownership.drop_finalizer` with our client."""
         await drop_finalizer(self.client, resource, meta, finalizer, if_so=if_so)
 
 
-class Forking:
-    """Which runs fork which baselines."""
+class ForkIndex:
+    """Index of the runs that fork a baseline."""
 
     def __init__(self) -> None:
         self._runs: dict[Key, set[str]] = {}
 
-    def note(self, change: Change[RunObject]) -> None:
-        """A run has come, gone, or been revised."""
+    def update(self, change: Change[RunObject]) -> None:
+        """Apply a change of a run."""
         name, before, after = change.key.name, _baselines(change.old), _baselines(change.new)
         for key in before - after:
             self._runs[key].discard(name)
@@ -327,27 +332,27 @@ class Forking:
         for key in after - before:
             self._runs.setdefault(key, set()).add(name)
 
-    def of(self, baseline: Key) -> list[str]:
-        """The runs that fork this one."""
+    def runs_forking(self, baseline: Key) -> list[str]:
+        """Return the runs that fork this baseline."""
         return sorted(self._runs.get(baseline, ()))
 
-    def all(self) -> list[str]:
-        """The runs that fork anything."""
+    def all_runs(self) -> list[str]:
+        """Return all runs with a fork."""
         return sorted({name for found in self._runs.values() for name in found})
 
-    def within(self, namespace: str) -> list[str]:
-        """The runs that fork something there."""
+    def runs_in(self, namespace: str) -> list[str]:
+        """Return the runs with a fork in a namespace."""
         return sorted({name for key, found in self._runs.items() if key.namespace == namespace for name in found})
 
 
-class Targeting:
-    """Which runs there are of which targets, by the targets' UIDs: of a Sandbox one, of another kind perhaps more."""
+class TargetIndex:
+    """Index of the runs of a target, by the target's UID. Only targets of hooks can have several runs."""
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, ...]] = {}
 
-    def note(self, change: Change[RunObject]) -> None:
-        """A run has come or gone; its target stays the same."""
+    def update(self, change: Change[RunObject]) -> None:
+        """Apply a change of a run."""
         uid = change.seen.ledger.target.uid
         if change.old is None:
             self._runs[uid] = *self._runs.get(uid, ()), change.key.name
@@ -356,12 +361,12 @@ class Targeting:
             if left:
                 self._runs[uid] = left
 
-    def of(self, uid: str) -> tuple[str, ...]:
-        """The runs of that target."""
+    def runs_of(self, uid: str) -> tuple[str, ...]:
+        """Return the runs of the target."""
         return self._runs.get(uid, ())
 
 
-def _said(route: RouteObject) -> tuple[Any, ...]:
+def _relevant_parts(route: RouteObject) -> tuple[Any, ...]:
     meta = route.metadata
     return route.spec, meta.labels, meta.annotations, bool(meta.deletion_timestamp), set(accepting(route))
 
@@ -371,8 +376,11 @@ def _baselines(run: RunObject | None) -> set[Key]:
     return {Key(of.namespace, of.name) for of in wished}
 
 
-def belonging(cache: Cache[T], run: str) -> list[T]:
-    """What belongs to the run of that name, of which there may be no object any more; anybody can wear a label."""
+def owned_by_run(cache: Cache[T], run: str) -> list[T]:
+    """Return the objects with the run's label and an owner of that name; the run itself may be gone.
+
+    A label alone proves nothing: anyone who may write an object can add it.
+    """
     return [
         item
         for item in cache.labelled(names.RUN_LABEL, run)
@@ -380,6 +388,6 @@ def belonging(cache: Cache[T], run: str) -> list[T]:
     ]
 
 
-def finalized(meta: AnnotatedMeta, finalizer: str) -> bool:
-    """Whether the object carries the finalizer."""
+def has_finalizer(meta: AnnotatedMeta, finalizer: str) -> bool:
+    """Return whether the object has the finalizer."""
     return finalizer in (meta.finalizers or ())

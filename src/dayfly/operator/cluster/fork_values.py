@@ -1,4 +1,4 @@
-"""What the forks of a run tell its steps: their names, where they answer, whether they do. By the caches alone."""
+"""Values that the forks of a run provide to its steps: name, host, port and readiness, read from the caches."""
 
 from dayfly.execute.fork import read
 from dayfly.execute.fork.read import ForkService
@@ -14,14 +14,17 @@ from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, fill_expressio
 
 
 def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
-    """What each fork of the run tells at this moment."""
+    """Return a function that evaluates an expression over a fork of this run.
+
+    It raises `ForkAddressUnknownError` if the fork or its address does not exist.
+    """
 
     def told(value: ForkValue) -> str:
         of = value.fork_of
         own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
         record, seen = run.ledger.unit(fork_id(of)), cluster.forks.get(own, of.namespace)
         if record.state not in ALIVE or seen is None or seen.metadata.uid != record.ref:
-            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{fork_id(of)} is not there to be asked")
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{fork_id(of)} does not exist yet")
         leads = cluster.services.get(own, of.namespace)
         host, port = address(leads) if leads is not None and owned(leads.metadata, run) else ("", 0)
         known = {NAME: own, HOST: host, PORT: str(port or ""), READY: "true" if _answers(cluster, seen) else "false"}
@@ -34,11 +37,11 @@ def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
 
 
 def address(service: ForkService) -> tuple[str, int]:
-    """Where a fork's Service answers in the cluster; port 0 if it has none."""
+    """Return the host and port of a fork's Service in the cluster; port 0 if it has none."""
     return f"{service.metadata.name}.{service.metadata.namespace}.svc", first_port(service)
 
 
 def _answers(cluster: ClusterWatches, seen: read.ForkDeployment) -> bool:
-    """Whether all its pods do, those of an older form counted as none."""
+    """Return whether the read_fork's pods are ready and up to date."""
     fact = read.read_fork(seen, (), cluster.now())
     return isinstance(fact, Running) and fact.ready

@@ -1,6 +1,7 @@
-"""What the objects of a run have in common, held once: most runs rest, and their number is what memory goes by.
+"""Share equal parts of a run's objects in memory: most runs are idle, so their number determines memory use.
 
-Decoding makes each string anew: thousands of Sandboxes would each have a `Ready` of their own, and a UID five times.
+The decoder creates each string separately. Without sharing, each of thousands of Sandboxes has its own "Ready", and the
+same UID five times.
 """
 
 import sys
@@ -10,24 +11,24 @@ import msgspec
 
 from dayfly.operator.cluster.objects import DocumentObject, RunObject, SandboxObject
 
-# What many objects say alike; whatever else is the same is so among those of one run alone.
+# Fields whose values are often equal in different runs. Other values are only shared within one run.
 _COMMON = frozenset(
     {"api_version", "finalizers", "kind", "message", "namespace", "phase", "progress", "reason", "status", "type"}
 )
-# Longer than that is told of one thing alone.
-_SHORT = 64
-# Finalizers that objects have, by themselves; whoever makes up more has lists of his own.
+# Longer strings rarely occur twice.
+_MAX_INTERNED_LENGTH = 64
+# Lists of finalizers that are shared between runs. The bound protects against users who invent finalizers.
 _lists: dict[tuple[str, ...], list[str]] = {}
-_MOST = 64
+_MAX_LISTS = 64
 
 
 def share(run: RunObject, documents: list[DocumentObject], sandbox: SandboxObject | None) -> None:
-    """Have them hold equal parts once. They stay equal to what they were; scripts are not gone through."""
+    """Replace equal parts of these objects by one instance. Values do not change; specs with scripts are skipped."""
     target = run.ledger.target
     linked = [document.spec.target is target for document in documents]
     linked += [sandbox.metadata.uid is target.uid] if sandbox is not None else []
     if linked and all(linked):
-        return  # none of them has come since they were gone through
+        return  # none of the objects is new since the last call
     known: dict[Any, Any] = {}
     if sandbox is not None:
         _fold(sandbox.metadata, known)
@@ -40,10 +41,10 @@ def share(run: RunObject, documents: list[DocumentObject], sandbox: SandboxObjec
 
 
 def _fold(value: Any, known: dict[Any, Any], name: str = "") -> Any:
-    """The same value, of parts that are known if there are equal ones."""
+    """Return an equal value whose parts are shared with the known ones."""
     match value:
         case str() if type(value) is str:
-            value = sys.intern(value) if name in _COMMON and len(value) <= _SHORT else value
+            value = sys.intern(value) if name in _COMMON and len(value) <= _MAX_INTERNED_LENGTH else value
             return known.setdefault(value, value)
         case msgspec.Struct():
             for field in value.__struct_fields__:
@@ -53,7 +54,7 @@ def _fold(value: Any, known: dict[Any, Any], name: str = "") -> Any:
                     msgspec.structs.force_setattr(value, field, after)
         case list():
             value[:] = [_fold(each, known, name) for each in value]
-            if name == "finalizers" and (len(_lists) < _MOST or tuple(value) in _lists):
+            if name == "finalizers" and (len(_lists) < _MAX_LISTS or tuple(value) in _lists):
                 return _lists.setdefault(tuple(value), value)
         case tuple():
             return tuple([_fold(each, known, name) for each in value])

@@ -1,4 +1,4 @@
-"""Our own kinds as the API serves them."""
+"""Dayfly's own kinds as the Kubernetes API serves them."""
 
 import base64
 from collections.abc import Mapping
@@ -25,42 +25,42 @@ VERSION = API_VERSION.removeprefix(f"{GROUP}/")
 RUN_FINALIZER = f"{GROUP}/run"
 TARGET_FINALIZER = f"{GROUP}/lifecycle"
 DOCUMENT_FINALIZER = f"{GROUP}/plan"
-# On a LifecycleHook, as long as it owes anybody anything.
+# On a LifecycleHook, as long as it has runs.
 HOOK_FINALIZER = f"{GROUP}/hook"
-# On a hook's targets, followed by the hook's name: hooks do not wait for each other, so each has its own.
+# On a hook's targets, followed by the hook's name: one finalizer for each hook, so hooks do not wait for each other.
 HOOKED_PREFIX = f"lifecycle.{GROUP}/"
-# On what belongs to a hook's run: the hook's UID.
+# On objects of a hook's run. The value is the hook's UID.
 HOOK_LABEL = f"{GROUP}/hook"
 ABANDON_ANNOTATION = f"{GROUP}/abandon"
-# On a Sandbox that a server has: its UID there. Beside it, in annotations, who has it, and its name there.
+# On a Sandbox that a server created: its UID on the server. Annotations contain the organisation and its name there.
 SERVED_LABEL = f"{GROUP}/served"
 SERVED_FOR_ANNOTATION = f"served.{GROUP}/for"
 SERVED_NAME_ANNOTATION = f"served.{GROUP}/name"
 SERVED_KEY_ANNOTATION = f"served.{GROUP}/routing-key"
-# How its run ended, for as long as its server has not noted that.
+# How the run of such a Sandbox ended, until the server has confirmed it.
 SERVED_END_ANNOTATION = f"served.{GROUP}/end"
-# Until then it stays, so that nothing is begun anew under its UID.
+# Keeps such a Sandbox until that confirmation, so that no second run starts with its UID.
 SERVED_FINALIZER = f"{GROUP}/served"
-# Lets one that is over go without that, where there is no server any more that could note it.
+# Releases such a Sandbox without the confirmation, for clusters whose server no longer exists.
 FORGET_ANNOTATION = f"{GROUP}/forget"
-# Units and the attempts after which nobody wants to wait: `db/drop=3 cache/remove=1`.
+# Units to retry now, each with its latest attempt: `db/drop=3 cache/remove=1`.
 RETRY_ANNOTATION = f"{GROUP}/retry"
 _MOST_ATTEMPTS = 999_999_999
 _FORCE = "force"
 
 
 def check_depth(spec: dict[str, Any]) -> None:
-    """Let nobody act by a spec of which a part is missing.
+    """Refuse a spec from which the decoder has cut deeply nested parts.
 
     Raises:
-        SpecError: it is nested so deeply that a part of it could not be read.
+        SpecError: the spec is nested too deeply.
     """
     if is_cut(spec):
         raise SpecError(f"is nested too deeply to be read: nest no field more than {MOST} deep", ("spec",))
 
 
 def retries(annotation: str) -> dict[str, int]:
-    """What the annotation of that name says; what is no unit with an attempt is passed over."""
+    """Parse the retry annotation into attempts by unit. Invalid entries are ignored."""
     parts = (entry.rpartition("=") for entry in annotation.split())
     found = ((unit, whole(number, _MOST_ATTEMPTS)) for unit, _, number in parts)
     return {unit: number for unit, number in found if unit and number is not None}
@@ -93,7 +93,7 @@ def forced_abandonment(reason: str) -> str:
 
 
 class RunObject(Slim, frozen=True, omit_defaults=False):
-    """The ledger as an object. It has no status subresource: finalizer and ledger change in one write."""
+    """The ledger as an object. Without a status subresource, one write changes finalizer and ledger together."""
 
     metadata: AnnotatedMeta
     ledger: Run
@@ -112,7 +112,7 @@ class DocumentObject(Slim, frozen=True, omit_defaults=False):
 
 
 class WrittenCondition(Slim, frozen=True):
-    """Since when what is said holds."""
+    """A condition of a status, without reason and message."""
 
     type: str = ""
     status: str = ""
@@ -120,7 +120,7 @@ class WrittenCondition(Slim, frozen=True):
 
 
 class WrittenUnit(Slim, frozen=True):
-    """How a step or fork stands."""
+    """The state of a unit in a status."""
 
     id: str
     state: str = ""
@@ -128,14 +128,14 @@ class WrittenUnit(Slim, frozen=True):
 
 
 class WrittenEndpoint(Slim, frozen=True):
-    """A way in that was said to work."""
+    """A working endpoint in a status."""
 
     name: str = ""
     url: str = ""
 
 
 class WrittenStatus(Slim, frozen=True):
-    """What a status says, as far as a new process must know it: of `kinds.SandboxStatus`, the part that is compared."""
+    """The part of a status that a new process compares before it writes."""
 
     observed_generation: int = 0
     phase: str = ""
@@ -149,9 +149,9 @@ class WrittenStatus(Slim, frozen=True):
 
 
 class SandboxObject(Slim, frozen=True):
-    """A Sandbox as its owner wrote it; `spec` is parsed by `spec.documents`.
+    """A Sandbox as its owner wrote it; `spec.documents` parses the spec.
 
-    Its status is only spoken. A process that begins looks at it once, so as not to say the same again.
+    The status is output only. A new process compares it once, to avoid writing the same status again.
     """
 
     metadata: AnnotatedMeta
@@ -166,60 +166,60 @@ class PluginObject(Slim, frozen=True):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def parsed(self) -> Plugin:
-        """As the compiler takes it.
+        """Parse the spec.
 
         Raises:
-            SpecError: it is wrong in a way that the API server's schema does not see.
+            SpecError: the spec has a fault that the CRD's schema does not detect.
         """
         body = {"name": self.spec.get("name", ""), "spec": {k: v for k, v in self.spec.items() if k != "name"}}
         check_depth(self.spec)
         plugin = documents.from_wire(body, "ResourcePlugin")
-        assert isinstance(plugin, Plugin), "asked for by its kind"
+        assert isinstance(plugin, Plugin), "parsed as this kind"
         return plugin
 
 
 class HookObject(Slim, frozen=True):
-    """A LifecycleHook as an administrator wrote it; `spec` is parsed by `spec.documents`. Its status is only spoken."""
+    """A LifecycleHook as an administrator wrote it; `spec.documents` parses the spec. The status is output only."""
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: WrittenStatus | None = None
 
     def parsed(self) -> LifecycleHook:
-        """As the compiler takes it.
+        """Parse the spec.
 
         Raises:
-            SpecError: it is wrong in a way that the API server's schema does not see.
+            SpecError: the spec has a fault that the CRD's schema does not detect.
         """
         name = self.metadata.name
         check_depth(self.spec)
         hook = documents.from_wire({"name": name, "spec": self.spec}, "LifecycleHook", name=name)
-        assert isinstance(hook, LifecycleHook), "asked for by its kind"
+        assert isinstance(hook, LifecycleHook), "parsed as this kind"
         return hook
 
 
 class RouteGroupObject(Slim, frozen=True):
-    """A RouteGroup as its owner wrote it; `spec` is parsed by `spec.documents`. Its status is only spoken."""
+    """A RouteGroup as its owner wrote it; `spec.documents` parses the spec. The status is output only."""
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: WrittenStatus | None = None
 
     def parsed(self) -> RouteGroup:
-        """As the compiler takes it.
+        """Parse the spec.
 
         Raises:
-            SpecError: it is wrong in a way that the API server's schema does not see.
+            SpecError: the spec has a fault that the CRD's schema does not detect.
         """
         name = self.metadata.name
         check_depth(self.spec)
         group = documents.from_wire({"name": name, "spec": self.spec}, "RouteGroup", name=name)
-        assert isinstance(group, RouteGroup), "asked for by its kind"
+        assert isinstance(group, RouteGroup), "parsed as this kind"
         return group
 
 
 class StepLogsObject(Slim, frozen=True):
-    """What some steps of a Sandbox printed."""
+    """The logs of steps of a Sandbox."""
 
     metadata: ObjectMeta
     spec: StepLogsSpec
@@ -237,12 +237,12 @@ HOOKS = Resource(GROUP, VERSION, "lifecyclehooks", "LifecycleHook", HookObject, 
 
 
 def is_served(meta: ObjectMeta) -> str:
-    """The UID of a Sandbox at its server; empty for one of this cluster's own."""
+    """Return the UID of a Sandbox on its server; empty for a Sandbox that was applied in this cluster."""
     return (meta.labels or {}).get(SERVED_LABEL, "")
 
 
 def served_for(meta: AnnotatedMeta) -> str:
-    """Whose such a Sandbox is: the organisation and its name there."""
+    """Return organisation and name of such a Sandbox on its server; empty for other Sandboxes."""
     notes = meta.annotations or {}
     if not is_served(meta):
         return ""
@@ -250,7 +250,7 @@ def served_for(meta: AnnotatedMeta) -> str:
 
 
 def owner(run: RunObject) -> dict[str, Any]:
-    """The owner reference for everything that belongs to a run."""
+    """Return an owner reference to a run."""
     return {
         "apiVersion": run.api_version,
         "kind": run.kind,
@@ -263,7 +263,7 @@ def owner(run: RunObject) -> dict[str, Any]:
 def secret_of(
     run: RunObject, key: Key, type_: str, data: Mapping[str, bytes], labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """A Secret that belongs to a run, and goes with it."""
+    """Return a Secret that the run owns."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -279,21 +279,21 @@ def secret_of(
 
 
 def finalizer_of(run: RunObject) -> str:
-    """What keeps the run's target as long as the run is not over."""
+    """Return the finalizer that a run puts on its target."""
     return HOOKED_PREFIX + run.spec.hook.name if run.spec.hook is not None else TARGET_FINALIZER
 
 
 def holds(meta: ObjectMeta) -> list[str]:
-    """The finalizers on a target that are ours, whoever's runs they stand for."""
+    """Return all finalizers of Dayfly on a target, of any run."""
     return [each for each in meta.finalizers or () if each == TARGET_FINALIZER or each.startswith(HOOKED_PREFIX)]
 
 
 def owned(meta: ObjectMeta, run: RunObject) -> bool:
-    """Whether that very run is an owner, not another of its name."""
+    """Return whether this run owns the object; UIDs are compared, since another run may have had the same name."""
     return any(reference.uid == run.metadata.uid for reference in meta.owner_references or ())
 
 
 def resource_name(run: RunObject, resource: str) -> str:
-    """Of the Resource object, and of the Secret of its outputs in the Sandbox's namespace."""
+    """Return the name of the Resource object, which its Secret of outputs has too."""
     target = run.ledger.target
     return names.derive_name("", f"{target.name}-{resource}", "resource", target.uid, resource)

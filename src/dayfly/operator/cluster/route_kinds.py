@@ -1,4 +1,4 @@
-"""Whether the cluster has the Gateway API, or Istio, and the watch of its routes while it has."""
+"""Discovery of the Gateway API and of Istio, and the watches of their routes."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,16 @@ from dayfly.kube.objects import HasMeta, Resource
 from dayfly.kube.watches import Watches
 from dayfly.spec.routing.routing_keys import Forms
 
-# So long the first turns wait for the first list of the routes: what is not known yet would be said to be missing.
-FIRST_LIST_S = 5.0
-_POLL_S = 0.05
+# Maximum time that the first turns wait for the first list of routes. Without it, existing routes would be reported
+# as missing.
+FIRST_LIST_TIMEOUT_S = 5.0
+_POLL_INTERVAL_S = 0.05
 
 T = TypeVar("T", bound=HasMeta)
 
 
 class Istio(enum.StrEnum):
-    """When requests are led by Istio: where the Gateway API is not there, always where Istio is, or never."""
+    """When Istio routes requests: in clusters without the Gateway API, in all clusters with Istio, or never."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -30,9 +31,7 @@ class Istio(enum.StrEnum):
 
 
 class RoutingSettings(NamedTuple):
-    """How requests are led to forks, as the administrator says: further forms of keys, when
-    Istio is asked, and where endpoints have their addresses.
-    """
+    """Routing settings of the administrator: forms of routing keys, use of Istio, gateway of previews."""
 
     forms: Forms = Forms()
     istio: Istio = Istio.AUTO
@@ -40,44 +39,44 @@ class RoutingSettings(NamedTuple):
 
 
 class RouteKinds(Generic[T]):
-    """Routes are other people's objects, of kinds that may come and go: the operator is well without them."""
+    """The route kinds of one API, which the cluster may start or stop serving at any time."""
 
     def __init__(self, watches: Watches, kinds: tuple[Resource[T], ...]) -> None:
-        """`kinds` are all of one group and version."""
+        """`kinds` have the same group and version."""
         self._watches = watches
         self._all = kinds
         self.routes: dict[str, Cache[T]] = {kind.plural: Cache(labels=(RUN_LABEL,)) for kind in kinds}
-        """By plural; empty where that is not served."""
+        """Caches by plural; empty for kinds that are not served."""
         self._followed: dict[str, Reflector[Any]] = {}
-        self._looked = False
+        self._is_discovered = False
         self._listeners: list[Callable[[], None]] = []
 
     @property
     def kinds(self) -> tuple[Resource[T], ...]:
-        """The kinds of routes that are served, as far as is known."""
+        """The kinds that are served, according to the latest discovery."""
         return tuple(kind for kind in self._all if kind.plural in self._followed)
 
     @property
     def trouble(self) -> str:
-        """What stands in the way of seeing routes; empty if nothing does."""
+        """The error that prevents the first list of routes; empty if there is none."""
         found = (each.trouble for each in self._followed.values() if not each.synced)
         return next((each.message for each in found if each is not None), "")
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call it when there are routes, or when there are none any more."""
+        """Call `listener` whenever the served kinds have changed."""
         self._listeners.append(listener)
 
-    async def look(self) -> None:
-        """See what is served now, and follow that.
+    async def discover(self) -> None:
+        """Query the served kinds, and start or stop their watches.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: discovery failed.
         """
         try:
             served = {kind.name for kind in await self._watches.client.kinds(self._all[0].api_version)}
         except errors.NotServed:
             served = set()
-        before, self._looked = self.kinds, True
+        before, self._is_discovered = self.kinds, True
         for kind in self._all:
             cache, plural = self.routes[kind.plural], kind.plural
             if plural in served and plural not in self._followed:
@@ -89,23 +88,23 @@ class RouteKinds(Generic[T]):
             for listener in self._listeners:
                 listener()
 
-    async def looked(self) -> None:
-        """Return once it is known what is served.
+    async def wait_discovered(self) -> None:
+        """Wait for the first discovery.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: discovery failed.
         """
-        if not self._looked:
-            await self.look()
+        if not self._is_discovered:
+            await self.discover()
 
-    async def seen(self) -> None:
-        """Wait until what is there has been listed once, or cannot be.
+    async def wait_listed(self) -> None:
+        """Wait until the routes have been listed once, but no longer than `FIRST_LIST_TIMEOUT_S`; errors end the wait.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: discovery failed.
         """
-        await self.looked()
+        await self.wait_discovered()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LIST_S):
-                while not all(each.synced or each.trouble for each in self._followed.values()):  # noqa: ASYNC110 - of another's watch, once
-                    await asyncio.sleep(_POLL_S)
+            async with asyncio.timeout(FIRST_LIST_TIMEOUT_S):
+                while not all(each.synced or each.trouble for each in self._followed.values()):  # noqa: ASYNC110 - the watches have no event for this
+                    await asyncio.sleep(_POLL_INTERVAL_S)

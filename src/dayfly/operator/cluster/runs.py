@@ -14,28 +14,28 @@ from dayfly.plan.actions import Move
 from dayfly.plan.sealed import Plan
 from dayfly.spec.run import Run
 
-# Runs whose end is remembered, against late news of them.
-_REMEMBERED = 4096
+# Number of ended runs whose UIDs are remembered, because the watch may still report old states of them.
+_MAX_GONE = 4096
 
 
 class RunStore:
-    """Reads suggest (the newest of what the cache and our own writes have shown), writes decide."""
+    """The Run objects. Reads return the newest known state, which may be old; writes are compare-and-swap."""
 
     def __init__(self, client: Client, cache: Cache[RunObject]) -> None:
         self._client = client
-        self.written: Callable[[RunObject, tuple[Move, ...]], None] = lambda _run, _moves: None
-        """Told of the moves that a run has taken."""
+        self.on_commit: Callable[[RunObject, tuple[Move, ...]], None] = lambda _run, _moves: None
+        """Called after each commit, with the new run and its moves."""
         self._cache = cache
-        # What the server answered to us, each with the newest of the cache's lists that had begun by then.
+        # Objects in the API server's answers, each with the number of the newest list that the cache had begun by then.
         self._written: dict[str, tuple[RunObject, int]] = {}
-        # By name: the UID of the last Run of that name that is gone for certain, whatever is heard of it afterwards.
+        # By name: the UID of the last Run of that name that is gone. Later events of the watch about it are ignored.
         self._gone: collections.OrderedDict[str, str] = collections.OrderedDict()
-        # By name and number: our commits of which the watch has not told yet.
+        # By name and sequence number: our commits that the watch has not reported yet.
         self._committed: dict[str, dict[int, Run]] = {}
-        cache.listen(self._heard)
+        cache.listen(self._handle_change)
 
     def is_own(self, change: Change[RunObject]) -> bool:
-        """Whether this is one of our commits and no more: the turn that made it has seen to what follows from it."""
+        """Return whether the change is exactly one of our commits: the turn that made it has already handled it."""
         old, new = change.old, change.new
         if old is None or new is None:
             return False
@@ -45,13 +45,13 @@ class RunStore:
         return (committed, old.spec, before) == (new.ledger, new.spec, new.metadata)
 
     def get(self, name: str) -> RunObject | None:
-        """The newest form we have seen; it may be old already."""
+        """Return the newest known state of the run, which may be out of date."""
         cached, noted = self._cached(name), self._written.get(name)
         if noted is None:
             return cached
         written, listing = noted
         if cached is None and self._cache.listed > listing:
-            self._lost(written)  # a later list does not have it
+            self._mark_gone(written)  # a later list lacks it
             return None
         if cached is None or cached.metadata.uid != written.metadata.uid:
             return cached or written
@@ -60,100 +60,100 @@ class RunStore:
             return cached
         return written
 
-    async def fresh(self, name: str) -> RunObject | None:
-        """As it is now, by a quorum read.
+    async def read_current(self, name: str) -> RunObject | None:
+        """Return the run by a quorum read; None if it is gone.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: the read failed.
         """
         known = self.get(name)
         gone = self._gone.get(name)
         found = await self._client.find(RUNS, name)
         if found is None:
             if known is not None:
-                self._lost(known)
+                self._mark_gone(known)
             return None
-        if found.metadata.uid == gone:  # whoever said so was wrong
+        if found.metadata.uid == gone:  # it was wrongly considered gone
             self._gone.pop(name, None)
-        return self._note(found)
+        return self._store_answer(found)
 
     def _cached(self, name: str) -> RunObject | None:
         found = self._cache.get(name)
         return None if found is None or found.metadata.uid == self._gone.get(name) else found
 
-    def _note(self, found: RunObject) -> RunObject | None:
-        """Keep what the server has just answered; None if its end was heard of meanwhile."""
+    def _store_answer(self, found: RunObject) -> RunObject | None:
+        """Store an answer of the API server; return None if the watch has reported the end of that run by now."""
         meta = found.metadata
         if meta.uid == self._gone.get(meta.name):
             return None
         self._written[meta.name] = found, self._cache.begun
         return found
 
-    def _heard(self, change: Change[RunObject]) -> None:
+    def _handle_change(self, change: Change[RunObject]) -> None:
         if (gone := change.gone) is not None:
-            self._lost(gone)
+            self._mark_gone(gone)
 
-    def _lost(self, run: RunObject) -> None:
-        """That very Run is gone: a UID never comes back."""
+    def _mark_gone(self, run: RunObject) -> None:
+        """Record that this Run is gone; its UID never comes back."""
         name, uid = run.metadata.name, run.metadata.uid
         self._committed.pop(name, None)
         self._gone[name] = uid
         self._gone.move_to_end(name)
-        if len(self._gone) > _REMEMBERED:
+        if len(self._gone) > _MAX_GONE:
             self._gone.popitem(last=False)
         if name in self._written and self._written[name][0].metadata.uid == uid:
             del self._written[name]
 
     async def birth(self, body: RunObject) -> RunObject:
-        """Make the Run, open and without claims, or find the one that is there."""
+        """Create the Run, open and without claims, or return the existing one."""
         try:
             made = await self._client.create(RUNS, body)
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             made = await self._client.get(RUNS, body.metadata.name)
-        self._note(made)
+        self._store_answer(made)
         return made
 
     async def commit(self, run: RunObject, plan: Plan, moves: tuple[Move, ...]) -> bool:
-        """Apply the moves if the ledger still stands where `run` saw it.
+        """Apply the moves if the ledger is still in the state of `run`. Return whether they were applied.
 
         Raises:
-            IllegalMoveError: a move that the table does not hold; nothing is sent.
-            errors.ApiError: the server cannot be asked, or says no; nothing was changed.
+            IllegalMoveError: the transition table does not allow a move; nothing is sent.
+            errors.ApiError: the write failed; nothing was changed.
         """
         after = transitions.apply(run.ledger, moves, plan.creates)
         moved = msgspec.structs.replace(run, ledger=after)
-        # Before it is sent: the watch may be faster than the answer.
+        # Before the request: the watch may report the commit before the request returns.
         self._committed.setdefault(run.metadata.name, {})[after.seq] = after
         if not await self.replace(run, moved):
-            if self.get(run.metadata.name) is None:  # nobody will tell of its end again
+            if self.get(run.metadata.name) is None:  # the watch will not report its end again
                 self._committed.pop(run.metadata.name, None)
             return False
-        self.written(moved, moves)
+        self.on_commit(moved, moves)
         return True
 
     async def replace(self, before: RunObject, after: RunObject) -> bool:
-        """Put a new form in the place of the one seen; false if somebody else was first.
+        """Replace the run if it is still in the state of `before`. Return whether it was replaced.
 
         Raises:
-            errors.ApiError: the server says no, or did not write it for reasons of its own.
+            errors.ApiError: the write failed or was refused.
         """
         name = before.metadata.name
         try:
-            self._note(await self._client.update(RUNS, after, name))
+            self._store_answer(await self._client.update(RUNS, after, name))
         except (errors.Conflict, errors.NotFound):
             self._written.pop(name, None)
-            await self.fresh(name)
+            await self.read_current(name)
             return False
         except errors.OutcomeUnknown:
-            # It may have been written: only what lies there now can tell. Where nothing was, nobody was faster either,
-            # and to try again at once would add to whatever troubles the server.
-            found = await self.fresh(name)
+            # The write may have succeeded, so read the object. If it is unchanged, there was no conflict either: raise,
+            # because an immediate retry would add load to an API server that is in trouble.
+            found = await self.read_current(name)
             if found is not None and found.metadata.resource_version == before.metadata.resource_version:
                 raise
             return found is not None and (found.ledger, found.spec) == (after.ledger, after.spec)
         return True
 
     def forget(self, name: str) -> None:
-        """It is gone."""
+        """Drop what is stored of a run that is gone."""
         self._written.pop(name, None)
         self._committed.pop(name, None)

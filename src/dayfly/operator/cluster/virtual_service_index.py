@@ -1,4 +1,4 @@
-"""Which runs have rules in which VirtualServices, and who is to look again when one has changed."""
+"""Index of the runs that have rules in VirtualServices. It queues these runs when a VirtualService changes."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -9,37 +9,40 @@ from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import Key
 
 
-class Forkers(Protocol):
-    """Who forks what."""
+class ForkingRuns(Protocol):
+    """The runs that have forks."""
 
-    def all(self) -> Iterable[str]:
-        """The runs that fork anything."""
+    def all_runs(self) -> Iterable[str]:
+        """Return all runs with a fork."""
 
-    def within(self, namespace: str) -> Iterable[str]:
-        """The runs that fork something there."""
+    def runs_in(self, namespace: str) -> Iterable[str]:
+        """Return the runs with a fork in a namespace."""
 
 
-class WovenRules:
-    """Rules of ours in VirtualServices, by their names; these may be anybody's work, so they prove nothing."""
+class VirtualServiceIndex:
+    """The runs whose rules are in a VirtualService, found by the names of the rules.
 
-    def __init__(self, cache: Cache[VirtualService], forkers: Forkers, wake: Callable[[str], object]) -> None:
+    Anyone may write these names, so they prove nothing.
+    """
+
+    def __init__(self, cache: Cache[VirtualService], forking_runs: ForkingRuns, wake: Callable[[str], object]) -> None:
         self._cache = cache
-        self._forkers = forkers
+        self._forking_runs = forking_runs
         self._wake = wake
         self._keys: dict[str, set[Key]] = {}
         cache.listen(self._changed)
 
     def runs(self) -> set[str]:
-        """All that have rules anywhere."""
+        """Return all runs with rules."""
         return set(self._keys)
 
-    def of(self, run: str) -> list[VirtualService]:
-        """Those with rules of a run."""
+    def with_rules_of(self, run: str) -> list[VirtualService]:
+        """Return the VirtualServices with rules of a run."""
         found = (self._cache.get(key.name, key.namespace) for key in sorted(self._keys.get(run, ())))
         return [each for each in found if each is not None]
 
     def _changed(self, change: Change[VirtualService]) -> None:
-        """Runs whose rules have been changed look at it; and those that it may concern, if what is not ours has."""
+        # Queue runs whose own rules have changed, and all runs that a change of other parts may concern.
         old, new = ({} if each is None else group_by_run(each.rules) for each in (change.old, change.new))
         for run in new:
             self._keys.setdefault(run, set()).add(change.key)
@@ -48,16 +51,16 @@ class WovenRules:
             if not self._keys[run]:
                 del self._keys[run]
         woken = {run for run in old.keys() | new.keys() if old.get(run) != new.get(run)}
-        if change.old is None or change.new is None or _around(change.old) != _around(change.new):
-            woken.update(self._forkers.all())
+        if change.old is None or change.new is None or _scope_of(change.old) != _scope_of(change.new):
+            woken.update(self._forking_runs.all_runs())
         elif others(change.old.rules) != others(change.new.rules):
-            woken.update(self._forkers.within(change.key.namespace))
+            woken.update(self._forking_runs.runs_in(change.key.namespace))
         for run in sorted(woken):
             self._wake(run)
 
 
-def _around(seen: VirtualService) -> tuple[Any, ...]:
-    """What says whose calls go by it."""
+def _scope_of(seen: VirtualService) -> tuple[Any, ...]:
+    """Return the parts that decide whose requests use this VirtualService."""
     meta = seen.metadata
     rest = {key: value for key, value in seen.spec.items() if key != "http"}
     return rest, seen.is_ours, seen.is_left_alone, bool(meta.deletion_timestamp)

@@ -1,4 +1,4 @@
-"""Forks in a cluster, as the engine meets them; what is done to them is in `operator.forks`."""
+"""The executor of forks; `operator.forks` does the work."""
 
 from dayfly.execute.executor import Known
 from dayfly.operator.forks.fork_reconciler import ForkReconciler
@@ -8,7 +8,7 @@ from dayfly.spec.lifecycle import Kind, Unit
 
 
 class DeploymentForkExecutor:
-    """Forks of Deployments: born without replicas, claimed by UID, and changed where they are."""
+    """Forks of Deployments: created without replicas, claimed by UID, and then changed in place."""
 
     kind: str = Kind.FORK
     gated = True
@@ -17,17 +17,17 @@ class DeploymentForkExecutor:
         self._forks = forks
 
     def admit(self, _name: str, _unit: Unit, /) -> None:
-        """Whatever has been sealed can be tried here."""
+        """Accept every sealed fork."""
 
     async def observe(self, sight: Sight) -> None:
-        seen = sight.forks = await self._forks.observe(sight.run, sight.plan, sight.now, sight.session.forks)
+        seen = sight.forks = await self._forks.observe(sight.run, sight.plan, sight.now, sight.memory.forks)
         sight.known[self.kind] = Known(facts=seen.facts, objections=seen.objections)
 
     def known(self, sight: Sight) -> Known:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
-        await self._forks.prepare(sight.run, sight.plan, (effect.unit, effect.attempt), sight.session.forks)
+        await self._forks.prepare(sight.run, sight.plan, (effect.unit, effect.attempt), sight.memory.forks)
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if seen := sight.forks.seen.get(effect.unit):
@@ -40,10 +40,10 @@ class DeploymentForkExecutor:
         await self._remove(sight, effect)
 
     async def recall(self, sight: Sight, effect: Recall) -> None:
-        """A fork is no step that might begin in vain: it is never asked for."""
+        """Do nothing: only steps that may never have begun are recalled."""
 
     async def release(self, sight: Sight, effect: Release) -> None:
-        """What a fork tells lies in nothing that would have to be released."""
+        """Do nothing: a fork has no stored outputs."""
 
     async def keep(self, sight: Sight) -> None:
         await self._forks.keep(sight.run, sight.plan, sight.forks)
@@ -52,7 +52,7 @@ class DeploymentForkExecutor:
         await self._forks.clear(sight.run.metadata.name)
 
     async def close(self) -> None:
-        """Nothing of forks is under way between turns."""
+        """Do nothing: no task runs between turns."""
 
     async def _remove(self, sight: Sight, effect: Fence | Cancel) -> None:
         if seen := sight.forks.seen.get(effect.unit):

@@ -1,6 +1,6 @@
-"""Preview addresses in a cluster, as the engine meets them; what is done for them is in `operator.routes`.
+"""The executor of preview addresses; `operator.routes` does the work.
 
-Where one cannot be, that is said, and nothing waits for it.
+If a preview is not possible, that is reported, and nothing waits for it.
 """
 
 from dayfly.execute.executor import Known
@@ -15,7 +15,7 @@ from dayfly.spec.run import ALIVE, Result
 
 
 class GatewayPreviewExecutor:
-    """They are claimed first, made after the turn that claims them, and changed where they are."""
+    """Previews with the Gateway API: claimed first, created by `keep` after that turn, and changed in place."""
 
     kind: str = Kind.PREVIEW
     gated = False
@@ -25,15 +25,15 @@ class GatewayPreviewExecutor:
         self._previews = previews
 
     def admit(self, _name: str, _unit: Unit, /) -> None:
-        """Whatever has been sealed is taken; what of it leads nowhere is said."""
+        """Accept every sealed preview; unsupported parts are reported later."""
 
     async def observe(self, sight: Sight) -> None:
         facts: dict[AttemptKey, Fact] = {}
         urls: dict[str, str] = {}
-        run, wished, memory = sight.run, sight.plan.kept, sight.session.routes
+        run, wished, memory = sight.run, sight.plan.kept, sight.memory.routes
         alive = self._alive(sight)
         if alive:
-            await self._cluster.gateway.seen()
+            await self._cluster.gateway.wait_listed()
         for name in alive:
             record = run.ledger.unit(name)
             key = name, record.attempt
@@ -41,14 +41,14 @@ class GatewayPreviewExecutor:
                 fact, lack, url = await self._previews.observe(run, wished[name], record.claimed_at, memory)
                 facts[key] = fact
                 if lack:
-                    sight.unrouted += (f"{name} ({lack})",)
+                    sight.ineffective += (f"{name} ({lack})",)
                 if url:
                     urls[wished[name].unit.name] = url
             elif await self._previews.is_gone(run, name.partition(":")[2]):
                 facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
-        self._cluster.tell_urls(run.metadata.name, urls)
+        self._cluster.set_urls(run.metadata.name, urls)
         sight.known[self.kind] = Known(facts=facts)
 
     def _alive(self, sight: Sight) -> list[str]:
@@ -60,10 +60,10 @@ class GatewayPreviewExecutor:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
-        """Nothing of it is made before it is claimed."""
+        """Do nothing: a preview is created after its claim."""
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
-        """It is made by `keep`, of which this is the first time; of what cannot be nobody will hear."""
+        """Queue the run if the preview is not possible, since no event would; otherwise `keep` creates it."""
         if self._previews.is_impossible(sight.plan.kept[effect.unit]):
             self._cluster.queue.add(sight.run.metadata.name)
 
@@ -74,24 +74,24 @@ class GatewayPreviewExecutor:
         await self._end(sight, effect.unit)
 
     async def _end(self, sight: Sight, unit: str) -> None:
-        if await self._previews.remove(sight.run, unit.partition(":")[2], sight.session.routes):
-            self._cluster.queue.add(sight.run.metadata.name)  # of what is not there nobody hears that it has gone
+        if await self._previews.remove(sight.run, unit.partition(":")[2], sight.memory.routes):
+            self._cluster.queue.add(sight.run.metadata.name)  # no event reports the deletion of a missing object
 
     async def recall(self, sight: Sight, effect: Recall) -> None:
-        """It is never asked for."""
+        """Do nothing: previews are never recalled."""
 
     async def release(self, sight: Sight, effect: Release) -> None:
-        """Nothing is held."""
+        """Do nothing: a preview has no stored outputs."""
 
     async def keep(self, sight: Sight) -> None:
         if alive := self._alive(sight):
-            await self._previews.keep(sight.run, sight.plan, alive, sight.session.routes)
+            await self._previews.keep(sight.run, sight.plan, alive, sight.memory.routes)
 
     async def clear(self, sight: Sight) -> None:
-        self._cluster.tell_urls(sight.run.metadata.name, {})  # its routes go with those of its forks
+        self._cluster.set_urls(sight.run.metadata.name, {})  # its routes are deleted with those of its forks
 
     async def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no task runs between turns."""
 
 
 def _gone(since: int, now: int) -> Result:

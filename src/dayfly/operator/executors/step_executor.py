@@ -1,4 +1,4 @@
-"""Steps in a cluster, each in a pod of its own: prepared behind a gate, let go, ended and released by UID."""
+"""The executors of steps and webhooks, each in a pod: prepared with a gate, started, ended and released by UID."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Pod
-from dayfly.operator.cluster.caches import ALONE_S, ClusterWatches, belonging
+from dayfly.operator.cluster.caches import DELETION_CHECK_S, ClusterWatches, owned_by_run
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.executors.step_observer import StepObserver
 from dayfly.operator.pods import input_pins
-from dayfly.operator.pods.fallback_image import FallbackImage
-from dayfly.operator.pods.log_follower import Followers
+from dayfly.operator.pods.images import FallbackImage
+from dayfly.operator.pods.log_follower import LogFollowers
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.pods.pod_builder import PodBuilder, RefusedPodError
-from dayfly.operator.pods.step_slots import Places
+from dayfly.operator.pods.step_slots import StepSlots
 from dayfly.operator.refusals import AGAIN_S
 from dayfly.operator.run_memory import Sight
 from dayfly.operator.states.state_access import ForeignTokenError, StateAccess
@@ -43,7 +43,7 @@ _REFUSALS = (
 
 
 class PodStepExecutor:
-    """Scripts in pods."""
+    """Scripts and commands in pods."""
 
     kind: str = Kind.EXEC
     gated = True
@@ -54,10 +54,10 @@ class PodStepExecutor:
         observer: StepObserver,
         *,
         pods: Pods,
-        followers: Followers,
+        followers: LogFollowers,
         builder: PodBuilder,
         fallback: FallbackImage,
-        places: Places,
+        slots: StepSlots,
         states: StateAccess | None = None,
     ) -> None:
         self._cluster = cluster
@@ -66,11 +66,11 @@ class PodStepExecutor:
         self._followers = followers
         self._builder = builder
         self._fallback = fallback
-        self._places = places
+        self._slots = slots
         self._states = states
 
     def admit(self, _name: str, _unit: Unit, /) -> None:
-        """Whatever has been sealed can be tried here."""
+        """Accept every sealed step."""
 
     async def observe(self, sight: Sight) -> None:
         sight.known[self.kind] = await self._observer.observe(sight)
@@ -79,70 +79,75 @@ class PodStepExecutor:
         return sight.known[self.kind]
 
     async def prepare(self, sight: Sight, effect: Prepare) -> None:
-        # What is made ahead has the place of what it waits for, once that has ended.
+        # A pod that is prepared ahead takes the slot of the step that it waits for, once that step has ended.
         cleaning = not sight.plan.steps[effect.unit].creates
-        placed = effect.ahead or self._places.hold(sight.run, effect.unit, cleaning=cleaning)
-        if placed and await self._free(sight, effect):
+        has_slot = effect.ahead or self._slots.reserve(sight.run, effect.unit, cleaning=cleaning)
+        if has_slot and await self._make_room(sight, effect):
             await self._prepare(sight, effect.unit, effect.attempt, ahead=effect.ahead)
 
-    async def _free(self, sight: Sight, effect: Prepare) -> bool:
-        """Take away a pod of that name that waits for what will never be recorded, or has waited for too long."""
+    async def _make_room(self, sight: Sight, effect: Prepare) -> bool:
+        """Make room for the pod; false if there is a usable one.
+
+        Release one with outdated inputs or too little time left.
+        """
         step, forks = sight.plan.steps[effect.unit], teller(self._cluster, sight.run)
-        if effect.ahead and not input_pins.label(sight.run, step, forks):
+        if effect.ahead and not input_pins.pin_label(sight.run, step, forks):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
         if pod is not None and read.is_gated(pod):
-            if input_pins.fits(sight.run, step, pod, sight.now, forks) or input_pins.newer(sight.run, step, pod):
+            if input_pins.is_current(sight.run, step, pod, sight.now, forks) or input_pins.is_newer(
+                sight.run, step, pod
+            ):
                 return False
-            if self._waits(sight, effect, pod):
+            if self._waits_for_clock(sight, effect, pod):
                 return False
             await self._pods.release(pod)
         return True
 
-    def _waits(self, sight: Sight, effect: Prepare, pod: Pod) -> bool:
-        """Whether it is too old by our clock alone, as another one would be: it waits for the clocks to be set."""
-        said, step, now = sight.session.pod(pod.metadata.uid).apart, sight.plan.steps[effect.unit], sight.now
-        if said is None or now < said.since or not input_pins.in_time(step, said.since, now):
+    def _waits_for_clock(self, sight: Sight, effect: Prepare, pod: Pod) -> bool:
+        """Return whether the pod is only too old by our clock. A new one would be as well, so wait for the clocks."""
+        refusal, step, now = sight.memory.pod(pod.metadata.uid).clock_skew, sight.plan.steps[effect.unit], sight.now
+        if refusal is None or now < refusal.since or not input_pins.has_time_to_start(step, refusal.since, now):
             return False
         if not effect.ahead:
-            self._places.give_back(sight.run, effect.unit)
-            sight.session.refusals.put((effect.unit, effect.attempt), msgspec.structs.replace(said, since=now))
+            self._slots.release(sight.run, effect.unit)
+            sight.memory.refusals.put((effect.unit, effect.attempt), msgspec.structs.replace(refusal, since=now))
         return True
 
     async def _prepare(self, sight: Sight, name: str, attempt: int, *, ahead: bool) -> None:
         run, key = sight.run, (name, attempt)
         now = self._cluster.now()
-        self._mark(sight, key, ahead=ahead)
+        self._record_ahead(sight, key, ahead=ahead)
         try:
-            made = await self._builder.manifest(run, sight.plan, key, sight.given.get(name, {}))
+            made = await self._builder.build(run, sight.plan, key, sight.given.get(name, {}))
             await self._grant(sight, name, attempt)
             stored = await self._pods.prepare(made)
             if stored is not None:
-                memory = sight.session.pod(stored["metadata"]["uid"])
-                memory.judged = self._builder.judge(stored, made)
-                memory.apart = _apart(sight.plan.steps[name], stored, now)
-            sight.session.refusals.drop(key)
+                memory = sight.memory.pod(stored["metadata"]["uid"])
+                memory.changes = self._builder.describe_changes(stored, made)
+                memory.clock_skew = _clock_skew(sight.plan.steps[name], stored, now)
+            sight.memory.refusals.drop(key)
             return
         except _REFUSALS as error:
-            said = _said(error, now)
+            refusal = _refusal_of(error, now)
         if ahead:
-            return  # it is tried again, and said, when it is its turn
-        self._places.give_back(run, name)
-        sight.session.refusals.put(key, said)
-        if isinstance(said, NeverRan):
+            return  # it is tried again, and reported, when it is the step's turn
+        self._slots.release(run, name)
+        sight.memory.refusals.put(key, refusal)
+        if isinstance(refusal, NeverRan):
             self._cluster.queue.add(run.metadata.name)
 
-    def _mark(self, sight: Sight, key: AttemptKey, *, ahead: bool) -> None:
-        """Before its pod is made: one that is made ahead need not be looked at as soon as it is heard of."""
-        session = sight.session
+    def _record_ahead(self, sight: Sight, key: AttemptKey, *, ahead: bool) -> None:
+        """Record whether the pod is prepared ahead. Changes of such a pod need no immediate turn."""
+        memory = sight.memory
         if ahead:
-            session.ahead |= {key}
-        elif key in session.ahead:
-            session.ahead -= {key}
-            self._cluster.queue.add(sight.run.metadata.name)  # news of it may have been put off
+            memory.ahead |= {key}
+        elif key in memory.ahead:
+            memory.ahead -= {key}
+            self._cluster.queue.add(sight.run.metadata.name)  # a turn for the pod may have been delayed
 
     async def _grant(self, sight: Sight, name: str, attempt: int) -> None:
-        """A step with a state finds what opens it, from before there is its pod."""
+        """Create the token of a step with a state before the step's pod."""
         if self._states is not None and access.has_state((step := sight.plan.steps[name]).unit):
             await self._states.grant(sight.run, step, attempt)
 
@@ -154,7 +159,7 @@ class PodStepExecutor:
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
         if not await self._pods.remove_gate(sight.pods[effect.unit, effect.attempt]):
-            # Perhaps nothing has become of it of which anybody would tell.
+            # The pod may not have changed, and then no event would bring a turn.
             self._cluster.queue.add(sight.run.metadata.name, after=AGAIN_S)
 
     async def fence(self, sight: Sight, effect: Fence) -> None:
@@ -165,31 +170,31 @@ class PodStepExecutor:
 
     async def recall(self, sight: Sight, effect: Recall) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
-            image = await self._fallback.image()
+            image = await self._fallback.find()
             if not (image and await self._pods.recall(pod, image, self._cluster.now())):
                 await self._pods.remove(pod)
 
     async def release(self, sight: Sight, effect: Release) -> None:
         if pod := sight.pods.get((effect.unit, effect.attempt)):
             self._followers.forget(pod.metadata.uid)
-            sight.session.pods.pop(pod.metadata.uid, None)
+            sight.memory.pods.pop(pod.metadata.uid, None)
             await self._revoke(sight, effect, pod.metadata.namespace)
-            with self._cluster.letting_go(pod):
+            with self._cluster.releasing(pod):
                 if not await self._pods.release(pod):
-                    self._cluster.queue.add(sight.run.metadata.name, after=ALONE_S)
+                    self._cluster.queue.add(sight.run.metadata.name, after=DELETION_CHECK_S)
 
     async def keep(self, sight: Sight) -> None:
-        """A step is done once."""
+        """Do nothing: a step runs once and is not kept."""
 
     async def clear(self, sight: Sight) -> None:
         if self._states is not None and any(access.has_state(step.unit) for step in sight.plan.steps.values()):
-            await self._states.clear(sight.run)
-        for pod in belonging(self._cluster.pods, sight.run.metadata.name):
-            if read.is_gated(pod):  # made by a peer that never claimed it, and now nobody can
+            await self._states.end_run(sight.run)
+        for pod in owned_by_run(self._cluster.pods, sight.run.metadata.name):
+            if read.is_gated(pod):  # created by a peer that never claimed it, and it can no longer be claimed
                 await self._pods.release(pod)
 
     async def close(self) -> None:
-        """Follow no log any more."""
+        """Stop following logs."""
         await self._followers.close()
 
     async def _remove(self, sight: Sight, effect: Fence | Cancel) -> None:
@@ -197,7 +202,25 @@ class PodStepExecutor:
             await self._pods.remove(pod)
 
 
-def _said(error: Exception, now: int) -> NeverRan | Objection:
+class PodWebhookExecutor(PodStepExecutor):
+    """Webhooks, each sent by a pod. The executor of steps observes and clears these pods, and closes the followers."""
+
+    kind: str = Kind.WEBHOOK
+
+    async def observe(self, sight: Sight) -> None:
+        """Do nothing: the executor of steps observes all pods."""
+
+    def known(self, _sight: Sight) -> Known:
+        return Known()
+
+    async def clear(self, sight: Sight) -> None:
+        """Do nothing: the executor of steps clears all pods."""
+
+    async def close(self) -> None:
+        """Do nothing: the executor of steps closes the followers."""
+
+
+def _refusal_of(error: Exception, now: int) -> NeverRan | Objection:
     """Return what a refused pod means for its attempt: it never runs, or the cluster has to change first."""
     if isinstance(error, (ForkAddressUnknownError, NotGrantedError)):
         return Objection(reason=error.reason, message=str(error), since=now)
@@ -212,10 +235,10 @@ def _said(error: Exception, now: int) -> NeverRan | Objection:
     return Objection(reason=reason, message=str(error), since=now)
 
 
-def _apart(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | None:
-    """What is to be said of a pod that was too old by our clock when it was made `now`."""
+def _clock_skew(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | None:
+    """Return the objection against a pod that was too old by our clock in the moment of its creation."""
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
-    if input_pins.in_time(step, created, now):
+    if input_pins.has_time_to_start(step, created, now):
         return None
     message = messages.clock_skew(read.stamp(created), read.stamp(now))
     return Objection(reason=Reason.CLOCK_SKEW, message=message, since=now)

@@ -8,7 +8,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES, Key
 from dayfly.operator.cluster.caches import BaselineMeta, ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.pods.namespaces import NotGrantedError, listed
+from dayfly.operator.pods.namespaces import NotGrantedError, comma_separated
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Baseline
 
@@ -29,7 +29,7 @@ async def read_fork_rights(client: Client, run: RunObject, namespace: str) -> Fo
     seen = await client.find(NAMESPACES, namespace)
     labels = seen.metadata.labels if seen else None
     annotations = seen.metadata.annotations if seen else None
-    if namespace != home and home not in listed(annotations, SOURCES_ANNOTATION):
+    if namespace != home and home not in comma_separated(annotations, SOURCES_ANNOTATION):
         raise NotGrantedError(
             Reason.NAMESPACE_NOT_GRANTED,
             f"workloads of namespace {namespace} may not be forked by sandboxes of {home}: an administrator can "

@@ -20,7 +20,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import address
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
-from dayfly.operator.outputs.resource_secrets import bind
+from dayfly.operator.outputs.resource_secrets import write_resource_secret
 from dayfly.plan.sealed import Plan
 from dayfly.spec.lifecycle import Baseline, Unit, digest, fork_id
 
@@ -91,7 +91,9 @@ class ForkBuilder:
                 continue
             resource, _, step = source.unit.rpartition("/")
             if resource not in secrets:
-                secrets[resource] = await bind(self._cluster.client, run, documents[resource], namespace)
+                secrets[resource] = await write_resource_secret(
+                    self._cluster.client, run, documents[resource], namespace
+                )
             found[name] = PodSecretKey(secrets[resource], f"{step}.{source.output}")
         return found
 

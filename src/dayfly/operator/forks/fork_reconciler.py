@@ -20,7 +20,7 @@ from dayfly.execute.pod import names
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, Pod
-from dayfly.operator.cluster.caches import ClusterWatches, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.baselines import read_fork_rights
 from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
@@ -148,14 +148,14 @@ class ForkReconciler:
         Raises:
             errors.ApiError: some of this is not done.
         """
-        forks, services = belonging(self._cluster.forks, run), belonging(self._cluster.services, run)
+        forks, services = owned_by_run(self._cluster.forks, run), owned_by_run(self._cluster.services, run)
         await all_done(chain(map(self._forks.remove, forks), map(self._forks.remove_service, services)))
 
     # --- observing --------------------------------------------------------------------------------------------------
 
     def _deployments(self, run: RunObject) -> list[read.ForkDeployment]:
         """Return the cached Deployments of the run with that UID."""
-        return [item for item in belonging(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
+        return [item for item in owned_by_run(self._cluster.forks, run.metadata.name) if owned(item.metadata, run)]
 
     async def _observe_claimed(
         self, sight: ForkSight, run: RunObject, name: str, found: read.ForkDeployment | None, now: int
@@ -258,7 +258,7 @@ class ForkReconciler:
         An unclaimed Deployment can have the name of a claimed fork: a paused peer has created it too late, or another
         user has replaced ours.
         """
-        services = belonging(self._cluster.services, run.metadata.name)
+        services = owned_by_run(self._cluster.services, run.metadata.name)
         forks = [each for each in services if FORK_LABEL in (each.metadata.labels or {})]  # the others are of routes
         unwanted = [each for each in forks if each.metadata.name not in kept]
         refs = {record.ref for record in run.ledger.units.values()}
@@ -283,7 +283,7 @@ class ForkReconciler:
 
     async def _is_current(self, run: RunObject) -> bool:
         """Return whether the run has not changed since it was read. If a peer has changed it, another turn follows."""
-        found = await self._cluster.ledger.fresh(run.metadata.name)
+        found = await self._cluster.ledger.read_current(run.metadata.name)
         return found is not None and found.metadata.resource_version == run.metadata.resource_version
 
 

@@ -11,7 +11,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.discovery import served
 from dayfly.kube.objects import AnnotatedMeta, Key, PartialObjectMetadata, Resource, anything
 from dayfly.kube.ownership import add_finalizer
-from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
     HOOK_FINALIZER,
     HOOK_LABEL,
@@ -220,7 +220,7 @@ class HookController:
         """Release a deleted hook once all its runs have ended. The runs close by themselves when it is deleted."""
         meta = seen.metadata
         left = [run for run in self._status.runs_of(meta.uid) if self._has_work_left(run)]
-        if not finalized(meta, HOOK_FINALIZER):
+        if not has_finalizer(meta, HOOK_FINALIZER):
             return
         if not left:
             # A run that the cache does not have yet may have been born before the hook's deletion.
@@ -239,7 +239,9 @@ class HookController:
             return True
         target = run.ledger.target
         found = self._kinds.watch(target_kind(run)).adapter.cache.get(target.name, target.namespace)
-        return found is not None and found.metadata.uid == target.uid and finalized(found.metadata, finalizer_of(run))
+        if found is None or found.metadata.uid != target.uid:
+            return False
+        return has_finalizer(found.metadata, finalizer_of(run))
 
     def _unwatch_unused(self) -> None:
         """Unwatch kinds that no hook selects and no run has as its target."""

@@ -16,7 +16,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.discovery import definition_uid
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, Pair, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, Pair, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     HOOK_FINALIZER,
@@ -75,7 +75,7 @@ class PairReconciler:
 
     def on_target_change(self, hook: HookObject, change: Change[PartialObjectMetadata]) -> None:
         """Clear the problem of an object that is gone or that the hook does not hold: it lacks no run now."""
-        if change.new is None or not finalized(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
+        if change.new is None or not has_finalizer(change.new.metadata, HOOKED_PREFIX + hook.metadata.name):
             self._status.clear_problem(hook.metadata.uid, _problem_key(change.seen.metadata))
 
     async def reconcile(self, pair: Pair) -> None:
@@ -95,14 +95,14 @@ class PairReconciler:
         if hook is not None and self.has_run(hook, meta):
             self._status.clear_problem(hook.metadata.uid, _problem_key(meta))
             return
-        if finalized(meta, HOOKED_PREFIX + pair.hook):
+        if has_finalizer(meta, HOOKED_PREFIX + pair.hook):
             await self._handle_lost_ledger(pair, watched.adapter.resource, item)
         elif hook is not None and not (meta.deletion_timestamp or hook.metadata.deletion_timestamp):
             await self._start(pair, watched.adapter.resource, item)
 
     async def _start(self, pair: Pair, resource: Resource[PartialObjectMetadata], seen: PartialObjectMetadata) -> None:
         hook = await self._client.find(HOOKS, pair.hook)
-        if hook is None or hook.metadata.deletion_timestamp or not finalized(hook.metadata, HOOK_FINALIZER):
+        if hook is None or hook.metadata.deletion_timestamp or not has_finalizer(hook.metadata, HOOK_FINALIZER):
             return  # the pair is queued again once the hook has our finalizer
         parsed = hook.parsed()
         item = await self._client.find(resource, pair.key.name, pair.key.namespace)
@@ -110,7 +110,7 @@ class PairReconciler:
             return
         if not selects(parsed, item.metadata) or not _selects_kind(parsed, resource):
             return
-        if finalized(item.metadata, HOOKED_PREFIX + pair.hook):
+        if has_finalizer(item.metadata, HOOKED_PREFIX + pair.hook):
             # The cache is behind: the pair may already have a run.
             self._cluster.pairs.add(pair, after=RETRY_AFTER_S)
             return
@@ -159,7 +159,7 @@ class PairReconciler:
             self._cluster.pairs.add(pair, after=RETRY_AFTER_S)  # the cache is behind, or it is an earlier hook's run
             return
         now = await self._client.find(resource, pair.key.name, pair.key.namespace)
-        if now is None or now.metadata.uid != uid or not finalized(now.metadata, HOOKED_PREFIX + pair.hook):
+        if now is None or now.metadata.uid != uid or not has_finalizer(now.metadata, HOOKED_PREFIX + pair.hook):
             return
         abandon = abandonment(now.metadata.annotations, closing=bool(now.metadata.deletion_timestamp))
         reason = abandon.reason if abandon is not None and abandon.applies else ""

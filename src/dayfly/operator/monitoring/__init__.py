@@ -1,1 +1,1 @@
-"""Logs, metrics, traces and health of the operator, for administrators."""
+"""Logs, metrics, traces and health checks for administrators."""

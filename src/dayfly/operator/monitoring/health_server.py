@@ -1,4 +1,4 @@
-"""The operator's own small port: is it alive, is it ready, what are its figures."""
+"""The operator's HTTP port with `/healthz`, `/readyz` and `/metrics`."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -7,36 +7,36 @@ from aiohttp import web
 
 from dayfly.operator.monitoring.metrics import CONTENT_TYPE, Metrics
 
-# Bookmarks come about every minute, and a watch that is silent for longer is begun anew.
+# API servers send bookmarks about every minute, and a watch without events is restarted after a longer time.
 STALE_S = 180.0
 
 
 @contextlib.asynccontextmanager
-async def serving(
+async def serve_health(
     port: int, *, age: Callable[[], float], started: Callable[[], float], metrics: Metrics
 ) -> AsyncIterator[None]:
-    """Answer on that port, of every address of this machine, while the block runs.
+    """Serve health checks and metrics on a port of all addresses while the block runs.
 
     Args:
-        port: Where.
-        age: Seconds since the server last proved the most backward cache current; inf before.
-        started: Seconds since the process began: until the first lists are whole it is alive, but not ready.
-        metrics: The figures.
+        port: The port.
+        age: Seconds since the API server last confirmed the oldest cache; infinite before the first list is complete.
+        started: Seconds since the process began. Before the first lists are complete it is alive but not ready.
+        metrics: The metrics.
     """
 
     async def healthy(_: web.Request) -> web.Response:
         backward = min(age(), started())
         if backward < STALE_S:
-            return web.Response(text=f"the caches are current as of {backward:.0f} s ago\n")
-        return web.Response(status=503, text=f"nothing was heard from the API server for {backward:.0f} s\n")
+            return web.Response(text=f"the caches were current {backward:.0f} s ago\n")
+        return web.Response(status=503, text=f"no response from the API server for {backward:.0f} s\n")
 
     async def ready(_: web.Request) -> web.Response:
         if age() < STALE_S:
             return web.Response(text="ready\n")
-        return web.Response(status=503, text="the caches are not whole, or not current\n")
+        return web.Response(status=503, text="the caches are incomplete or not current\n")
 
     async def figures(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthy), web.get("/readyz", ready), web.get("/metrics", figures)])

@@ -1,8 +1,7 @@
-"""Log lines as JSON, one object a line, for whoever collects them: what became of each run, and what went wrong.
+"""Log lines as JSON objects, for log collectors: the moves of each run, and errors.
 
-A run's normal life is one line for each move of its ledger, said once the move is written, by the operator that wrote
-it: all operators' lines together tell each move once. One that is killed between the two leaves its line out; the
-ledger is the truth.
+The operator that has written a move logs it once, so the lines of all operators together contain each move once. An
+operator that is killed between the write and the log line omits that line; the ledger is authoritative.
 """
 
 import datetime as dt
@@ -20,11 +19,11 @@ from dayfly.spec.report import with_reason
 log = logging.getLogger(__name__)
 
 Members = dict[str, str | int]
-"""What a line has beside its message, to search by."""
+"""Fields of a line besides its message."""
 
 
 class JsonLines(logging.Formatter):
-    """`{"time", "level", "logger", "message"}`, then the line's own members, and `exception` where there is one."""
+    """Formats a record as `{"time", "level", "logger", "message"}` with the line's fields and any `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
@@ -41,63 +40,63 @@ class JsonLines(logging.Formatter):
 
 
 def to_stderr(level: str) -> None:
-    """Have all of this process's logs go to standard error as JSON."""
+    """Send all logs of this process to standard error as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
-def say(message: str, **members: str | int) -> None:
-    """One line of normal life, with members to search by."""
+def log_event(message: str, **members: str | int) -> None:
+    """Log a message with additional fields."""
     if log.isEnabledFor(logging.INFO):
-        # Made by hand: to look for the caller in the stack would cost as much as all the rest, and it is always we.
+        # Without the usual search for the caller in the stack, which would double the cost; it is always this function.
         log.handle(log.makeRecord(log.name, logging.INFO, "", 0, message, (), None, extra={"members": members}))
 
 
-def moved(run: RunObject, moves: Iterable[Move]) -> None:
-    """One line for each move, now that the ledger holds them.
+def log_moves(run: RunObject, moves: Iterable[Move]) -> None:
+    """Log one line for each move that the ledger now contains.
 
-    Members: `run`, `sandbox` (namespace/name), or for the object of a hook `hook` and `object` (kind namespace/name),
-    `event`, and where they apply `unit`, `attempt`, `outcome` and `reason`.
+    Fields: `run`, `event`, and `sandbox` (namespace/name) or, for a hook's object, `hook` and `object` (kind
+    namespace/name). Optional fields are `unit`, `attempt`, `outcome` and `reason`.
     """
     if not log.isEnabledFor(logging.INFO):
         return
     target, hook = run.ledger.target, run.spec.hook
     place = f"{target.namespace}/{target.name}"
-    whose: Members = {"sandbox": place}
+    fields: Members = {"sandbox": place}
     if hook is not None:
-        whose = {"hook": hook.name, "object": f"{target.kind} {place}"}
+        fields = {"hook": hook.name, "object": f"{target.kind} {place}"}
     for move in moves:
-        message, members = _told(move, given_up=run.ledger.abandon is not None)
-        say(message, run=run.metadata.name, **whose, **members)
+        message, members = _describe(move, given_up=run.ledger.abandon is not None)
+        log_event(message, run=run.metadata.name, **fields, **members)
 
 
-def _told(move: Move, *, given_up: bool) -> tuple[str, Members]:
+def _describe(move: Move, *, given_up: bool) -> tuple[str, Members]:
     match move:
         case Claim(unit=unit, attempt=attempt) | Bind(unit=unit, attempt=attempt):
             claimed = isinstance(move, Claim)
-            said = f"{unit}: attempt {attempt} " + ("may start" if claimed else f"has made the object {move.ref}")
-            return said, {"event": "claimed" if claimed else "bound", "unit": unit, "attempt": attempt}
+            text = f"{unit}: attempt {attempt} " + ("may start" if claimed else f"has made the object {move.ref}")
+            return text, {"event": "claimed" if claimed else "bound", "unit": unit, "attempt": attempt}
         case Record(unit=unit, attempt=attempt, result=result):
             members: Members = {"event": "recorded", "unit": unit, "attempt": attempt, "outcome": result.outcome}
             if result.outcome == "succeeded":
                 return f"{unit}: attempt {attempt} succeeded", members
-            said = f"{unit}: attempt {attempt} failed: {with_reason(result.reason, result.message)}"
-            return said, {**members, "reason": result.reason}
+            text = f"{unit}: attempt {attempt} failed: {with_reason(result.reason, result.message)}"
+            return text, {**members, "reason": result.reason}
         case Void(unit=unit, attempt=attempt, reason=reason, message=message):
-            said = f"{unit}: attempt {attempt} never ran: {with_reason(reason, message)}"
-            return said, {"event": "voided", "unit": unit, "attempt": attempt, "reason": reason}
+            text = f"{unit}: attempt {attempt} never ran: {with_reason(reason, message)}"
+            return text, {"event": "voided", "unit": unit, "attempt": attempt, "reason": reason}
         case Doubt(unit=unit, attempt=attempt, reason=reason, message=message):
-            said = f"{unit}: the outcome of attempt {attempt} is unknown: {with_reason(reason, message)}"
-            return said, {"event": "doubted", "unit": unit, "attempt": attempt, "reason": reason}
+            text = f"{unit}: the outcome of attempt {attempt} is unknown: {with_reason(reason, message)}"
+            return text, {"event": "doubted", "unit": unit, "attempt": attempt, "reason": reason}
         case Close(request=request):
-            said = f"the run closes: {request.message or request.reason}"
-            return said, {"event": "closed", "reason": request.reason}
+            text = f"the run closes: {request.message or request.reason}"
+            return text, {"event": "closed", "reason": request.reason}
         case Started() | Stopped():
             event = type(move).__name__.lower()
             return f"the target has {event}", {"event": event}
         case GiveUp(request=request):
-            return f"cleanup is given up: {request.message}", {"event": "given-up", "reason": request.reason}
+            return f"cleanup was abandoned: {request.message}", {"event": "given-up", "reason": request.reason}
         case Finish():
             outcome = "abandoned" if given_up else "cleaned"
             return f"the run has ended: {outcome}", {"event": "ended", "outcome": outcome}

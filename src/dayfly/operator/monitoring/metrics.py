@@ -1,4 +1,4 @@
-"""Figures for Prometheus, counted where they arise and read when they are asked for. No names, no values of anybody."""
+"""Prometheus metrics. No metric contains the name or a value of a user's object."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
@@ -15,26 +15,26 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """One operator's figures."""
+    """The metrics of one operator."""
 
     def __init__(self, cluster: ClusterWatches, **gauges: Callable[[], float]) -> None:
-        """`gauges` are further figures by name, asked for at each scrape."""
+        """`gauges` are additional gauges by name, evaluated at each scrape."""
         self._registry = prometheus.CollectorRegistry()
         self.turns = prometheus.Counter(
-            "dayfly_turns", "Turns taken over runs, by how they ended.", ["result"], registry=self._registry
+            "dayfly_turns", "Turns over runs, by result.", ["result"], registry=self._registry
         )
         self.turn_seconds = prometheus.Histogram(
-            "dayfly_turn_seconds", "How long a turn takes, requests included.", registry=self._registry
+            "dayfly_turn_seconds", "Duration of a turn, including its requests.", registry=self._registry
         )
-        self._registry.register(_Now(cluster, gauges))
+        self._registry.register(_ClusterGauges(cluster, gauges))
 
-    def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+    def render(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
         return prometheus.generate_latest(self._registry)
 
 
-class _Now(Collector):
-    """What is so at this moment, from the caches."""
+class _ClusterGauges(Collector):
+    """Gauges that are computed from the caches at each scrape."""
 
     def __init__(self, cluster: ClusterWatches, gauges: dict[str, Callable[[], float]]) -> None:
         self._cluster = cluster
@@ -42,22 +42,26 @@ class _Now(Collector):
 
     def collect(self) -> Iterator[Metric]:
         runs: Tally[str] = Tally()
-        doubtful = 0
+        unknown = 0
         for run in self._cluster.runs:
             runs[run.ledger.phase.value] += 1
-            doubtful += sum(record.state is State.UNKNOWN for record in run.ledger.units.values())
+            unknown += sum(record.state is State.UNKNOWN for record in run.ledger.units.values())
         family = GaugeMetricFamily("dayfly_runs", "Runs by phase.", labels=["phase"])
         for phase, count in sorted(runs.items()):
             family.add_metric([phase], count)
         yield family
-        yield GaugeMetricFamily("dayfly_units_unknown", "Steps whose outcome is not known.", value=doubtful)
-        yield GaugeMetricFamily("dayfly_queue_depth", "Runs that wait for a worker.", value=len(self._cluster.queue))
+        yield GaugeMetricFamily("dayfly_units_unknown", "Units whose outcome is unknown.", value=unknown)
         yield GaugeMetricFamily(
-            "dayfly_watch_age_seconds", "Since the most backward watch was last proved.", value=self._cluster.age
+            "dayfly_queue_depth", "Runs that are waiting for a worker.", value=len(self._cluster.queue)
+        )
+        yield GaugeMetricFamily(
+            "dayfly_watch_age_seconds",
+            "Time since the API server last confirmed the oldest watch.",
+            value=self._cluster.age,
         )
         yield GaugeMetricFamily(
             "dayfly_clock_ahead_seconds",
-            "By how much this machine's clock is ahead of the API server's.",
+            "Lead of this machine's clock over the API server's clock.",
             value=(now_ms() - self._cluster.now()) / 1000,
         )
         for name, ask in self._gauges.items():

@@ -1,4 +1,4 @@
-"""Has the runs of this cluster told as traces, by whoever takes their turns."""
+"""Traces of the runs of this cluster, sent by the operator that takes their turns."""
 
 import collections
 import logging
@@ -14,54 +14,55 @@ from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
 
-MOST_LINES = 512
+MAX_HISTORY = 512
 
 log = logging.getLogger(__name__)
 
 
 class RunTraces:
-    """Without a tracer it tells nobody anything.
+    """Collects the history of runs for their traces. Without a tracer it does nothing.
 
-    A Run holds of each unit the latest attempt. Of those before it this process knows what it has written itself.
+    A Run only contains the latest attempt of each unit. Earlier ones are known from this process's own writes.
     """
 
     def __init__(
-        self, cluster: ClusterWatches, written: Callable[[RunObject, tuple[Move, ...]], None], tracer: Tracer | None
+        self, cluster: ClusterWatches, on_moves: Callable[[RunObject, tuple[Move, ...]], None], tracer: Tracer | None
     ) -> None:
-        """`written` is told of all moves before they are told here."""
-        self._tracer, self._written, self._now = tracer, written, cluster.now
-        # By uid of runs that are not told yet: what was written of them, the newest of it.
-        self._lines: dict[str, collections.deque[HistoryEntry]] = {}
-        cluster.ledger.written = self._moved if tracer is not None else written
+        """`on_moves` is called with all moves first."""
+        self._tracer, self._on_moves, self._now = tracer, on_moves, cluster.now
+        # By UID of runs whose trace was not sent yet: the newest entries of their history that this process has
+        # written.
+        self._history: dict[str, collections.deque[HistoryEntry]] = {}
+        cluster.ledger.on_commit = self._handle_moves if tracer is not None else on_moves
         if tracer is not None:
-            cluster.runs.listen(self._heard)
+            cluster.runs.listen(self._handle_change)
 
     def reset(self) -> None:
-        """Somebody else has worked, and told, meanwhile."""
-        self._lines.clear()
+        """Drop the history: another process has taken turns and sent traces in the meantime."""
+        self._history.clear()
         if self._tracer is not None:
             self._tracer.restart()
 
-    def look(self, run: Run, report: RunReport) -> None:
-        """A run stands so."""
+    def add_report(self, run: Run, report: RunReport) -> None:
+        """Add a report to the run's trace."""
         if self._tracer is not None:
             try:
-                self._tracer.observe(run, report, lambda: self._lines.pop(run.uid, ()))
-            except Exception:  # no turn is spoilt by what is told of it
-                log.exception("the trace of run %s could not be made", run.uid)
+                self._tracer.observe(run, report, lambda: self._history.pop(run.uid, ()))
+            except Exception:  # tracing must not fail the turn
+                log.exception("the trace of run %s could not be created", run.uid)
 
-    def _moved(self, run: RunObject, moves: tuple[Move, ...]) -> None:
+    def _handle_moves(self, run: RunObject, moves: tuple[Move, ...]) -> None:
         uid = run.ledger.uid
-        self._written(run, moves)
-        kept = self._lines.setdefault(uid, collections.deque(maxlen=MOST_LINES))
+        self._on_moves(run, moves)
+        kept = self._history.setdefault(uid, collections.deque(maxlen=MAX_HISTORY))
         kept.extend(history_entries(run.ledger, moves, self._now()))
         if self._tracer is not None and any(isinstance(move, Finish) for move in moves):
             try:
-                self._tracer.record_end(run.ledger, lambda: self._lines.pop(uid, ()))
+                self._tracer.record_end(run.ledger, lambda: self._history.pop(uid, ()))
             except Exception:
-                log.exception("the trace of run %s could not be made", run.metadata.name)
+                log.exception("the trace of run %s could not be created", run.metadata.name)
 
-    def _heard(self, change: Change[RunObject]) -> None:
+    def _handle_change(self, change: Change[RunObject]) -> None:
         if (gone := change.gone) is not None and self._tracer is not None:
             self._tracer.forget(gone.ledger.uid)
-            self._lines.pop(gone.ledger.uid, None)
+            self._history.pop(gone.ledger.uid, None)

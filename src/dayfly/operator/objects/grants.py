@@ -1,4 +1,4 @@
-"""What is said when the account of a namespace lacks a right, with the very line that gives it."""
+"""Messages about missing permissions of a namespace's ServiceAccount, with the commands that grant them."""
 
 import re
 
@@ -10,14 +10,15 @@ from dayfly.plan.world import Objection
 VERBS = "get,create,patch,delete"
 
 
-# The authorizer's own words: what the account may not do, and with what.
-_WANTED = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
+# The API server's message: verb, resource and API group.
+_MISSING = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
 
 
-def line(namespace: str, resource: str, verbs: str = VERBS, *, ending: bool = False) -> str:
-    """What an administrator types; the account itself need not exist.
+def grant_commands(namespace: str, resource: str, verbs: str = VERBS, *, ending: bool = False) -> str:
+    """Return the commands for an administrator; the account itself need not exist.
 
-    In a namespace that is `ending` nothing can be made any more, so there the right is given from outside of it.
+    In a namespace that is being deleted (`ending`) nothing can be created, so the permission must come from a
+    ClusterRole.
     """
     role = f"{ACCOUNT}-{resource}"
     if ending:
@@ -33,32 +34,34 @@ def line(namespace: str, resource: str, verbs: str = VERBS, *, ending: bool = Fa
     )
 
 
-def objection(error: errors.Refused, namespace: str, now: int, *, ending: bool = False) -> Objection:
-    """Why the server has not let us, at the moment `now` (unix milliseconds)."""
-    wanted = _WANTED.search(error.message)
-    if wanted is None or not isinstance(error, errors.Forbidden) or not error.not_granted:
+def explain_refusal(error: errors.Refused, namespace: str, now: int, *, ending: bool = False) -> Objection:
+    """Return the objection for a refused request at `now` (unix milliseconds)."""
+    missing = _MISSING.search(error.message)
+    if missing is None or not isinstance(error, errors.Forbidden) or not error.not_granted:
         return Objection(reason=error.reason or Reason.REFUSED, message=error.message, since=now)
-    verb, plural, group = wanted.groups()
+    verb, plural, group = missing.groups()
     if verb == "impersonate":
         message = f"the operator may not act as {ACCOUNT} of namespace {namespace}: apply the install manifest again"
         return Objection(reason=Reason.OBJECTS_NOT_GRANTED, message=message, since=now)
     resource = f"{plural}.{group}" if group else plural
-    message = f"the account {ACCOUNT} of namespace {namespace} may not {verb} {resource}; its administrator can type: "
+    message = f"the account {ACCOUNT} of namespace {namespace} may not {verb} {resource}; its administrator can run: "
     if ending:
         message = (
-            f"namespace {namespace} is being deleted, and the rights of its account {ACCOUNT} have gone before the "
+            f"namespace {namespace} is being deleted, and the permissions of its account {ACCOUNT} were deleted before "
+            "the objects: the cluster's administrator can run this, and revoke it afterwards: "
         )
-        message += "objects: the cluster's administrator can type, and take it back afterwards: "
     return Objection(
-        reason=Reason.OBJECTS_NOT_GRANTED, message=message + line(namespace, resource, ending=ending), since=now
+        reason=Reason.OBJECTS_NOT_GRANTED,
+        message=message + grant_commands(namespace, resource, ending=ending),
+        since=now,
     )
 
 
-def secrets(namespace: str, name: str, now: int) -> Objection:
-    """Why an output cannot be read that lies in a Secret."""
+def explain_secret_refusal(namespace: str, name: str, now: int) -> Objection:
+    """Return the objection for a Secret with an output that the account may not read."""
     role = f"{ACCOUNT}-secret-{name}"
     message = (
-        f"the account {ACCOUNT} of namespace {namespace} may not read Secret {name}; its administrator can type: "
+        f"the account {ACCOUNT} of namespace {namespace} may not read Secret {name}; its administrator can run: "
         f"kubectl create role {role} --namespace {namespace} --verb=get --resource=secrets --resource-name={name} && "
         f"kubectl create rolebinding {role} --namespace {namespace} --role={role} "
         f"--serviceaccount={namespace}:{ACCOUNT}"

@@ -1,9 +1,11 @@
-"""What is known of a run's objects: what has become of those that were claimed, and what the next ones wait for."""
+"""Facts about a run's objects: the results of claimed attempts, and objections against the next ones."""
 
 import hashlib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from dayfly.execute.inputs import ForkAddressUnknownError, TargetValues
 from dayfly.execute.object import read, render
@@ -14,8 +16,7 @@ from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.objects import grants, object_view
-from dayfly.operator.objects.object_memory import ObjectMemory
-from dayfly.operator.objects.object_view import ObjectRef, Views
+from dayfly.operator.objects.object_view import ObjectReader, ObjectRef
 from dayfly.operator.refusals import is_down
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -25,11 +26,41 @@ from dayfly.spec.lifecycle import UnitOutput
 from dayfly.spec.run import OutputRecord, Phase, Result, UnitRecord
 from dayfly.spec.steps.kube_object import GONE
 
-_LONGEST_VALUE = 64 * 1024
+FIRST_POLL_S, MAX_POLL_S = 1.0, 30.0
+RETRY_AFTER_MS = 5_000
+_MAX_VALUE_BYTES = 64 * 1024
 
 
-class Turn:
-    """One look at a run's objects: what is given, and what is found."""
+class ObjectMemory(msgspec.Struct):
+    """`version` is the object's latest known resource version; `tries` counts the reads that found it unchanged."""
+
+    version: str = ""
+    tries: int = 0
+    admitted_at: int | None = None
+    """When a dry run of the create request last succeeded, in unix milliseconds."""
+    definition: str = ""
+    """The CustomResourceDefinition at that time, as NAME/UID; empty for other kinds."""
+    refused: Objection | NeverRan | None = None
+    """Why the latest change of the object, or its creation, was refused."""
+
+    def is_admitted(self, now: int) -> bool:
+        """Return whether a recent dry run succeeded. Older results prove nothing: permissions and kinds may be gone."""
+        return self.admitted_at is not None and self.admitted_at <= now < self.admitted_at + RETRY_AFTER_MS
+
+    def next_poll_in(self, version: str) -> float:
+        """Return the seconds until the next read: soon after a change, then with increasing intervals."""
+        self.tries = self.tries + 1 if version == self.version else 0
+        self.version = version
+        return min(FIRST_POLL_S * 2.0 ** min(self.tries, 10), MAX_POLL_S)
+
+    def current_objection(self, now: int) -> Objection | None:
+        """Return the objection against another try at `now` (unix milliseconds), if it is recent."""
+        found = self.refused
+        return found if isinstance(found, Objection) and found.since <= now < found.since + RETRY_AFTER_MS else None
+
+
+class ObjectTurn:
+    """Input and results of one observation of a run's objects."""
 
     def __init__(
         self,
@@ -48,24 +79,24 @@ class Turn:
         self.outputs: dict[AttemptKey, dict[str, bytes]] = {}
         self.definitions: dict[str, str] = {}
         self.found: dict[AttemptKey, dict[str, Any]] = {}
-        """By the attempts that made them."""
+        """The objects by the attempts that created them."""
 
 
 class ObjectObserver:
-    """Looks at objects, each for itself."""
+    """Observes the objects of units."""
 
-    def __init__(self, objects: ObjectClient, views: Views) -> None:
+    def __init__(self, objects: ObjectClient, reader: ObjectReader) -> None:
         self._objects = objects
-        self._views = views
+        self._reader = reader
 
-    async def made(self, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Fact:
-        """What has become of a claimed attempt to make an object."""
+    async def observe_create(self, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory) -> Fact:
+        """Return the fact about a claimed attempt to create an object."""
         record = turn.run.ledger.unit(step.id)
         key = step.id, record.attempt
-        where = object_view.place(turn.run, step, record.attempt)
+        where = object_view.object_of(turn.run, step, record.attempt)
         if turn.abandoned:
-            return _over(turn, record, Reason.CANCELLED, f"nobody waits for {where.named} any more")
-        view = await self._views.look(where, turn.now, record)
+            return _over(turn, record, Reason.CANCELLED, f"the run was abandoned before {where.named} was ready")
+        view = await self._reader.read(where, turn.now, record)
         if view.hindered is not None:
             return _waiting(record, view.hindered)
         found = view.found
@@ -76,10 +107,10 @@ class ObjectObserver:
             turn.made[key] = found["metadata"]["uid"]
         if read.is_ending(found):
             return _ending(record, found) or _unready(turn, step, record, where)
-        if turn.closing and (hindered := memory.hindrance(turn.now)):
+        if turn.closing and (hindered := memory.current_objection(turn.now)):
             return _waiting(record, hindered)
         if render.release_patch(where.manifest, found) is not None:
-            hindered = memory.hindrance(turn.now)
+            hindered = memory.current_objection(turn.now)
             return _waiting(record, hindered) if hindered else Held(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
         if judged.standing is ObjectState.FAILED:
@@ -88,20 +119,24 @@ class ObjectObserver:
             return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=judged.message)
         return await self._ready(turn, step, record, found)
 
-    def _missing(self, turn: Turn, record: UnitRecord, where: ObjectRef, memory: ObjectMemory, *, taken: bool) -> Fact:
-        """There is no such object, or one that is not this attempt's."""
+    def _missing(
+        self, turn: ObjectTurn, record: UnitRecord, where: ObjectRef, memory: ObjectMemory, *, taken: bool
+    ) -> Fact:
+        """Return the fact for an object that does not exist, or belongs to something else (`taken`)."""
         if record.ref:
             step = turn.plan.steps[where.identity.unit]
             return _unready(turn, step, record, where)
         if taken:
-            message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
+            message = (
+                f"{where.named} exists and does not belong to this step: delete it, or give the object another name"
+            )
             return NeverRan(reason=Reason.NAME_CONFLICT, message=message)
-        # A peer may be making it as long as the ledger is open: what is not there then proves nothing.
+        # While the run is open, a peer may be about to create the object, so its absence proves nothing.
         if turn.run.ledger.phase is not Phase.OPEN:
-            return NeverRan(reason=Reason.CANCELLED, message=f"was asked to end before {where.named} was made")
+            return NeverRan(reason=Reason.CANCELLED, message=f"the run was closed before {where.named} was made")
         if isinstance(memory.refused, NeverRan):
             return memory.refused
-        hindered = memory.hindrance(turn.now)
+        hindered = memory.current_objection(turn.now)
         if (
             hindered is not None
             and turn.now >= record.claimed_at + turn.plan.steps[where.identity.unit].unit.timeouts.run_ms
@@ -109,26 +144,26 @@ class ObjectObserver:
             return NeverRan(reason=hindered.reason, message=hindered.message)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
 
-    async def _ready(self, turn: Turn, step: SealedStep, record: UnitRecord, found: dict[str, Any]) -> Fact:
-        """It is ready; once all its outputs are there it is done."""
+    async def _ready(self, turn: ObjectTurn, step: SealedStep, record: UnitRecord, found: dict[str, Any]) -> Fact:
+        """Return the fact for a ready object: the attempt succeeds when all outputs have values."""
         values: dict[str, bytes] = {}
         for output in step.unit.outputs:
             value, lack = await self._value(turn, found, output)
             if isinstance(lack, Objection):
                 return _waiting(record, lack)
             if value is None:
-                message = f"{read.describe(found)} is ready; its output {output.name} is waited for: {lack}"
+                message = f"{read.describe(found)} is ready, but its output {output.name} has no value yet: {lack}"
                 return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=message)
-            if len(value) > _LONGEST_VALUE:
-                problem = f"output {output.name} has {len(value)} bytes; at most {_LONGEST_VALUE} fit"
+            if len(value) > _MAX_VALUE_BYTES:
+                problem = f"output {output.name} has {len(value)} bytes; at most {_MAX_VALUE_BYTES} fit"
                 return _over(turn, record, Reason.OUTPUT_TOO_LARGE, problem)
             values[output.name] = value
         return _succeeded(turn, step, record, values)
 
     async def _value(
-        self, turn: Turn, found: dict[str, Any], output: UnitOutput
+        self, turn: ObjectTurn, found: dict[str, Any], output: UnitOutput
     ) -> tuple[bytes | None, Objection | str]:
-        """The value of one output, or what it lacks."""
+        """Return the value of an output, or None and the reason why it has none."""
         if output.secret is None:
             return read.output_value(found, output), f"{output.json_path} finds no single value"
         namespace, name = found["metadata"]["namespace"], read.secret_name(found, output)
@@ -139,23 +174,23 @@ class ObjectObserver:
         except errors.Forbidden as error:
             if not error.not_granted:
                 return None, error.message
-            return None, grants.secrets(namespace, name, turn.now)
+            return None, grants.explain_secret_refusal(namespace, name, turn.now)
         if held is None:
             return None, f"there is no Secret {namespace}/{name}"
         return held.get(output.secret.key), f"Secret {namespace}/{name} has no key {output.secret.key}"
 
-    async def removed(self, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Fact:
-        """What has become of a claimed attempt to remove an object."""
-        record, maker = turn.run.ledger.unit(step.id), object_view.target(turn.plan, step)
+    async def observe_delete(self, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory) -> Fact:
+        """Return the fact about a claimed attempt to delete an object."""
+        record, maker = turn.run.ledger.unit(step.id), object_view.creating_step(turn.plan, step)
         if turn.abandoned:
-            return _over(turn, record, Reason.CANCELLED, "its cleanup was given up")
+            return _over(turn, record, Reason.CANCELLED, "its cleanup was abandoned")
         made = turn.run.ledger.unit(maker.id) if maker is not None else UnitRecord()
         told = {GONE: b"true"} if any(output.name == GONE for output in step.unit.outputs) else {}
         gone = _succeeded(turn, step, record, told)
         if maker is None or object_view.was_never_made(made):
             return gone
-        where = object_view.place(turn.run, maker, made.attempt)
-        view = await self._views.look(where, turn.now, made)
+        where = object_view.object_of(turn.run, maker, made.attempt)
+        view = await self._reader.read(where, turn.now, made)
         if view.hindered is not None:
             return _waiting(record, view.hindered)
         found = view.found
@@ -164,26 +199,29 @@ class ObjectObserver:
         turn.found[maker.id, made.attempt] = found
         if read.is_ending(found):
             return _ending(record, found) or gone
-        hindered = memory.hindrance(turn.now)
+        hindered = memory.current_objection(turn.now)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
 
-    async def ask(self, turn: Turn, step: SealedStep, memory: ObjectMemory) -> Objection | NeverRan | None:
-        """What stands in the way of the object that is to be made next, by the server's word.
+    async def check_create(
+        self, turn: ObjectTurn, step: SealedStep, memory: ObjectMemory
+    ) -> Objection | NeverRan | None:
+        """Return why the next object cannot be created now; None if a dry run succeeds.
 
-        Return `NeverRan` if the object can never be made of its manifest and inputs, whatever changes in the cluster.
+        Return `NeverRan` if the object can never be created from its manifest and inputs, whatever changes in the
+        cluster.
 
         Raises:
-            ForkAddressUnknownError: a fork cannot tell now what it is to be made of.
+            ForkAddressUnknownError: a value of a fork is not available now.
         """
-        where = object_view.place(turn.run, step, turn.run.ledger.unit(step.id).attempt + 1)
+        where = object_view.object_of(turn.run, step, turn.run.ledger.unit(step.id).attempt + 1)
         namespace = where.identity.namespace
         try:
-            manifest = await self._views.manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
+            manifest = await self._reader.render_manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
         except ForkAddressUnknownError:
             raise
         except CannotRenderError as error:
             return NeverRan(reason=error.reason, message=str(error))
-        view = await self._views.look(where, turn.now)
+        view = await self._reader.read(where, turn.now)
         if view.hindered is not None and view.hindered.reason == Reason.KIND_REFUSED:
             return NeverRan(reason=view.hindered.reason, message=view.hindered.message)
         if view.hindered is not None or view.kind is None:
@@ -198,15 +236,15 @@ class ObjectObserver:
             pass
         except (errors.Refused, errors.OutcomeUnknown) as error:
             return _refusal(error, namespace, turn.now)
-        message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
+        message = f"{where.named} exists and does not belong to this step: delete it, or give the object another name"
         return Objection(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
 
 
 def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now: int) -> Objection | NeverRan:
-    """Return what the answer to a dry run means. It was to store nothing, so an unknown outcome leaves no doubt.
+    """Return the result of a dry run that failed. It stores nothing, so an unknown outcome needs no clarification.
 
     Raises:
-        errors.OutcomeUnknown: the server did not answer.
+        errors.OutcomeUnknown: the API server did not answer.
     """
     if isinstance(error, errors.OutcomeUnknown):
         if is_down(error):
@@ -214,15 +252,15 @@ def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now:
         return Objection(reason=Reason.BLOCKED, message=error.message, since=now)
     if error.is_permanent:
         return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
-    return grants.objection(error, namespace, now)
+    return grants.explain_refusal(error, namespace, now)
 
 
-def _waiting(record: UnitRecord, said: Objection) -> Running:
-    return Running(since=record.claimed_at, reason=said.reason, message=said.message)
+def _waiting(record: UnitRecord, objection: Objection) -> Running:
+    return Running(since=record.claimed_at, reason=objection.reason, message=objection.message)
 
 
 def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
-    """What holds an object that was asked to go; None if nothing but we do."""
+    """Return the finalizers of others that block the deletion; None if there are none."""
     left = read.foreign_finalizers(found)
     if not left:
         return None
@@ -231,23 +269,25 @@ def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
     return Running(since=record.claimed_at, reason=Reason.OBJECT_TERMINATING, message=message)
 
 
-def _unready(turn: Turn, step: SealedStep, record: UnitRecord, where: ObjectRef) -> Ended:
-    """Its object is gone before it was ready; why is told by what was wished for."""
+def _unready(turn: ObjectTurn, step: SealedStep, record: UnitRecord, where: ObjectRef) -> Ended:
+    """Return the result for an object that was deleted before it was ready."""
     limit = step.unit.timeouts.run_ms
     if turn.closing:
         return _over(turn, record, Reason.CANCELLED, f"{where.named} was deleted before it was ready")
     if turn.now >= record.claimed_at + limit:
         message = f"{where.named} was not ready within {messages.span(limit)} and was deleted"
         return _over(turn, record, Reason.RUN_DEADLINE, message)
-    return _over(turn, record, Reason.OBJECT_DELETED, f"somebody deleted {where.named} before it was ready")
+    return _over(
+        turn, record, Reason.OBJECT_DELETED, f"{where.named} was deleted by another client before it was ready"
+    )
 
 
-def _over(turn: Turn, record: UnitRecord, reason: str, message: str) -> Ended:
+def _over(turn: ObjectTurn, record: UnitRecord, reason: str, message: str) -> Ended:
     result = Result(outcome="failed", reason=reason, message=message, started_at=record.claimed_at, ended_at=turn.now)
     return Ended(result=result)
 
 
-def _succeeded(turn: Turn, step: SealedStep, record: UnitRecord, values: dict[str, bytes]) -> Ended:
+def _succeeded(turn: ObjectTurn, step: SealedStep, record: UnitRecord, values: dict[str, bytes]) -> Ended:
     sensitive = {output.name for output in step.unit.outputs if output.sensitive}
     outputs = {
         name: OutputRecord(

@@ -1,4 +1,4 @@
-"""Where the object of a unit is, and how it is there at this moment."""
+"""The objects of units: their identity, their state in the cluster, and their manifests."""
 
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from dayfly.spec.steps.kube_object import KubeObject
 
 
 class ObjectRef(NamedTuple):
-    """One attempt's object as it is written, and whose it is."""
+    """The object of one attempt: its spec and identity."""
 
     item: KubeObject
     identity: ObjectIdentity
@@ -38,14 +38,14 @@ class ObjectRef(NamedTuple):
 
     @property
     def named(self) -> str:
-        """`Job shop/db-make-x`, as people look it up."""
+        """Kind, namespace and name for messages, such as `Job shop/db-make-x`."""
         return f"{self.manifest['kind']} {self.identity.namespace}/{self.name}"
 
 
-class View(NamedTuple):
-    """The kind as it is served and the object, or the reason why they cannot be read.
+class ObjectView(NamedTuple):
+    """The served kind and the object, or the objection if they cannot be read.
 
-    Without any of these the kind is proven to be gone, and the object with it.
+    If all are None, the kind is proven to be gone, and with it the object.
     """
 
     kind: Kind | None = None
@@ -53,51 +53,51 @@ class View(NamedTuple):
     hindered: Objection | None = None
 
 
-def written(step: SealedStep) -> Object:
-    """The step's own part of the document."""
-    assert step.unit.object is not None, "asked of objects alone"
+def object_spec(step: SealedStep) -> Object:
+    """Return the object spec of a step."""
+    assert step.unit.object is not None, "only for object units"
     return step.unit.object
 
 
-def steps(plan: Plan) -> list[SealedStep]:
-    """The plan's steps that make or remove objects."""
+def object_steps(plan: Plan) -> list[SealedStep]:
+    """Return the plan's steps that create or delete objects."""
     return [step for step in plan.steps.values() if step.unit.kind == UnitKind.OBJECT and step.unit.object is not None]
 
 
-def target(plan: Plan, step: SealedStep) -> SealedStep | None:
-    """The step whose object this one removes."""
-    return plan.steps.get(unit_id(step.resource, written(step).remove))
+def creating_step(plan: Plan, step: SealedStep) -> SealedStep | None:
+    """Return the step whose object this one deletes."""
+    return plan.steps.get(unit_id(step.resource, object_spec(step).remove))
 
 
 def was_never_made(record: UnitRecord) -> bool:
-    """Return whether the ledger proves that there was never an object: nothing was permitted, or it came to nothing."""
+    """Return whether the ledger proves that the object never existed: no attempt was claimed, or it is void."""
     return record.attempt == 0 or (record.state is State.VOID and not record.ref)
 
 
-def place(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
-    """The object of one attempt of a step that makes one."""
+def object_of(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
+    """Return the object of an attempt."""
     identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
-    return ObjectRef(render.parse_object(written(step)), identity)
+    return ObjectRef(render.parse_object(object_spec(step)), identity)
 
 
-class Views:
-    """Looks at objects, and gathers what they are made of."""
+class ObjectReader:
+    """Reads objects and renders their manifests."""
 
     def __init__(self, cluster: ClusterWatches, objects: ObjectClient, outputs: AttemptSecrets) -> None:
         self._cluster = cluster
         self._objects = objects
         self._outputs = outputs
 
-    async def look(self, where: ObjectRef, now: int, made: UnitRecord | None = None) -> View:
-        """The object as it is now.
+    async def read(self, where: ObjectRef, now: int, made: UnitRecord | None = None) -> ObjectView:
+        """Return the current state of an object.
 
         Args:
-            where: Which one.
+            where: The object.
             now: Unix milliseconds.
-            made: The attempt that may have made it; None if none has been claimed yet.
+            made: The attempt that may have created it; None if none was claimed yet.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: the API server failed.
         """
         version, name = where.manifest["apiVersion"], where.manifest["kind"]
         try:
@@ -105,26 +105,28 @@ class Views:
                 kind: Kind | None = await self._objects.kind(version, name)
             else:
                 kind = await self._objects.kind_of_made(version, name, made.definition)
-            return View() if kind is None else await self._look(kind, where, now)
+            return ObjectView() if kind is None else await self._find(kind, where, now)
         except NotServedError as error:
             reason = Reason.KIND_REFUSED if error.scope else Reason.KIND_NOT_SERVED
-            return View(hindered=Objection(reason=reason, message=str(error), since=now))
+            return ObjectView(hindered=Objection(reason=reason, message=str(error), since=now))
 
-    async def _look(self, kind: Kind, where: ObjectRef, now: int) -> View:
+    async def _find(self, kind: Kind, where: ObjectRef, now: int) -> ObjectView:
         namespace = where.identity.namespace
         try:
-            return View(kind, await self._objects.find(kind, where.name, namespace))
+            return ObjectView(kind, await self._objects.find(kind, where.name, namespace))
         except errors.Refused as error:
             ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
-            return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
+            return ObjectView(kind, hindered=grants.explain_refusal(error, namespace, now, ending=ending))
 
-    async def manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: TargetValues) -> dict[str, Any]:
-        """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
+    async def render_manifest(
+        self, run: RunObject, plan: Plan, where: ObjectRef, given: TargetValues
+    ) -> dict[str, Any]:
+        """Return the manifest with the values of the step's inputs; `given` are the values of the run's target.
 
         Raises:
-            ForkAddressUnknownError: a fork cannot tell now what it is made of.
-            CannotRenderError: a value is not there, or cannot stand where it is to.
-            errors.ApiError: the server cannot be asked.
+            ForkAddressUnknownError: a value of a fork is not available now.
+            CannotRenderError: a value is missing, or is invalid in its place.
+            errors.ApiError: the API server failed.
         """
         values: dict[str, bytes | None] = {}
         step, forks = plan.steps[where.identity.unit], teller(self._cluster, run)

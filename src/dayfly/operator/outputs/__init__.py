@@ -1,1 +1,1 @@
-"""Outputs of steps: one Secret for each attempt, and outputs that are too large for a pod status."""
+"""Outputs of steps: Secrets of attempts and resources, and outputs that are too large for a pod status."""

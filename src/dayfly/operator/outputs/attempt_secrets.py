@@ -1,4 +1,4 @@
-"""Where outputs lie: one immutable Secret for each attempt, written before the ledger speaks of them."""
+"""One immutable Secret for each attempt, with its outputs. It is written before the ledger records the attempt."""
 
 import hashlib
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.log_times import Entry, entries_from, flatten
 from dayfly.spec.run import Result
 
-# Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
+# Key of the log's tail in the Secret. Names of outputs contain no dot.
 LOG_KEY = "log.tail"
-# And when that was printed.
+# Key of the times at which its parts were printed.
 TIMES_KEY = "log.times"
 
 
@@ -26,7 +26,7 @@ def _encoded(times: Iterable[Entry]) -> bytes:
 
 
 def times_of(times: bytes) -> tuple[Entry, ...]:
-    """The entries that lie in a Secret; none if that is something else."""
+    """Parse the times of a log; return nothing if the value is invalid."""
     try:
         return entries_from([int(number) for number in times.split()])
     except ValueError:
@@ -34,33 +34,33 @@ def times_of(times: bytes) -> tuple[Entry, ...]:
 
 
 class ForeignSecretError(Exception):
-    """The name of an attempt's Secret is taken by one that is not ours."""
+    """Another program's Secret has the name of an attempt's Secret."""
 
 
 class AttemptSecrets:
-    """The Secrets of attempts."""
+    """Reads and writes the Secrets of attempts."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def keep(
+    async def write(
         self,
         run: RunObject,
-        place: tuple[str, str, int],
+        location: tuple[str, str, int],
         result: Result,
         values: dict[str, bytes],
         printed: Printed | None,
     ) -> None:
-        """Write the outputs that `result` speaks of, and the end of the log; `place` is namespace, unit and attempt.
+        """Write the outputs of a result and the tail of the log.
 
-        Whoever comes second finds the first one's Secret and leaves it if it holds these outputs. One that does not was
-        written without them, by a peer that never recorded it: had it been recorded, our own record comes too late.
+        An existing Secret is kept if it contains these outputs. If it does not, a peer wrote it and never recorded it,
+        so it is replaced. Had the peer recorded it, our own record would be refused.
 
         Raises:
-            ForeignSecretError: the name is taken by somebody else's Secret.
-            errors.ApiError: nothing may be recorded yet.
+            ForeignSecretError: another program's Secret has the name.
+            errors.ApiError: the Secret was not written, so the attempt must not be recorded.
         """
-        namespace, unit, attempt = place
+        namespace, unit, attempt = location
         name = names.outputs_name(run.ledger.uid, unit, attempt)
         log = {LOG_KEY: printed.tail, TIMES_KEY: _encoded(printed.times)} if printed else {LOG_KEY: b""}
         body = outputs_secret(run, namespace, name, values | log)
@@ -70,7 +70,7 @@ class AttemptSecrets:
             found = await self._client.find(SECRETS, name, namespace)
             if found is None:
                 raise fault from None
-            if matching(found.data or {}, result) is not None:
+            if verified_values(found.data or {}, result) is not None:
                 return
             if not owned(found.metadata, run):
                 raise ForeignSecretError(
@@ -79,36 +79,38 @@ class AttemptSecrets:
             await self._client.delete(SECRETS, name, namespace, uid=found.metadata.uid)
             await self._client.create(SECRETS, body, namespace)
 
-    async def recall(self, run: RunObject, place: tuple[str, str, int], result: Result) -> dict[str, bytes] | None:
-        """The outputs of a result as an earlier try has kept them; None unless each is there, byte for byte."""
-        namespace, unit, attempt = place
+    async def find_values(
+        self, run: RunObject, location: tuple[str, str, int], result: Result
+    ) -> dict[str, bytes] | None:
+        """Return the outputs of a result that an earlier try has written; None if a digest does not match."""
+        namespace, unit, attempt = location
         found = await self._client.find(SECRETS, names.outputs_name(run.ledger.uid, unit, attempt), namespace)
-        return matching(found.data or {}, result) if found is not None else None
+        return verified_values(found.data or {}, result) if found is not None else None
 
     async def read(self, run: RunObject, namespace: str, producer: str, output: str) -> bytes:
-        """One output of a unit that has told it; `namespace` is where that unit's outputs lie.
+        """Return one output of a unit; `namespace` is that of the unit's Secret.
 
         Raises:
-            CannotRenderError: it is not there as it was recorded.
-            errors.ApiError: the server cannot be asked.
+            CannotRenderError: the value is missing or was changed.
+            errors.ApiError: the API server failed.
         """
-        told = run.ledger.unit(producer).outputs[output]
-        only = Result(outcome="succeeded", outputs={output: told})
-        found = await self.recall(run, (namespace, producer, told.attempt), only)
+        record = run.ledger.unit(producer).outputs[output]
+        only = Result(outcome="succeeded", outputs={output: record})
+        found = await self.find_values(run, (namespace, producer, record.attempt), only)
         if found is None:
             raise CannotRenderError(
-                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {producer} is gone or was altered"
+                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {producer} is missing or was changed"
             )
         return found[output]
 
 
 def outputs_secret(run: RunObject, namespace: str, name: str, values: dict[str, bytes]) -> dict[str, Any]:
-    """An immutable Secret of a run's outputs; it goes with the run."""
+    """Return the manifest of an immutable Secret with outputs that the run owns."""
     return secret_of(run, Key(namespace, name), names.OUTPUTS_TYPE, values) | {"immutable": True}
 
 
-def matching(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:
-    """Those of the values that the result speaks of; None if one is missing or has other bytes."""
+def verified_values(values: dict[str, bytes], result: Result) -> dict[str, bytes] | None:
+    """Return the values of the result's outputs; None if one is missing or does not match its digest."""
     for name, record in result.outputs.items():
         if "sha256:" + hashlib.sha256(values.get(name, b"")).hexdigest() != record.digest or name not in values:
             return None

@@ -1,7 +1,7 @@
-"""Outputs too large for a pod's status lie in its log alone: read there as soon as it can be read, or given up.
+"""Outputs that are too large for the pod status, read from the log.
 
-A log is had through the API server from the node's kubelet. That one of them does not answer for a moment (429, 5xx, a
-connection that breaks) tells nothing of the outputs, and a create step whose outputs are lost has failed for good.
+The API server gets the log from the node's kubelet. A failed request (429, 5xx, a broken connection) does not mean that
+the outputs are lost. A lost output fails a create step for good, so the request is retried for a while.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,28 @@ from dayfly.kube import errors
 from dayfly.kube.objects import Pod
 from dayfly.plan.world import Unread
 
-# Asked for again sooner at first, then seldom; given up after so long without an answer.
-FIRST_MS, MOST_MS, HOPELESS_MS = 1_000, 60_000, 600_000
+# First and longest retry interval, and the time without an answer after which the outputs count as lost.
+FIRST_RETRY_MS, MAX_RETRY_MS, GIVE_UP_AFTER_MS = 1_000, 60_000, 600_000
 
 
 class LogWait:
-    """For one log. Memory only: after a restart the patience begins anew."""
+    """The retries for one log. They are not stored: after a restart they begin again."""
 
     def __init__(self) -> None:
         self.since = self.due = 0
-        """Since when it cannot be read, 0 if it was not tried, and when it is to be asked for again."""
-        self.said = ""
+        """Since when the log cannot be read (0: it was not tried), and when it is read next."""
+        self.error = ""
 
 
 class LogOutputs:
-    """Reads the outputs of steps that have ended."""
+    """Reads the outputs of ended steps from their logs."""
 
     def __init__(self, pods: Pods, now: Callable[[], int]) -> None:
         self._pods = pods
         self._now = now
 
     async def read(self, pod: Pod, digest: str, wait: LogWait) -> dict[str, bytes] | Unread:
-        """The outputs as far as the log has them."""
+        """Return the outputs that the log contains; `Unread` if it cannot be read now."""
         now = self._now()
         since = wait.since or now
         if now >= wait.due or now < since:
@@ -40,9 +40,9 @@ class LogOutputs:
                 return await self._pods.read_outputs(pod, digest) or {}
             except errors.ApiError as fault:
                 since = wait.since = min(since, now)
-                wait.due, wait.said = now + min(max(now - since, FIRST_MS), MOST_MS), fault.message
-        return {} if now >= since + HOPELESS_MS else Unread(since=since, message=wait.said)
+                wait.due, wait.error = now + min(max(now - since, FIRST_RETRY_MS), MAX_RETRY_MS), fault.message
+        return {} if now >= since + GIVE_UP_AFTER_MS else Unread(since=since, message=wait.error)
 
-    def again_in(self, wait: LogWait) -> float:
-        """Seconds after which the log is to be asked for again."""
+    def seconds_until_read(self, wait: LogWait) -> float:
+        """Return the seconds until the log is read next."""
         return max(wait.due - self._now(), 0) / 1000 + 0.001

@@ -1,7 +1,7 @@
-"""A resource's outputs, all in one Secret for whoever reads them: its forks' pods, and people.
+"""One Secret with all outputs of a resource, for the pods of forks and for users.
 
-It has the shape of Service Binding's "provisioned service": it lies in the namespace of its readers, its keys are
-`<step>.<output>`, and `.status.binding.name` of the Resource names it. It belongs to the Run, and goes when that does.
+It has the format of Service Binding's "provisioned service". It is in the namespace of its readers, its keys are
+`<step>.<output>`, and the Resource names it in `.status.binding.name`. The Run owns it.
 """
 
 import logging
@@ -13,79 +13,83 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, resource_name
-from dayfly.operator.outputs.attempt_secrets import matching, outputs_secret
+from dayfly.operator.outputs.attempt_secrets import outputs_secret, verified_values
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Lifecycle, unit_id
 from dayfly.spec.run import Result
 
 log = logging.getLogger(__name__)
 
-# So long nobody asks again for Secrets in a namespace that has refused them.
-BARRED_MS = 10_000
+# Time without further requests for Secrets in a namespace that has refused one.
+REFUSED_CACHE_MS = 10_000
 
 
-class Bindings:
-    """Those in the namespaces of Sandboxes."""
+class ResourceSecrets:
+    """Secrets of resources in the namespaces of Sandboxes."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
-        # Namespaces in which we may not look at Secrets, and until when that is taken for granted.
-        self._barred: dict[str, int] = {}
+        # Namespaces that refuse access to Secrets, and until when they are not tried again.
+        self._refused_until: dict[str, int] = {}
 
-    async def of(self, run: RunObject, document: Lifecycle) -> str:
-        """The name of the Secret in the Sandbox's namespace; empty if there are no outputs, or it may not be made."""
+    async def ensure(self, run: RunObject, document: Lifecycle) -> str:
+        """Return the name of the Secret in the Sandbox's namespace; empty if there are no outputs, or it is refused."""
         namespace, now = run.ledger.target.namespace, self._cluster.now()
-        if now < self._barred.get(namespace, 0):
+        if now < self._refused_until.get(namespace, 0):
             return ""
         try:
-            return await bind(self._cluster.client, run, document, namespace)
+            return await write_resource_secret(self._cluster.client, run, document, namespace)
         except errors.Forbidden as error:
-            # The administrator has not granted this namespace: whoever asks for the outputs gets none. A quota or a
-            # webhook has something against this one Secret, and tells nothing of others.
+            # The administrator has not granted access in this namespace, so readers of outputs get none. If a quota or
+            # a webhook has refused this Secret, others in the namespace may still be accepted.
             if error.not_granted:
-                self._barred[namespace] = now + BARRED_MS
+                self._refused_until[namespace] = now + REFUSED_CACHE_MS
             else:
-                log.warning("outputs of %s are not bound: %s", run.metadata.name, error)
+                log.warning(
+                    "the outputs of %s were not copied to a Secret of its namespace: %s", run.metadata.name, error
+                )
         except (errors.NotFound, CannotRenderError):
             pass
         return ""
 
 
-async def bind(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:
-    """The name of the Secret with all outputs of a resource, made in that namespace if need be; empty if it has none.
+async def write_resource_secret(client: Client, run: RunObject, document: Lifecycle, namespace: str) -> str:
+    """Create the Secret with all outputs of a resource if it is missing. Return its name; empty without outputs.
 
     Raises:
-        CannotRenderError: an output is not there as it was recorded, or the name is taken.
-        errors.ApiError: the server cannot be asked, or refuses it.
+        CannotRenderError: an output is missing or was changed, or another program's Secret has the name.
+        errors.ApiError: the API server failed, or refuses the Secret.
     """
     units = [(unit_id(document.resource, unit.name), unit) for unit in (*document.pre_start, *document.post_start)]
-    telling = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
+    producers = [(step, unit, record) for step, unit in units if (record := run.ledger.unit(step)).outputs]
     name = resource_name(run, document.resource)
-    if not telling or await _is_bound(client, run, namespace, name):
-        return name if telling else ""
+    if not producers or await _exists(client, run, namespace, name):
+        return name if producers else ""
     data: dict[str, bytes] = {}
-    for step, unit, record in telling:
+    for step, unit, record in producers:
         kept = await client.find(
             SECRETS, names.outputs_name(run.ledger.uid, step, record.attempt), names.namespace_of(unit)
         )
-        values = matching((kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs))
+        values = verified_values(
+            (kept.data if kept else None) or {}, Result(outcome="succeeded", outputs=record.outputs)
+        )
         if values is None:
             raise CannotRenderError(
-                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {step} is gone or was altered"
+                Reason.OUTPUTS_LOST, f"the Secret with the outputs of {step} is missing or was changed"
             )
         data |= {f"{unit.name}.{output}": value for output, value in values.items()}
     try:
         await client.create(SECRETS, outputs_secret(run, namespace, name, data), namespace)
     except errors.AlreadyExists:
-        await _is_bound(client, run, namespace, name)
+        await _exists(client, run, namespace, name)
     return name
 
 
-async def _is_bound(client: Client, run: RunObject, namespace: str, name: str) -> bool:
-    """Whether the Secret is there. Outputs never change, so one that a peer has made is as good as our own.
+async def _exists(client: Client, run: RunObject, namespace: str, name: str) -> bool:
+    """Return whether the Secret exists. Outputs never change, so a peer's Secret is equivalent.
 
     Raises:
-        CannotRenderError: the name is taken by somebody else's.
+        CannotRenderError: another program's Secret has the name.
     """
     found = await client.find(SECRETS, name, namespace)
     if found is not None and not owned(found.metadata, run):

@@ -1,1 +1,1 @@
-"""Pods of steps: namespaces, slots, manifests, logs and the Events of kubelets."""
+"""Pods of steps: namespaces, slots, manifests, logs and Events."""

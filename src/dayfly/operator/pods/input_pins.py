@@ -1,8 +1,8 @@
-"""What a step's pod reads, and whether a pod that was made ahead of its turn still does.
+"""The attempts whose outputs a step's pod reads, pinned in a label when the pod is created.
 
-A pod names the Secrets of certain attempts, and is made while these still run. Attempts only ever rise: a pod that was
-made for lower ones than the ledger holds can be claimed by nobody any more, and is replaced. So is one that holds what
-a fork has told and tells no more.
+A pod names the Secrets of certain attempts and may be created while these attempts still run. Attempt numbers only
+increase. A pod for older attempts than the ledger holds must not be claimed, so it is replaced. A pod that contains
+outdated values of a fork is replaced as well.
 """
 
 import hashlib
@@ -23,52 +23,54 @@ _LABEL_LIMIT = 63
 _ATTEMPTS = re.compile(r"([0-9]{1,9}(?:-[0-9]{1,9})*)(?:-f[0-9a-f]+)?")
 
 
-def where(run: RunObject, producer: str, output: str) -> PodSecretKey | None:
-    """Where an output lies, or will lie once the attempt that is making it succeeds; None if there is none."""
-    attempt = _told_by(run.ledger.unit(producer), output)
+def secret_key(run: RunObject, producer: str, output: str) -> PodSecretKey | None:
+    """Return the key of an output, which may still be running; None if there is no such output."""
+    attempt = _producing_attempt(run.ledger.unit(producer), output)
     return PodSecretKey(names.outputs_name(run.ledger.uid, producer, attempt), output) if attempt else None
 
 
-def label(run: RunObject, step: SealedStep, forks: Forks) -> str:
-    """The attempts that tell what the step reads, in the order of its inputs: `1-2`; 0 for what is absent.
+def pin_label(run: RunObject, step: SealedStep, forks: Forks) -> str:
+    """Return the pinned attempts in the order of the inputs, such as `1-2`; 0 stands for an absent output.
 
-    What forks tell stands behind them, as a digest. Empty if it reads nothing, or too much for a label: such a pod is
-    not made ahead.
+    A digest of the values that forks provide follows. The label is empty if the step has no inputs or the label would
+    be too long. A pod without a label is not created before its turn.
     """
     unfit = {} if step.creates else resolve(run.ledger, step.unit, step.resource, cleans=True).unfit
-    told = ["0" if name in unfit else str(_told_by(record, output)) for name, record, output in _inputs(run, step)]
+    pins = [
+        "0" if name in unfit else str(_producing_attempt(record, output)) for name, record, output in _inputs(run, step)
+    ]
     if reads_forks(step.unit):
-        told.append(_of_forks(run, step, forks))
-    said = "-".join(told)
-    return said if len(said) <= _LABEL_LIMIT else ""
+        pins.append(_fork_digest(run, step, forks))
+    label = "-".join(pins)
+    return label if len(label) <= _LABEL_LIMIT else ""
 
 
-def _of_forks(run: RunObject, step: SealedStep, forks: Forks) -> str:
-    """A digest of all that forks tell the step; what they cannot tell now counts as nothing."""
+def _fork_digest(run: RunObject, step: SealedStep, forks: Forks) -> str:
+    """Return a digest of the values that forks provide to the step; a value that is not available now is left out."""
     sources = resolve(run.ledger, step.unit, step.resource, cleans=True, forks=forks).sources
-    told = [(item.name, sources[item.name]) for item in step.unit.inputs if item.fork is not None]
-    return f"f{hashlib.sha256(repr(told).encode()).hexdigest()[:12]}"
+    pins = [(item.name, sources[item.name]) for item in step.unit.inputs if item.fork is not None]
+    return f"f{hashlib.sha256(repr(pins).encode()).hexdigest()[:12]}"
 
 
-def fits(run: RunObject, step: SealedStep, pod: Pod, now: int, forks: Forks) -> bool:
-    """Whether a pod behind its gate may still be let go: it reads what is recorded, and it has time to start."""
+def is_current(run: RunObject, step: SealedStep, pod: Pod, now: int, forks: Forks) -> bool:
+    """Return whether a gated pod may still start: it reads the recorded outputs, and it has time left to start."""
     return (
         is_fit(run.ledger, step)
-        and _made_for(pod) == label(run, step, forks)
-        and in_time(step, milliseconds(pod.metadata.creation_timestamp), now)
+        and _pinned(pod) == pin_label(run, step, forks)
+        and has_time_to_start(step, milliseconds(pod.metadata.creation_timestamp), now)
     )
 
 
-def in_time(step: SealedStep, created: int, now: int) -> bool:
-    """Whether a pod of that age has still half of its time to start."""
+def has_time_to_start(step: SealedStep, created: int, now: int) -> bool:
+    """Return whether a pod of that age has half of its time to start left."""
     limits = step.unit.timeouts
     return now - created < (limits.schedule_ms + limits.pull_ms) // 2
 
 
-def newer(run: RunObject, step: SealedStep, pod: Pod) -> bool:
-    """Whether a peer has made it, who knows of later attempts than we do. None of us has made what says no attempts."""
-    said = _ATTEMPTS.fullmatch(_made_for(pod))
-    attempts = map(int, said[1].split("-")) if said else ()
+def is_newer(run: RunObject, step: SealedStep, pod: Pod) -> bool:
+    """Return whether the pod reads later attempts than our ledger holds: a peer with newer data has created it."""
+    match = _ATTEMPTS.fullmatch(_pinned(pod))
+    attempts = map(int, match[1].split("-")) if match else ()
     return any(attempt > record.attempt for attempt, (_, record, _) in zip(attempts, _inputs(run, step), strict=False))
 
 
@@ -79,12 +81,12 @@ def _inputs(run: RunObject, step: SealedStep) -> Iterator[tuple[str, UnitRecord,
             yield item.name, run.ledger.unit(producer), item.from_.output
 
 
-def _told_by(record: UnitRecord, output: str) -> int:
-    """The attempt that told the output, or is to tell it; 0 if there is none."""
+def _producing_attempt(record: UnitRecord, output: str) -> int:
+    """Return the attempt with the output, or the running attempt that may produce it; 0 if there is none."""
     if record.state in ALIVE:
         return record.attempt
     return record.outputs[output].attempt if output in record.outputs else 0
 
 
-def _made_for(pod: Pod) -> str:
+def _pinned(pod: Pod) -> str:
     return (pod.metadata.labels or {}).get(names.READS_LABEL, "")

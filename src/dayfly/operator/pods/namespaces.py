@@ -1,4 +1,4 @@
-"""Where steps may run: the operator's own namespace for them, and those that an administrator has labelled."""
+"""Namespaces in which steps may run: the default namespace, and namespaces with an administrator's label."""
 
 import base64
 import contextlib
@@ -14,17 +14,17 @@ from dayfly.kube.objects import NAMESPACES, anything
 from dayfly.plan.reasons import Reason
 
 GRANT_LABEL = f"{names.GROUP}/runners"
-# On a namespace with that label: whose sandboxes' steps it takes beside those of its own.
-HOMES_ANNOTATION = f"{names.GROUP}/runners-from"
+# On a namespace with that label: the other namespaces whose sandboxes may run their steps there.
+SANDBOX_NAMESPACES_ANNOTATION = f"{names.GROUP}/runners-from"
 ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
-_MACHINES = {62: "amd64", 183: "arm64"}  # e_machine of an ELF file, as Kubernetes says it
+_MACHINES = {62: "amd64", 183: "arm64"}  # e_machine of an ELF file, by Kubernetes' names
 CONFIG_MAPS = anything("v1", "ConfigMap", "configmaps")
-# A grant that is taken back stops new steps after at most so long.
-BELIEVED_MS = 30_000
+# Maximum time until a revoked grant stops new steps.
+GRANT_CACHE_MS = 30_000
 
 
 class NotGrantedError(Exception):
-    """Nobody has granted it; `reason` is one word, the text says who can change that."""
+    """A missing grant of an administrator. `reason` is for the status; the message names who can grant it."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -32,23 +32,23 @@ class NotGrantedError(Exception):
 
 
 class RunnerConfigMap(NamedTuple):
-    """The runner program as a ConfigMap; its name tells its content, so that a new release makes a new one."""
+    """The runner program as a ConfigMap. Its name contains a digest, so a new release creates another one."""
 
     name: str
     program: bytes = b""
 
     @classmethod
-    def of(cls, program: bytes) -> "RunnerConfigMap":
-        """The ConfigMap of these bytes."""
+    def from_program(cls, program: bytes) -> "RunnerConfigMap":
+        """Return the ConfigMap of a program."""
         return cls(f"dayfly-runner-{hashlib.sha256(program).hexdigest()[:16]}", program)
 
     @property
     def architecture(self) -> str:
-        """Of the nodes that can start it, as their label says it."""
+        """Return the value of the label `kubernetes.io/arch` of nodes that can run the program."""
         return _MACHINES.get(int.from_bytes(self.program[18:20], "little"), "amd64")
 
     def manifest(self, namespace: str) -> dict[str, Any]:
-        """Immutable: what a running pod has mounted is what was sealed into it."""
+        """Return the manifest. It is immutable, so that running pods keep the program with which they were created."""
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -58,52 +58,52 @@ class RunnerConfigMap(NamedTuple):
         }
 
 
-def listed(annotations: Mapping[str, str] | None, key: str) -> set[str]:
-    """The names in an annotation that joins them by commas."""
+def comma_separated(annotations: Mapping[str, str] | None, key: str) -> set[str]:
+    """Return the names in an annotation with a comma-separated list."""
     return {name for each in (annotations or {}).get(key, "").split(",") if (name := each.strip())}
 
 
-class Granted(NamedTuple):
-    """What an administrator grants in one namespace where steps run."""
+class NamespaceGrant(NamedTuple):
+    """Grants of an administrator for the steps in one namespace."""
 
     level: Level
     keys: frozenset[str]
-    """Labels and annotations that a plugin's pods may have beside the usual ones."""
-    homes: frozenset[str]
-    """The namespaces whose sandboxes' steps it takes beside its own; `*` for all of them."""
+    """Additional keys of labels and annotations that a plugin's pods may have."""
+    sandbox_namespaces: frozenset[str]
+    """Other namespaces whose sandboxes may run steps there; `*` for all."""
 
 
 class Namespaces:
-    """What is known of namespaces, for half a minute each."""
+    """Cached grants of namespaces."""
 
     def __init__(self, client: Client, runner: RunnerConfigMap, now: Callable[[], int]) -> None:
         self._client = client
         self._runner = runner
         self._now = now
-        self._known: dict[str, tuple[int, Granted]] = {}
+        self._known: dict[str, tuple[int, NamespaceGrant]] = {}
 
-    async def of(self, namespace: str, home: str) -> Granted:
-        """How much a step of a sandbox in `home` may in that namespace; the runner is there when this returns.
+    async def grant_for(self, namespace: str, home: str) -> NamespaceGrant:
+        """Return the grant for a step of a sandbox in `home`, and ensure that the namespace has the runner's ConfigMap.
 
         Raises:
-            NotGrantedError: no such step may run there.
-            errors.ApiError: the server cannot be asked, or refuses the runner.
+            NotGrantedError: such a step may not run there.
+            errors.ApiError: the API server failed, or refuses the ConfigMap.
         """
         known = self._known.get(namespace)
         if known is None or self._now() >= known[0]:
-            asked = await self._ask(namespace)
-            await self._equip(namespace)
-            known = self._known[namespace] = self._now() + BELIEVED_MS, asked
+            grant = await self._read_grant(namespace)
+            await self._ensure_runner(namespace)
+            known = self._known[namespace] = self._now() + GRANT_CACHE_MS, grant
         _, granted = known
-        if namespace != home and granted.homes.isdisjoint({home, "*"}):
+        if namespace != home and granted.sandbox_namespaces.isdisjoint({home, "*"}):
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
-                f"namespace {namespace} does not take steps of sandboxes in {home}: an administrator can add {home} to "
-                f"its annotation {HOMES_ANNOTATION} (separate several names with commas)",
+                f"namespace {namespace} does not accept steps of sandboxes in {home}: an administrator can add {home} "
+                f"to its annotation {SANDBOX_NAMESPACES_ANNOTATION} (separate several names with commas)",
             )
         return granted
 
-    async def _ask(self, namespace: str) -> Granted:
+    async def _read_grant(self, namespace: str) -> NamespaceGrant:
         try:
             seen = await self._client.get(NAMESPACES, namespace)
         except errors.NotFound:
@@ -117,12 +117,16 @@ class Namespaces:
                 f"steps may not run in namespace {namespace}: an administrator can label it {GRANT_LABEL}=true, "
                 f"or the plugin can leave spec.runner.namespace out to run in {names.RUNNERS}",
             )
-        homes = {"*"} if namespace == names.RUNNERS else listed(annotations, HOMES_ANNOTATION)
+        sandbox_namespaces = (
+            {"*"} if namespace == names.RUNNERS else comma_separated(annotations, SANDBOX_NAMESPACES_ANNOTATION)
+        )
         level: Level = "restricted" if labels.get(ENFORCE_LABEL) == "restricted" else "baseline"
-        return Granted(level, frozenset(listed(annotations, names.KEYS_ANNOTATION)), frozenset(homes))
+        return NamespaceGrant(
+            level, frozenset(comma_separated(annotations, names.KEYS_ANNOTATION)), frozenset(sandbox_namespaces)
+        )
 
-    async def _equip(self, namespace: str) -> None:
-        """See that the runner is there: as often as the grant is asked for, since both go with a namespace."""
+    async def _ensure_runner(self, namespace: str) -> None:
+        """Ensure that the namespace has the runner. This is repeated with each read of the grant."""
         if not self._runner.program:
             return
         wanted = self._runner.manifest(namespace)
@@ -131,12 +135,12 @@ class Namespaces:
         except errors.NotFound:
             with contextlib.suppress(
                 errors.AlreadyExists
-            ):  # a peer was quicker, by policy `dayfly-program` nobody else
+            ):  # created by a peer: the policy `dayfly-program` allows no others
                 await self._client.create(CONFIG_MAPS, wanted, namespace)
             return
         if any(found.get(field) != wanted[field] for field in ("immutable", "binaryData")):
             raise NotGrantedError(
                 Reason.NAMESPACE_NOT_GRANTED,
-                f"ConfigMap {self._runner.name} in namespace {namespace} is not the operator's own program, and would "
-                "run with the steps' Secrets: find out who has made it, and delete it",
+                f"ConfigMap {self._runner.name} in namespace {namespace} is not the operator's program, and would "
+                "run with the steps' Secrets: find out who created it, and delete it",
             )

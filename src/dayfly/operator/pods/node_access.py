@@ -1,7 +1,7 @@
-"""Which nodes' logs can be read: one whose kubelet the API server cannot reach is left in peace for a while.
+"""NodeAccess whose logs cannot be read, because the API server cannot reach the kubelet.
 
-Where no kubelet answers (its port is blocked, its node is going) each ask would cost a request, and the API server a
-wait, for every step there. Such steps are told by pod status alone.
+On such a node (a blocked port, a node that is going away) each log request would time out, for each step. So the
+operator requests no logs from it for a while and uses the status of its pods only.
 """
 
 import asyncio
@@ -11,71 +11,71 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
-# So many asks in a row may fail before a node is left in peace, first for so long, then twice as long each time.
-PATIENCE = 3
-FIRST_S, MOST_S = 5.0, 300.0
-# A node that nobody has had a reason to ask for so long may be gone itself.
-FORGOTTEN_S = 900.0
+# Number of failed requests in a row until a node counts as unreachable; first and longest pause, which doubles.
+MAX_FAILURES = 3
+FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 300.0
+# A node without requests for this time may no longer exist.
+FORGET_AFTER_S = 900.0
 
 
-class _Silence(msgspec.Struct):
+class _NodeState(msgspec.Struct):
     failures: int = 0
     pause: float = 0.0
     until: float = 0.0
     tried: bool = False
 
 
-class Nodes:
-    """Hears how asks for logs went. Memory only: after a restart every node is asked again."""
+class NodeAccess:
+    """Results of log requests by node. They are not stored: after a restart, every node is tried again."""
 
     def __init__(self) -> None:
-        self._silent: dict[str, _Silence] = {}
+        self._nodes: dict[str, _NodeState] = {}
 
     def pause(self, node: str) -> float:
-        """Seconds from now after which the node may be asked; 0: at once."""
-        found = self._silent.get(node)
+        """Return the seconds until logs of the node may be requested; 0 for now."""
+        found = self._nodes.get(node)
         return max(0.0, found.until - _now()) if found is not None else 0.0
 
-    def asking(self, node: str) -> None:
-        """It is asked now. Of one that was silent, one ask at a time finds out whether it still is."""
-        found = self._silent.get(node)
+    def begin_request(self, node: str) -> None:
+        """Record that a request starts. For an unreachable node, only one request at a time is allowed."""
+        found = self._nodes.get(node)
         if found is not None and found.pause:
             found.until, found.tried = _now() + found.pause, True
 
-    def answered(self, node: str) -> None:
-        """Its kubelet has answered, if only that it has no such log yet."""
-        found = self._silent.pop(node, None)
+    def record_answer(self, node: str) -> None:
+        """Record that the kubelet has answered, even if it does not have the log yet."""
+        found = self._nodes.pop(node, None)
         if found is not None and found.pause:
-            log.info("the logs of steps on node %s can be read again", node)
+            log.info("logs of steps on node %s can be read again", node)
 
-    def failed(self, node: str, why: object) -> None:
-        """No answer came from there."""
-        found = self._silent.setdefault(node, _Silence())
+    def record_failure(self, node: str, why: object) -> None:
+        """Record that a request failed."""
+        found = self._nodes.setdefault(node, _NodeState())
         found.failures += 1
         if not found.pause:
-            found.until = _now()  # it may be asked at once, and is remembered from now on
-        if found.failures < PATIENCE or (found.pause and not found.tried):
-            return  # too few to tell, or asked before it was known
+            found.until = _now()  # requests stay allowed, but the node is remembered now
+        if found.failures < MAX_FAILURES or (found.pause and not found.tried):
+            return  # too few failures, or the request began before the pause
         if not found.pause:
             log.warning(
-                "the logs of steps on node %s cannot be read, so pod status alone tells of their ends and what they "
-                "print is not kept; the node is asked again later and later: can the API server reach its kubelet? %s",
+                "logs of steps on node %s cannot be read: results come from pod status only, and printed text is lost. "
+                "The operator retries with increasing intervals. Check that the API server can reach the kubelet: %s",
                 node,
                 why,
             )
-        found.pause, found.tried = min(MOST_S, 2 * found.pause or FIRST_S), False
+        found.pause, found.tried = min(MAX_PAUSE_S, 2 * found.pause or FIRST_PAUSE_S), False
         found.until = _now() + found.pause
 
     def reset(self) -> None:
         """Forget all nodes: another process reads the logs from now on."""
-        self._silent.clear()
+        self._nodes.clear()
 
-    def silent(self) -> int:
-        """How many are left in peace now."""
+    def count_unreachable(self) -> int:
+        """Return the number of unreachable nodes."""
         now = _now()
-        for node in [node for node, each in self._silent.items() if each.until + FORGOTTEN_S < now]:
-            del self._silent[node]
-        return sum(bool(each.pause) for each in self._silent.values())
+        for node in [node for node, each in self._nodes.items() if each.until + FORGET_AFTER_S < now]:
+            del self._nodes[node]
+        return sum(bool(each.pause) for each in self._nodes.values())
 
 
 def _now() -> float:

@@ -1,4 +1,7 @@
-"""Which Secrets, ConfigMaps and claims a plugin's steps may read: those that name it, and no outputs of other steps."""
+"""Access of plugins to Secrets, ConfigMaps and PersistentVolumeClaims: objects must name the plugin in an annotation.
+
+Secrets with the outputs of steps are never readable this way.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -10,16 +13,16 @@ from dayfly.execute.pod.policy import Reference
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta, Resource, Slim
-from dayfly.operator.pods.namespaces import BELIEVED_MS, NotGrantedError, listed
+from dayfly.operator.pods.namespaces import GRANT_CACHE_MS, NotGrantedError, comma_separated
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import StepOrigin
 
-# On a Secret, ConfigMap or claim: the plugins that may read it, as `publisher:name`, joined by commas.
+# On a Secret, ConfigMap or PersistentVolumeClaim: the plugins that may read it, as `publisher:name`, comma-separated.
 PLUGINS_ANNOTATION = f"{names.GROUP}/plugins"
 
 
-class _Head(Slim, frozen=True):
-    """Who may read an object, what kind of Secret it is, and its keys. Its values are not kept."""
+class _ObjectHead(Slim, frozen=True):
+    """Metadata of an object, the type of a Secret, and its keys. Values are not kept."""
 
     metadata: AnnotatedMeta
     type: str = ""
@@ -27,34 +30,34 @@ class _Head(Slim, frozen=True):
     binary_data: dict[str, msgspec.Raw] | None = None
 
 
-class _Granted(NamedTuple):
-    """The plugins that an object names, and its keys."""
+class _ObjectGrant(NamedTuple):
+    """The plugins that an object names, and the object's keys."""
 
     readers: set[str]
     keys: frozenset[str] = frozenset()
 
 
 _RESOURCES: dict[str, Resource[Any]] = {
-    "Secret": Resource("", "v1", "secrets", "Secret", _Head),
-    "ConfigMap": Resource("", "v1", "configmaps", "ConfigMap", _Head),
-    "PersistentVolumeClaim": Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", _Head),
+    "Secret": Resource("", "v1", "secrets", "Secret", _ObjectHead),
+    "ConfigMap": Resource("", "v1", "configmaps", "ConfigMap", _ObjectHead),
+    "PersistentVolumeClaim": Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", _ObjectHead),
 }
 
 
 class PluginReads:
-    """What is known of objects that were granted, for half a minute each."""
+    """Cached grants of objects."""
 
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
-        self._known: dict[tuple[str, str, str], tuple[int, _Granted]] = {}
+        self._known: dict[tuple[str, str, str], tuple[int, _ObjectGrant]] = {}
 
     async def check(self, origin: StepOrigin, namespace: str, references: Iterable[Reference]) -> None:
-        """Return if each of these objects of a namespace names the plugin and has the keys that the pod reads.
+        """Check that each object of a namespace names the plugin and has the keys that the pod reads.
 
         Raises:
             NotGrantedError: an object does not.
-            errors.ApiError: the API server did not answer.
+            errors.ApiError: the API server failed.
         """
         for kind, name, path, keys in sorted(references):
             granted = await self._granted(namespace, kind, name, keys)
@@ -64,24 +67,24 @@ class PluginReads:
             if origin.name not in granted.readers:
                 raise NotGrantedError(
                     Reason.PLUGIN_NOT_GRANTED,
-                    f"{kind} {namespace}/{name} does not name the plugin {origin.name}: whoever owns it can annotate "
+                    f"{kind} {namespace}/{name} does not name the plugin {origin.name}: its owner can annotate "
                     f"it {PLUGINS_ANNOTATION}={origin.name} (separate several names with commas)",
                 )
 
-    async def _granted(self, namespace: str, kind: str, name: str, keys: tuple[str, ...]) -> _Granted:
+    async def _granted(self, namespace: str, kind: str, name: str, keys: tuple[str, ...]) -> _ObjectGrant:
         key, now = (namespace, kind, name), self._now()
-        until, granted = self._known.get(key, (0, _Granted(set())))
+        until, granted = self._known.get(key, (0, _ObjectGrant(set())))
         if now < until and granted.keys.issuperset(keys):
             return granted
-        # None of those that are not believed any more: many are never asked for again.
+        # Drop expired entries, since many are never read again.
         self._known = {each: known for each, known in self._known.items() if now < known[0]}
-        if (granted := await self._ask(namespace, kind, name)).readers:
-            self._known[key] = self._now() + BELIEVED_MS, granted
+        if (granted := await self._read_grant(namespace, kind, name)).readers:
+            self._known[key] = self._now() + GRANT_CACHE_MS, granted
         return granted
 
-    async def _ask(self, namespace: str, kind: str, name: str) -> _Granted:
+    async def _read_grant(self, namespace: str, kind: str, name: str) -> _ObjectGrant:
         try:
-            found: _Head = await self._client.get(_RESOURCES[kind], name, namespace)
+            found: _ObjectHead = await self._client.get(_RESOURCES[kind], name, namespace)
         except errors.NotFound:
             message = f"{kind} {namespace}/{name} does not exist: create it with the annotation {PLUGINS_ANNOTATION}"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message) from None
@@ -90,4 +93,4 @@ class PluginReads:
             message = f"{kind} {namespace}/{name} holds the outputs of a step: only inputs of steps may read them"
             raise NotGrantedError(Reason.PLUGIN_NOT_GRANTED, message)
         keys = frozenset({*(found.data or ()), *(found.binary_data or ())})
-        return _Granted(listed(found.metadata.annotations, PLUGINS_ANNOTATION), keys)
+        return _ObjectGrant(comma_separated(found.metadata.annotations, PLUGINS_ANNOTATION), keys)

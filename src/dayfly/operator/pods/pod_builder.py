@@ -1,4 +1,4 @@
-"""Makes the manifests of attempts' pods, and holds what the cluster made of them to what was meant."""
+"""Manifests of attempts' pods, and the check that a stored pod is the one of the manifest."""
 
 import datetime as dt
 from typing import Any
@@ -16,16 +16,18 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject, owner
 from dayfly.operator.pods import input_pins
+from dayfly.operator.pods.images import NoSenderError, WebhookSenders
 from dayfly.operator.pods.namespaces import Namespaces, RunnerConfigMap
 from dayfly.operator.pods.plugin_reads import PluginReads
-from dayfly.operator.pods.webhook_pods import NoSenderError, Senders
 from dayfly.operator.states.state_access import NoStatesError, StateAccess
 from dayfly.plan.reasons import Reason
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import Plan, SealedStep, sensitive_inputs
+from dayfly.plan.world import AttemptKey
 from dayfly.spec.lifecycle import Kind, Unit
 
-_LATE_MS = 60_000
+# Tolerance for the start deadline of a peer's pod.
+_START_DEADLINE_TOLERANCE_MS = 60_000
 
 
 class RefusedPodError(Exception):
@@ -33,20 +35,20 @@ class RefusedPodError(Exception):
 
 
 class PodBuilder:
-    """What a pod of ours looks like; asked before it is made, and again before it is claimed."""
+    """Builds the manifests of step pods, and compares stored pods with them."""
 
     def __init__(
         self,
         cluster: ClusterWatches,
         namespaces: Namespaces,
         runner: RunnerConfigMap,
-        senders: Senders,
+        senders: WebhookSenders,
         states: StateAccess | None = None,
         *,
         traced: bool,
         ephemeral_storage: str = "",
     ) -> None:
-        """`traced` if steps are to know what their own spans hang below.
+        """`traced` adds a trace context to steps, so that their spans have a parent.
 
         `ephemeral_storage` is the default limit on a step's use of its node's disk, as a Kubernetes quantity.
         """
@@ -59,36 +61,37 @@ class PodBuilder:
         self._traced = traced
         self._ephemeral_storage = ephemeral_storage
 
-    async def manifest(
+    async def build(
         self,
         run: RunObject,
         plan: Plan,
-        place: tuple[str, int],
+        key: AttemptKey,
         given: TargetValues,
         start_before: int = 0,
         *,
         traced: bool | None = None,
     ) -> dict[str, Any]:
-        """The pod of one attempt, overlay and all, as it may be created; `given` is what its target has for it.
+        """Return the manifest of an attempt's pod with the plugin's overlay; `given` are the values of the run's
+        target.
 
-        `start_before` and `traced` are those of a peer's pod that is to be made again.
+        `start_before` and `traced` are those of a peer's pod, to build the same one.
 
         Raises:
-            NotGrantedError: no step may run in its namespace.
-            RefusedPodError: something in the cluster is missing or conflicts, and can be changed there.
-            CannotRenderError: no pod can be made of this step: its inputs do not fit, or its overlay is not allowed.
-            errors.ApiError: the server cannot be asked.
+            NotGrantedError: the step may not run in its namespace.
+            RefusedPodError: something in the cluster is missing or conflicts, and can be corrected there.
+            CannotRenderError: the step has no valid pod: its inputs are invalid, or its overlay is not allowed.
+            errors.ApiError: the API server failed.
         """
-        step = plan.steps[place[0]]
+        step = plan.steps[key[0]]
         namespace, home = names.namespace_of(step.unit), run.ledger.target.namespace
-        granted = await self._namespaces.of(namespace, home)
-        attempt = self._attempt(run, plan, place, given, start_before, granted.level == "restricted")
+        granted = await self._namespaces.grant_for(namespace, home)
+        attempt = self._attempt(run, plan, key, given, start_before, granted.level == "restricted")
         if self._traced if traced is None else traced:
-            trace = traceparent(run.ledger.uid, *place, creates=step.creates)
+            trace = traceparent(run.ledger.uid, *key, creates=step.creates)
             attempt = msgspec.structs.replace(attempt, trace=trace)
         if access.has_state(step.unit):
-            attempt = await self._stated(run, step, attempt)
-        made = render_pod(await self._executed(run, step.unit, attempt), attempt)
+            attempt = await self._with_state(run, step, attempt)
+        made = render_pod(await self._resolve_webhook(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
         terms = PodTerms(
             namespace=namespace,
@@ -103,26 +106,26 @@ class PodBuilder:
         )
         found = check(made, terms)
         if found:
-            message = f"its pod may not be made: {describe(found)}"
-            # The administrator can allow further keys of labels and annotations at any time.
+            message = f"its pod is not allowed: {describe(found)}"
+            # The administrator may allow more keys of labels and annotations at any time.
             if not check(made, msgspec.structs.replace(terms, keys=frozenset({"*"}))):
                 raise RefusedPodError(message)
             raise CannotRenderError(Reason.POD_REFUSED, message)
-        self._unselected(made)
+        self._check_services(made)
         await self._plugin_reads.check(origin, namespace, references(made))
         return made
 
-    async def _executed(self, run: RunObject, unit: Unit, attempt: PodAttempt) -> Unit:
-        """The unit as what runs in its pod."""
+    async def _resolve_webhook(self, run: RunObject, unit: Unit, attempt: PodAttempt) -> Unit:
+        """Return the unit as it runs in its pod: a webhook becomes a command."""
         if unit.kind != Kind.WEBHOOK:
             return unit
         try:
-            place = await self._senders.place()
+            setup = await self._senders.setup()
         except NoSenderError as error:
             raise RefusedPodError(str(error)) from None
         return as_exec(
             unit,
-            place,
+            setup,
             run=attempt.run,
             name=attempt.unit,
             record=run.ledger.unit(attempt.unit),
@@ -130,18 +133,20 @@ class PodBuilder:
             sensitive=attempt.sensitive,
         )
 
-    async def _stated(self, run: RunObject, step: SealedStep, attempt: PodAttempt) -> PodAttempt:
-        """The attempt with what leads to its state."""
+    async def _with_state(self, run: RunObject, step: SealedStep, attempt: PodAttempt) -> PodAttempt:
+        """Return the attempt with the access to its state."""
         if self._states is None:
-            raise RefusedPodError("its plugin wants a state, and this operator serves none: give it --state-port")
+            raise RefusedPodError(
+                "its plugin uses a state, but the operator does not serve states: start it with --state-port"
+            )
         try:
-            given = await self._states.given(run, step, attempt.number)
+            given = await self._states.environment_for(run, step, attempt.number)
         except NoStatesError as error:
             raise RefusedPodError(str(error)) from None
         return msgspec.structs.replace(attempt, state=given.variables, token=given.token)
 
-    def _unselected(self, made: dict[str, Any]) -> None:
-        """A step answers nobody: no Service of its namespace may lead to it."""
+    def _check_services(self, made: dict[str, Any]) -> None:
+        """Ensure that no Service of the namespace selects the pod: steps must not receive requests."""
         namespace, labels = made["metadata"]["namespace"], made["metadata"]["labels"]
         for service in self._cluster.services:
             selector = service.spec.selector if service.metadata.namespace == namespace else None
@@ -152,42 +157,38 @@ class PodBuilder:
                 )
 
     @staticmethod
-    def judge(stored: dict[str, Any], made: dict[str, Any]) -> str:
-        """What is wrong with a pod as it is stored, if it is not the one that was made; empty if it is."""
+    def describe_changes(stored: dict[str, Any], made: dict[str, Any]) -> str:
+        """Describe how the stored pod differs from the manifest; empty if it does not."""
         found = find_changes(stored, made)
         pod = f"pod {made['metadata']['namespace']}/{made['metadata']['name']}"
         return f"{pod}: {describe(found)}; then delete the pod" if found else ""
 
-    async def examine(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], given: TargetValues, stored: dict[str, Any]
+    async def check_stored(
+        self, run: RunObject, plan: Plan, key: AttemptKey, given: TargetValues, stored: dict[str, Any]
     ) -> str:
-        """Judge a pod that a peer has made, by making it again.
+        """Describe what is wrong with a peer's pod, by building it again; empty if nothing is.
 
-        Taken from it are the end of its start window, and whether it is traced: the peer may have been told otherwise.
+        The start deadline and the use of tracing come from the stored pod, because the peer may have other settings.
         """
-        limits = plan.steps[place[0]].unit.timeouts
+        limits = plan.steps[key[0]].unit.timeouts
         start_before = read.start_before(stored)
-        latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _LATE_MS
+        latest = _created(stored) + limits.schedule_ms + limits.pull_ms + _START_DEADLINE_TOLERANCE_MS
         if not 0 < start_before <= latest:
             pod = stored["metadata"]["name"]
-            return f"pod {pod} would be allowed to start later than any that Dayfly makes; delete it"
+            return f"pod {pod} has a later start deadline than Dayfly sets: delete it"
         traced = read.is_traced(stored)
-        return self.judge(stored, await self.manifest(run, plan, place, given, start_before, traced=traced))
+        return self.describe_changes(stored, await self.build(run, plan, key, given, start_before, traced=traced))
 
     def _attempt(
-        self,
-        run: RunObject,
-        plan: Plan,
-        place: tuple[str, int],
-        given: TargetValues,
-        start_before: int,
-        restricted: bool,
+        self, run: RunObject, plan: Plan, key: AttemptKey, given: TargetValues, start_before: int, restricted: bool
     ) -> PodAttempt:
-        unit, number = place
+        unit, number = key
         step, forks = plan.steps[unit], teller(self._cluster, run)
         read = resolve(run.ledger, step.unit, step.resource, cleans=not step.creates, given=given, forks=forks)
         inputs = {
-            name: input_pins.where(run, source.unit, source.output) if isinstance(source, UnitOutputRef) else source
+            name: input_pins.secret_key(run, source.unit, source.output)
+            if isinstance(source, UnitOutputRef)
+            else source
             for name, source in read.sources.items()
         }
         limits = step.unit.timeouts
@@ -207,7 +208,7 @@ class PodBuilder:
             restricted=restricted,
             cleaning=not step.creates,
             start_before=start_before or self._cluster.now() + limits.schedule_ms + limits.pull_ms,
-            reads=input_pins.label(run, step, forks),
+            reads=input_pins.pin_label(run, step, forks),
             ephemeral_storage=self._ephemeral_storage,
         )
 

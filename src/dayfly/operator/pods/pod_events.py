@@ -1,5 +1,7 @@
-"""Why a pod does not start, where its status is silent: kubelets speak in Events of a missing Secret or volume, of an
-image that is being pulled, and, once the pod has ended without a start, still of what kept it from one.
+"""Reasons from Events why a pod does not start, if its status has none.
+
+Kubelets report some causes only in Events: a missing Secret or volume, and an image that is being pulled. After a pod
+has ended without a start, its Events still have the cause.
 """
 
 import weakref
@@ -19,121 +21,120 @@ from dayfly.spec.run import Result
 
 End = TypeVar("End", Result, NeverRan)
 
-# Most pods start within that; those that do not are asked about again and again, the silent ones sooner. What takes the
-# place of a word is to be said within ten seconds, and a saying takes its time as well.
-PATIENCE_MS, AGAIN_MS = 3_000, 5_000
-# So much longer where the kubelet has not written a status either: it is busy, the likelier the more pods wait with it.
-UNHEARD_MS, CROWD = 3_000, 20
-# And all of them together no oftener than every so many milliseconds: for each question the server looks through all
-# Events of the namespace.
-APART_MS = 10
-# Where many pods wait there are thousands of these, and it is the server's work on them that all wait for. So a
-# question is followed by so many times the time that its answer took, and the line of those who ask is no longer than
-# that.
-RESPITE, LONGEST_MS = 5, 60_000
-# The kubelet's words around an image. Events have whole seconds: of two in one second the later in this order counts.
+# Wait before the first query, since most pods start in that time, and interval of further queries. A message should be
+# in the status within ten seconds.
+FIRST_QUERY_MS, QUERY_INTERVAL_MS = 3_000, 5_000
+# Additional wait if the kubelet has not written a status either: it is busy, the more so the more pods are waiting. The
+# full wait applies from this number of pods on.
+NO_STATUS_WAIT_MS, BUSY_PODS = 3_000, 20
+# Minimum interval between all queries: for each one the API server scans all Events of the namespace.
+MIN_INTERVAL_MS = 10
+# With many waiting pods, an API server needs long for each query. The pause after a query is its duration times this
+# factor, and pods queue for at most the maximum.
+PAUSE_FACTOR, MAX_QUEUE_MS = 5, 60_000
+# Reasons of the kubelet's Events about images, with their order: Events have a resolution of one second.
 _PULLING, _PULLED = str(Reason.PULLING), "Pulled"
 _ORDER = {_PULLING: 1, "Failed": 2, _PULLED: 3}
 
 
-class _KubeletMessage(NamedTuple):
-    """The kubelet's latest word, and whether it is that it fetches the image."""
+class _PodMessage(NamedTuple):
+    """The latest Event of a pod as reason and message, and whether the image is being pulled."""
 
     reason: str
     message: str
-    pulls: bool
+    is_pulling: bool
 
 
-class Silence:
-    """That of one pod which waits: when its Events are to be asked for again, and what they said."""
+class EventQuery:
+    """One waiting pod: when its Events are queried next, and the latest answer."""
 
     def __init__(self) -> None:
         self.due = 0
-        self.in_line = False
-        """Whether that is its place in the line of those that ask a slow server."""
-        self.said: _KubeletMessage | None = None
+        self.is_queued = False
+        """Whether `due` is its turn in the queue for a slow API server."""
+        self.answer: _PodMessage | None = None
 
 
 class PodEvents:
-    """The latest warnings about waiting pods, asked for when one has waited in silence."""
+    """Queries the Events of waiting pods whose status does not say why they wait."""
 
     def __init__(self, client: Client, now: Callable[[], int]) -> None:
         self._client = client
         self._now = now
-        self._waiting: weakref.WeakSet[Silence] = weakref.WeakSet()
-        """Those of all pods that wait, as long as their runs remember them."""
-        self._apart = float(APART_MS)
-        self._line = 0
-        """When the last who stands in line has asked, and its answer was had respite for."""
+        self._waiting: weakref.WeakSet[EventQuery] = weakref.WeakSet()
+        """The waiting pods, as long as their runs remember them."""
+        self._interval = float(MIN_INTERVAL_MS)
+        self._queue_end = 0
+        """The turn of the last pod in the queue, with the pause after its query."""
 
     async def explain(
-        self, pod: Pod, fact: Waiting, silence: Silence, *, recallable: bool, pressing: bool = False
+        self, pod: Pod, fact: Waiting, query: EventQuery, *, recallable: bool, pressing: bool = False
     ) -> Waiting:
-        """The same fact, with the kubelet's own words where it has any. Not being allowed to ask is no trouble.
+        """Return the fact with the kubelet's message, if it has one. A refused query is ignored.
 
-        `recallable` if a recall could prove that nothing of it ran.
-        `pressing` if what is done with the pod now depends on it: then nobody waits until it has been silent for long.
+        `recallable`: a recall could prove that nothing of the pod has run.
+        `pressing`: the answer decides what happens with the pod now, so do not wait before the first query.
         """
         if fact.message:
             return fact
         now = self._now()
-        if silence not in self._waiting:
-            unheard = UNHEARD_MS if fact.reason == Reason.STARTING else 0
-            patience = PATIENCE_MS + unheard * min(len(self._waiting), CROWD) // CROWD
-            # The kubelet's clock may be ahead of ours.
-            silence.due, silence.said, silence.in_line = min(fact.since, now) + self._pause(patience), None, False
-            self._waiting.add(silence)
-        pressing = pressing and silence.said is None and not pod.metadata.deletion_timestamp
-        if pressing or (now >= silence.due and not self._stands_in_line(silence, now)):
-            silence.in_line = False
-            silence.said = await self._ask(pod, fact.reason)
-            silence.due = now + self._pause(AGAIN_MS if silence.said else PATIENCE_MS)
-        said = silence.said
-        if said is None:
+        if query not in self._waiting:
+            extra = NO_STATUS_WAIT_MS if fact.reason == Reason.STARTING else 0
+            wait = FIRST_QUERY_MS + extra * min(len(self._waiting), BUSY_PODS) // BUSY_PODS
+            # The kubelet's clock may be ahead of our clock.
+            query.due, query.answer, query.is_queued = min(fact.since, now) + self._pause(wait), None, False
+            self._waiting.add(query)
+        pressing = pressing and query.answer is None and not pod.metadata.deletion_timestamp
+        if pressing or (now >= query.due and not self._must_queue(query, now)):
+            query.is_queued = False
+            query.answer = await self._query(pod, fact.reason)
+            query.due = now + self._pause(QUERY_INTERVAL_MS if query.answer else FIRST_QUERY_MS)
+        answer = query.answer
+        if answer is None:
             return fact
-        can = said.pulls and recallable
-        return msgspec.structs.replace(fact, reason=said.reason, message=said.message, recallable=can)
+        can = answer.is_pulling and recallable
+        return msgspec.structs.replace(fact, reason=answer.reason, message=answer.message, recallable=can)
 
-    def again_in(self, silence: Silence) -> float:
-        """Seconds after which a pod that was to be explained, and whose status is silent, is to be asked about."""
-        return max(silence.due - self._now(), 0) / 1000 + 0.001
+    def seconds_until_query(self, query: EventQuery) -> float:
+        """Return the seconds until the Events of a waiting pod are queried next."""
+        return max(query.due - self._now(), 0) / 1000 + 0.001
 
-    def end(self, silence: Silence) -> None:
-        """The pod has started, or is gone."""
-        self._waiting.discard(silence)
+    def forget(self, query: EventQuery) -> None:
+        """Forget a pod that has started or is gone."""
+        self._waiting.discard(query)
 
-    async def last_words(self, pod: Pod, end: End) -> End:
-        """The same end, of a container that may not have begun, with the last that its kubelet had against it."""
-        warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _bare(event)]
+    async def add_cause(self, pod: Pod, end: End) -> End:
+        """Return the result of a container that may not have started, with the latest warning about it."""
+        warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _is_redundant(event)]
         if not warnings:
             return end
-        said = messages.with_last_report(end.message, max(warnings, key=_when).note)
-        return msgspec.structs.replace(end, message=said)
+        answer = messages.with_last_report(end.message, max(warnings, key=_occurrence).note)
+        return msgspec.structs.replace(end, message=answer)
 
-    def _stands_in_line(self, silence: Silence, now: int) -> bool:
-        """Whether it is to wait for its turn first, since the server takes its time."""
-        if silence.in_line or self._apart <= APART_MS:
+    def _must_queue(self, query: EventQuery, now: int) -> bool:
+        """Return whether the pod has to queue first, because the API server is slow."""
+        if query.is_queued or self._interval <= MIN_INTERVAL_MS:
             return False
-        turn = max(self._line, now)
-        if turn > now + LONGEST_MS:
-            silence.due = now + LONGEST_MS  # most of those before it have started by then
+        turn = max(self._queue_end, now)
+        if turn > now + MAX_QUEUE_MS:
+            query.due = now + MAX_QUEUE_MS  # most pods before it have started by then
             return True
-        self._line = turn + round(self._apart)
-        silence.due, silence.in_line = turn, turn > now
-        return silence.in_line
+        self._queue_end = turn + round(self._interval)
+        query.due, query.is_queued = turn, turn > now
+        return query.is_queued
 
     def _pause(self, least: int) -> int:
-        return max(least, len(self._waiting) * APART_MS)
+        return max(least, len(self._waiting) * MIN_INTERVAL_MS)
 
-    async def _ask(self, pod: Pod, reason: str) -> _KubeletMessage | None:
+    async def _query(self, pod: Pod, reason: str) -> _PodMessage | None:
         known = [event for event in await self._events(pod) if event.type == "Warning" or event.reason in _ORDER]
-        latest = max(known, key=_when, default=None)
+        latest = max(known, key=_occurrence, default=None)
         if latest is None or latest.reason == _PULLED:
             return None
         if latest.reason != _PULLING:
-            return _KubeletMessage(latest.reason or reason, latest.note, pulls=False)
+            return _PodMessage(latest.reason or reason, latest.note, is_pulling=False)
         image = latest.note.removeprefix("Pulling image ").strip('"')
-        return _KubeletMessage(_PULLING, messages.pulling(image, stamp(_when(latest)[0])), pulls=True)
+        return _PodMessage(_PULLING, messages.pulling(image, stamp(_occurrence(latest)[0])), is_pulling=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         began = self._now()
@@ -144,18 +145,18 @@ class PodEvents:
         except (errors.Refused, errors.Throttled, errors.ServerTrouble):
             return []
         finally:
-            # An answer that was late by chance is soon forgotten.
-            self._apart = max(self._apart / 2, RESPITE * (self._now() - began), APART_MS)
+            # The effect of a single slow answer is halved each time.
+            self._interval = max(self._interval / 2, PAUSE_FACTOR * (self._now() - began), MIN_INTERVAL_MS)
         return page.items
 
 
-def _when(event: Event) -> tuple[int, int]:
-    """When it happened last, in unix milliseconds, and its place among those of that second."""
+def _occurrence(event: Event) -> tuple[int, int]:
+    """Return the time of the latest occurrence in unix milliseconds, and its order within that second."""
     series = event.series.last_observed_time if event.series else None
     at = milliseconds(series or event.deprecated_last_timestamp or event.event_time)
     return at, _ORDER.get(event.reason, 0)
 
 
-def _bare(event: Event) -> bool:
-    """Whether it repeats a reason of the status and no more, as in `Error: ErrImagePull`."""
+def _is_redundant(event: Event) -> bool:
+    """Return whether the Event only repeats a reason of the status, as `Error: ErrImagePull` does."""
     return event.note.startswith("Error: ") and " " not in event.note.removeprefix("Error: ")

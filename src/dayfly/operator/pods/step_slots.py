@@ -1,9 +1,9 @@
-"""How many steps the sandboxes of one namespace run at once, and who is next when one of them has ended.
+"""Limits the number of concurrent steps of a namespace, and decides which run gets the next free slot.
 
-A step has a place from the moment at which its pod is made until its end is in the ledger. One that lacks its image
-gives its place back, and counts among those of its namespace that do; once there are too many of them, no step more is
-begun there. Steps that stop and delete have places of their own, so that no create step can keep a cleanup waiting. It
-is counted from what the ledger holds: after a restart, and beside a peer, a namespace may have a few steps more.
+A step holds a slot from the creation of its pod until its end is in the ledger. A step that waits for its image gives
+the slot back. If too many steps of a namespace wait for images, no further step starts there. Stop and delete steps
+have separate slots, so that create steps cannot block cleanup. Slots are counted from the ledgers, so after a restart,
+or with two active operators, a namespace may briefly exceed its limit.
 """
 
 import collections
@@ -26,73 +26,72 @@ from dayfly.spec import lifecycle
 from dayfly.spec.run import ALIVE, UnitRecord
 from dayfly.spec.scalars.numbers import whole
 
-# On a namespace of sandboxes: how many of their steps run at once. Only whoever may grant writes it.
+# On a namespace of sandboxes: its limit of concurrent steps. Only users who may grant namespaces may set it.
 STEPS_ANNOTATION = f"{names.GROUP}/steps"
-# What an administrator has not set otherwise.
-STEPS = 20
-# So many steps of a namespace may wait for their images before none is begun there any more.
-IMAGES = 20
-BELIEVED_MS = 30_000
-_LARGEST = 999_999_999
+# Default limit.
+DEFAULT_LIMIT = 20
+# Maximum number of steps of a namespace that wait for images; at this number no further step starts.
+MAX_IMAGE_WAITS = 20
+LIMIT_CACHE_MS = 30_000
+_MAX_LIMIT = 999_999_999
 _WAITS = Reason.WAITING_FOR_SLOT
 
 
 class _SlotGroup(NamedTuple):
-    """Places are shared by the sandboxes of a namespace, apart for those steps that make and those that clean up."""
+    """Slots that the sandboxes of a namespace share. Create steps and cleanup steps have separate groups."""
 
     namespace: str
     cleaning: bool
 
 
-class _Taken:
-    """The places of one bucket that are taken: by run, its units that have one, and whether they wait for their image.
+class _UsedSlots:
+    """The used slots of one group: the units of each run, and whether these wait for their image.
 
-    It is asked several times in a turn how many they are, and a namespace may have hundreds of runs, so that is counted
-    along.
+    Totals are kept up to date, because they are read several times in a turn and a namespace may have hundreds of runs.
     """
 
     def __init__(self) -> None:
         self._units: dict[str, dict[str, bool]] = {}
-        self.places = 0
-        self.lacking = 0
+        self.count = 0
+        self.image_waits = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._units
 
-    def of(self, name: str) -> Mapping[str, bool]:
-        """The units of a run that have one."""
+    def units_of(self, name: str) -> Mapping[str, bool]:
+        """Return the units of a run that hold a slot."""
         return self._units.get(name, {})
 
     def put(self, name: str, units: Mapping[str, bool]) -> None:
-        """From now on these units of a run have one, and no others."""
+        """Replace the units of a run that hold a slot."""
         before = self._units.pop(name, {})
         if units:
             self._units[name] = dict(units)
-        self.places += len(units) - len(before)
-        self.lacking += sum(units.values()) - sum(before.values())
+        self.count += len(units) - len(before)
+        self.image_waits += sum(units.values()) - sum(before.values())
 
 
 class Share(NamedTuple):
-    """What one run may begin in this turn: so many steps, and why the others wait."""
+    """The number of steps that a run may start in this turn, and objections for the other units."""
 
     slots: int
     objections: dict[str, Objection]
 
 
-class Places:
-    """Counts the steps of every namespace. Nothing of it is written down."""
+class StepSlots:
+    """Slots of all namespaces. They are kept in memory only."""
 
-    def __init__(self, cluster: ClusterWatches, bound: int = STEPS) -> None:
+    def __init__(self, cluster: ClusterWatches, limit: int = DEFAULT_LIMIT) -> None:
         self._ledger = cluster.ledger
         self._queue = cluster.queue
         self._now = cluster.now
-        self._bounds = _Bounds(cluster.client, cluster.now, bound)
-        self._taken: dict[_SlotGroup, _Taken] = collections.defaultdict(_Taken)
-        # By bucket: runs that were given none, first come first, and since when.
+        self._limits = _Limits(cluster.client, cluster.now, limit)
+        self._used: dict[_SlotGroup, _UsedSlots] = collections.defaultdict(_UsedSlots)
+        # By group: runs without a slot in the order of their arrival, and since when they wait.
         self._waiting: dict[_SlotGroup, dict[str, int]] = collections.defaultdict(dict)
-        # Where nothing more is begun for want of images.
-        self._lack: set[_SlotGroup] = set()
-        cluster.runs.listen(self._heard)
+        # Groups in which no step starts because too many wait for images.
+        self._image_bound: set[_SlotGroup] = set()
+        cluster.runs.listen(self._handle_change)
 
     async def share(
         self,
@@ -103,111 +102,110 @@ class Places:
         *,
         cleaning: bool,
     ) -> Share:
-        """What this run may begin now, given the news of its pods and the units that something else hinders.
+        """Return what the run may start now. `facts` are about its pods; `hindered` units wait for something else.
 
         Raises:
-            errors.ApiError: the server cannot be asked for the namespace's bound.
+            errors.ApiError: the limit of the namespace could not be read.
         """
-        bucket = _SlotGroup(run.ledger.target.namespace, cleaning)
-        await self._bounds.learn(bucket.namespace)
-        self._see(run, facts, hindered)
-        mine = self._taken[bucket].of(run.metadata.name)
-        room = self._room(bucket, run.metadata.name)
+        group = _SlotGroup(run.ledger.target.namespace, cleaning)
+        await self._limits.refresh(group.namespace)
+        self._recount(run, facts, hindered)
+        mine = self._used[group].units_of(run.metadata.name)
+        room = self._room(group, run.metadata.name)
         held = sum(run.ledger.unit(unit).state not in ALIVE for unit in mine)
         if room > 0:
             return Share(room + held, {})
-        since = self._waiting[bucket].get(run.metadata.name, self._now())
-        said = Objection(reason=_WAITS, message=self._why(bucket), since=since)
+        since = self._waiting[group].get(run.metadata.name, self._now())
+        objection = Objection(reason=_WAITS, message=self._wait_message(group), since=since)
         others = (step.id for step in plan.steps.values() if step.creates is not cleaning and step.id not in mine)
-        return Share(held, dict.fromkeys(others, said))
+        return Share(held, dict.fromkeys(others, objection))
 
-    def hold(self, run: RunObject, unit: str, *, cleaning: bool) -> bool:
-        """Take a place for a step whose pod is to be made; false if there is none: then the run is looked at again."""
-        bucket, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
-        taken = self._taken[bucket]
-        if unit in taken.of(name):
+    def reserve(self, run: RunObject, unit: str, *, cleaning: bool) -> bool:
+        """Reserve a slot for a step whose pod will be created. If none is free, queue the run and return false."""
+        group, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
+        used = self._used[group]
+        if unit in used.units_of(name):
             return True
-        if self._room(bucket, name) <= 0:
+        if self._room(group, name) <= 0:
             self._queue.add(name)
             return False
-        taken.put(name, {**taken.of(name), unit: False})
+        used.put(name, {**used.units_of(name), unit: False})
         return True
 
-    def give_back(self, run: RunObject, unit: str) -> None:
-        """Its pod was not made after all."""
+    def release(self, run: RunObject, unit: str) -> None:
+        """Release the slot of a unit whose pod was not created."""
         for cleaning in (False, True):
-            bucket = _SlotGroup(run.ledger.target.namespace, cleaning)
-            mine = self._taken[bucket].of(run.metadata.name)
+            group = _SlotGroup(run.ledger.target.namespace, cleaning)
+            mine = self._used[group].units_of(run.metadata.name)
             if unit in mine:
-                self._taken[bucket].put(run.metadata.name, {each: mine[each] for each in mine if each != unit})
-                self._wake(bucket)
+                self._used[group].put(run.metadata.name, {each: mine[each] for each in mine if each != unit})
+                self._wake(group)
 
     def claim(self, run: RunObject, moves: tuple[Move, ...], *, cleaning: bool) -> bool:
-        """Take places for all that these moves permit to start; false if others have taken them since they were shared.
+        """Take slots for all claims of these moves. Return false if other runs have taken them since `share`.
 
-        To be followed by `settle`, whatever becomes of the moves.
+        `settle` must follow, whether the moves are committed or not.
         """
-        bucket, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
-        mine = self._taken[bucket].of(name)
-        passed_by = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
+        group, name = _SlotGroup(run.ledger.target.namespace, cleaning), run.metadata.name
+        mine = self._used[group].units_of(name)
+        exempt = {*mine, *(move.unit for move in moves if isinstance(move, Void))}
         claims = [move.unit for move in moves if isinstance(move, Claim) and move.kind in lifecycle.STEP_KINDS]
-        wanted = [unit for unit in claims if unit not in passed_by]
+        wanted = [unit for unit in claims if unit not in exempt]
         ended = sum(isinstance(move, Record | Void) and move.unit in mine for move in moves)
-        if len(wanted) > max(self._room(bucket, name) + ended, 0):
+        if len(wanted) > max(self._room(group, name) + ended, 0):
             return False
         if wanted:
-            self._taken[bucket].put(name, {**mine, **dict.fromkeys(wanted, False)})
+            self._used[group].put(name, {**mine, **dict.fromkeys(wanted, False)})
         return True
 
     def settle(self, name: str, decision: Decision | None = None) -> None:
-        """A turn over a run has ended, with this decision if all went well: what it holds in vain goes to others."""
+        """End a turn over a run: release unused slots. `decision` is None if the turn failed."""
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
             return
-        self._see(run, {}, {})
+        self._recount(run, {}, {})
         given = decision.waits if decision is not None else ()
         for cleaning in (False, True):
-            bucket = _SlotGroup(run.ledger.target.namespace, cleaning)
+            group = _SlotGroup(run.ledger.target.namespace, cleaning)
             if decision is not None:
-                self._release(bucket, run, decision)
+                self._release_unused(group, run, decision)
             waits = cleaning is (run.ledger.closed is not None) and _WAITS in {wait.reason for wait in given}
-            if (
-                waits
-                and self._waiting[bucket].setdefault(name, self._now())
-                and next(iter(self._waiting[bucket])) == name
-            ):
-                self._queue.add(name, after=BELIEVED_MS / 1000)  # for all who wait: the bound may have been raised
-            if not waits:
-                self._waiting[bucket].pop(name, None)
-            self._wake(bucket)
+            if waits:
+                self._waiting[group].setdefault(name, self._now())
+                if next(iter(self._waiting[group])) == name:
+                    # On behalf of all waiting runs, since the limit may have been raised.
+                    self._queue.add(name, after=LIMIT_CACHE_MS / 1000)
+            else:
+                self._waiting[group].pop(name, None)
+            self._wake(group)
 
-    def _release(self, bucket: _SlotGroup, run: RunObject, decision: Decision) -> None:
-        """What holds a place for an attempt that is not about to begin has none."""
+    def _release_unused(self, group: _SlotGroup, run: RunObject, decision: Decision) -> None:
+        """Release slots of attempts that are not about to start."""
         wanted = {wait.unit for wait in decision.waits if wait.reason in (Reason.STARTING, _WAITS)}
         wanted |= {effect.unit for effect in decision.effects if isinstance(effect, Prepare)}
-        mine = self._taken[bucket].of(run.metadata.name)
+        mine = self._used[group].units_of(run.metadata.name)
         kept = {unit: mine[unit] for unit in mine if unit in wanted or run.ledger.unit(unit).state in ALIVE}
-        self._taken[bucket].put(run.metadata.name, kept)
+        self._used[group].put(run.metadata.name, kept)
 
-    def _heard(self, change: Change[RunObject]) -> None:
+    def _handle_change(self, change: Change[RunObject]) -> None:
         name = change.key.name
         run = self._ledger.get(name)
         if run is None:
             self._forget(name)
-        elif name in self._taken[_SlotGroup(run.ledger.target.namespace, cleaning=False)] or any(
+        elif name in self._used[_SlotGroup(run.ledger.target.namespace, cleaning=False)] or any(
             unit.state in ALIVE for unit in run.ledger.units.values()
-        ):  # what it holds to clean up it holds whatever is heard
-            self._see(run, {}, {})
+        ):  # slots of cleanup steps do not depend on this
+            self._recount(run, {}, {})
             self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=False))
             self._wake(_SlotGroup(run.ledger.target.namespace, cleaning=True))
 
-    def _see(self, run: RunObject, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> None:
-        """Count the places of a run anew: what the ledger has alive, and what is held for pods that were made."""
+    def _recount(self, run: RunObject, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> None:
+        """Count the slots of a run again: running units in the ledger, and reservations for prepared pods."""
         name, namespace, closed = run.metadata.name, run.ledger.target.namespace, run.ledger.closed
         for cleaning in (False, True):
-            bucket = _SlotGroup(namespace, cleaning)
-            before = self._taken[bucket].of(name)
+            group = _SlotGroup(namespace, cleaning)
+            before = self._used[group].units_of(name)
             now: dict[str, bool] = {}
             for unit, record in run.ledger.units.items():
                 late = closed is not None and record.claimed_at >= closed.at
@@ -217,80 +215,80 @@ class Places:
                         now[unit] = lacking
             if closed is None or cleaning:
                 now |= {unit: False for unit in before if _is_held(run, unit, facts, hindered)}
-            self._taken[bucket].put(name, now)
+            self._used[group].put(name, now)
 
-    def _room(self, bucket: _SlotGroup, name: str) -> int:
-        """Places that are free for a run, when those that came before it have had theirs."""
-        waiting = self._waiting[bucket]
+    def _room(self, group: _SlotGroup, name: str) -> int:
+        """Return the free slots for a run, behind the runs that came before it."""
+        waiting = self._waiting[group]
         before = list(waiting).index(name) if name in waiting else len(waiting)
-        return self._free(bucket) - before
+        return self._free(group) - before
 
-    def _free(self, bucket: _SlotGroup) -> int:
-        taken = self._taken[bucket]
-        if taken.lacking >= IMAGES:
+    def _free(self, group: _SlotGroup) -> int:
+        used = self._used[group]
+        if used.image_waits >= MAX_IMAGE_WAITS:
             return 0
-        return self._bounds.of(bucket) + taken.lacking - taken.places
+        return self._limits.limit_of(group) + used.image_waits - used.count
 
-    def _wake(self, bucket: _SlotGroup) -> None:
-        """Have those looked at who have a place now, or wait for something else than they have said."""
-        lacking = self._taken[bucket].lacking >= IMAGES
-        if lacking is not (bucket in self._lack):
-            self._lack.symmetric_difference_update({bucket})
-            for name in self._waiting[bucket]:
+    def _wake(self, group: _SlotGroup) -> None:
+        """Queue the runs that can have a slot now, or whose reason to wait has changed."""
+        lacking = self._used[group].image_waits >= MAX_IMAGE_WAITS
+        if lacking is not (group in self._image_bound):
+            self._image_bound.symmetric_difference_update({group})
+            for name in self._waiting[group]:
                 self._queue.add(name)
-        for name in list(islice(self._waiting[bucket], max(self._free(bucket), 0))):
+        for name in list(islice(self._waiting[group], max(self._free(group), 0))):
             self._queue.add(name)
 
-    def _why(self, bucket: _SlotGroup) -> str:
-        if (lacking := self._taken[bucket].lacking) >= IMAGES:
-            return messages.waits_for_images(bucket.namespace, lacking)
-        return messages.waits_for_namespace_slot(bucket.namespace, self._bounds.of(bucket), cleaning=bucket.cleaning)
+    def _wait_message(self, group: _SlotGroup) -> str:
+        if (lacking := self._used[group].image_waits) >= MAX_IMAGE_WAITS:
+            return messages.waits_for_images(group.namespace, lacking)
+        return messages.waits_for_namespace_slot(group.namespace, self._limits.limit_of(group), cleaning=group.cleaning)
 
     def _forget(self, name: str) -> None:
-        for bucket in dict.fromkeys((*self._taken, *self._waiting)):
-            if name in self._taken[bucket] or name in self._waiting[bucket]:
-                self._taken[bucket].put(name, {})
-                self._waiting[bucket].pop(name, None)
-                self._wake(bucket)
-            if not (self._taken[bucket].places or self._waiting[bucket]):
-                # Namespaces come and go: of one in which nothing is under way there is nothing to remember.
-                del self._taken[bucket], self._waiting[bucket]
-                self._lack.discard(bucket)
-        self._bounds.keep({bucket.namespace for bucket in self._taken})
+        for group in dict.fromkeys((*self._used, *self._waiting)):
+            if name in self._used[group] or name in self._waiting[group]:
+                self._used[group].put(name, {})
+                self._waiting[group].pop(name, None)
+                self._wake(group)
+            if not (self._used[group].count or self._waiting[group]):
+                # Drop groups of namespaces in which nothing happens, since namespaces come and go.
+                del self._used[group], self._waiting[group]
+                self._image_bound.discard(group)
+        self._limits.retain({group.namespace for group in self._used})
 
 
-class _Bounds:
-    """How many steps run at once in each namespace, as its administrator has said lately."""
+class _Limits:
+    """Limits of namespaces, cached for a short time."""
 
-    def __init__(self, client: Client, now: Callable[[], int], usual: int) -> None:
+    def __init__(self, client: Client, now: Callable[[], int], default: int) -> None:
         self._client = client
         self._now = now
-        self._usual = usual
+        self._default = default
         self._known: dict[str, tuple[int, int]] = {}
 
-    async def learn(self, namespace: str) -> None:
+    async def refresh(self, namespace: str) -> None:
         known = self._known.get(namespace)
         if not namespace or (known is not None and self._now() < known[0]):
             return
         seen = await self._client.find(NAMESPACES, namespace)
-        said = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
-        bound = whole(said, _LARGEST)
-        self._known[namespace] = self._now() + BELIEVED_MS, self._usual if bound is None else bound
+        text = ((seen.metadata.annotations if seen else None) or {}).get(STEPS_ANNOTATION, "")
+        limit = whole(text, _MAX_LIMIT)
+        self._known[namespace] = self._now() + LIMIT_CACHE_MS, self._default if limit is None else limit
 
-    def keep(self, namespaces: Collection[str]) -> None:
-        """Those of others are asked for again when they matter."""
+    def retain(self, namespaces: Collection[str]) -> None:
+        """Drop the limits of other namespaces."""
         for namespace in self._known.keys() - namespaces:
             del self._known[namespace]
 
-    def of(self, bucket: _SlotGroup) -> int:
-        known = self._known.get(bucket.namespace)
-        bound = self._usual if known is None else known[1]
-        # Where nothing more is to be made, what there is still has to go.
-        return max(bound, 1) if bucket.cleaning else bound
+    def limit_of(self, group: _SlotGroup) -> int:
+        known = self._known.get(group.namespace)
+        limit = self._default if known is None else known[1]
+        # A limit of 0 must not block cleanup.
+        return max(limit, 1) if group.cleaning else limit
 
 
 def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
-    """Whether a step that was let go waits for its image; None if its end is known. Without news it is as before."""
+    """Return whether a started step waits for its image; None if it has ended. Without a fact, return `before`."""
     if isinstance(fact, Ended | Sealed | NeverRan):
         return None
     if isinstance(fact, Waiting):
@@ -299,7 +297,7 @@ def _lacks_image(fact: Fact | None, before: bool) -> bool | None:
 
 
 def _is_held(run: RunObject, unit: str, facts: Mapping[AttemptKey, Fact], hindered: Mapping[str, object]) -> bool:
-    """Whether a place that was taken for a unit's next attempt is still for that: its pod may not be heard of yet."""
+    """Return whether a slot is still reserved for the unit's next attempt. Its pod may not be in the cache yet."""
     record: UnitRecord = run.ledger.unit(unit)
     fact = facts.get((unit, record.attempt + 1))
     return record.state not in ALIVE and unit not in hindered and (fact is None or isinstance(fact, Held))

@@ -8,7 +8,7 @@ from dayfly import compile as compiler
 from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     GROUPS,
     TARGET_FINALIZER,
@@ -42,12 +42,12 @@ class GroupController:
         if seen is None:
             return None
         run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
-        if run is None and finalized(seen.metadata, TARGET_FINALIZER):
+        if run is None and has_finalizer(seen.metadata, TARGET_FINALIZER):
             lost = await births.recover(self._cluster, GROUPS, seen, "route group")
             return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         if seen.metadata.deletion_timestamp:
             return None
-        await self._cluster.looked()
+        await self._cluster.wait_discovered()
         if run is not None:
             await self._update_run(seen, run)
             return None
@@ -84,7 +84,7 @@ class GroupController:
         Raises:
             SpecError: the group's spec is invalid.
         """
-        if not self._cluster.routed:
+        if not self._cluster.can_route:
             return ()
         return compiler.group_previews(seen.parsed(), routing_key(seen.metadata.uid), None)
 

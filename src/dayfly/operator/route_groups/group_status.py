@@ -153,7 +153,7 @@ class GroupStatus:
     def _build_message(
         self, seen: RouteGroupObject, state: GroupState, about: tuple[Scene, RunReport] | None, now: int
     ) -> _GroupMessage:
-        leads, report = GroupReach(anywhere=self._cluster.routed, addresses=None), about[1] if about else None
+        leads, report = GroupReach(anywhere=self._cluster.can_route, addresses=None), about[1] if about else None
         lacking = (*group_unsupported(seen.spec, leads), *(report.unsupported if report else ()))
         meta = seen.metadata
         return _GroupMessage(
@@ -162,7 +162,7 @@ class GroupStatus:
             lacking=lacking,
             message=f"{state.message} {messages.unsupported(lacking)}" if state.ready else state.message,
             urls=self._cluster.urls.get(names.run_name(meta.name, meta.uid), {}) if report else {},
-            expiry=Expiry.of(about[0].world if about else None, seen.spec, now),
+            expiry=Expiry.from_world(about[0].world if about else None, seen.spec, now),
         )
 
 

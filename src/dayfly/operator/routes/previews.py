@@ -13,7 +13,7 @@ from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import milliseconds
 from dayfly.kube import errors
-from dayfly.operator.cluster.caches import ClusterWatches, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.pods.namespaces import NotGrantedError
@@ -41,7 +41,7 @@ class Previews:
 
     def list_cached(self, run: RunObject) -> list[RouteObject]:
         """Return the cached HTTPRoutes of a run's addresses."""
-        every = belonging(self._cluster.gateway.routes[HTTP_ROUTES.plural], run.metadata.name)
+        every = owned_by_run(self._cluster.gateway.routes[HTTP_ROUTES.plural], run.metadata.name)
         return [each for each in every if preview.PREVIEW_LABEL in (each.metadata.labels or {})]
 
     async def observe(self, run: RunObject, step: KeptStep, since: int, memory: RouteMemory) -> tuple[Fact, str, str]:

@@ -79,8 +79,8 @@ class RouteBuilder:
         others = await self._other_services(plan, route, local)
         fork, relevant = fork_of(run, baseline), list(self._relevant_routes(names, baseline.namespace))
         found = relevant[:MAX_ROUTES]
-        mesh = find_relevant(self._cluster.virtual_services if self._cluster.by_istio else (), baseline, names)
-        if not self._cluster.by_istio:
+        mesh = find_relevant(self._cluster.virtual_services if self._cluster.uses_istio else (), baseline, names)
+        if not self._cluster.uses_istio:
             mesh = mesh._replace(shared=(), services=frozenset())
         foreign = list(self._foreign_route_remarks(names, baseline.namespace))
         if not found and not mesh.services:
@@ -112,7 +112,7 @@ class RouteBuilder:
 
     def _no_route_remark(self, baseline: Baseline) -> str:
         what = f"no HTTPRoute or GRPCRoute leads to {KIND} {baseline.namespace}/{baseline.name}"
-        unused = bool(self._cluster.istio.kinds) and not self._cluster.by_istio
+        unused = bool(self._cluster.istio.kinds) and not self._cluster.uses_istio
         return (
             f"{what}, and Istio routes requests only if the operator has the option --istio always" if unused else what
         )

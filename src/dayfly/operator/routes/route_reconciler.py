@@ -14,7 +14,7 @@ from dayfly.execute.gateway.run import KINDS, AlteredRouteError, Routes
 from dayfly.execute.istio.read import VirtualService
 from dayfly.kube import errors
 from dayfly.kube.objects import Key, ObjectMeta, Resource
-from dayfly.operator.cluster.caches import ClusterWatches, belonging
+from dayfly.operator.cluster.caches import ClusterWatches, owned_by_run
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.baselines import PodLabels, read_fork_rights
 from dayfly.operator.refusals import all_done, kept_again
@@ -73,8 +73,8 @@ class RouteReconciler:
         alive = [name for name in known if ledger.unit(name).state in ALIVE]
         memory.keep_only({(name, ledger.unit(name).attempt) for name in alive})
         if alive:
-            await self._cluster.gateway.seen()
-            await self._cluster.istio.seen()
+            await self._cluster.gateway.wait_listed()
+            await self._cluster.istio.wait_listed()
         for name in alive:
             key = name, ledger.unit(name).attempt
             if ledger.closed is None and name in wanted:
@@ -86,7 +86,9 @@ class RouteReconciler:
     def unrouted(self, run: RunObject, plan: Plan) -> tuple[str, ...]:
         """Return a remark for a sandbox with forks in a cluster that cannot route requests; it has no route units."""
         forks = any(step.unit.kind == Kind.FORK for step in plan.kept.values())
-        return () if self._cluster.routed or run.ledger.closed is not None or not forks else (messages.no_data_plane(),)
+        return (
+            () if self._cluster.can_route or run.ledger.closed is not None or not forks else (messages.no_data_plane(),)
+        )
 
     async def _observe_alive(
         self, sight: RouteSight, run: RunObject, plan: Plan, step: KeptStep, memory: RouteMemory
@@ -95,8 +97,8 @@ class RouteReconciler:
         record, route = run.ledger.unit(step.id), _route(step)
         key, since = (step.id, record.attempt), record.claimed_at
         sight.facts[key] = Running(since=since)
-        trouble = self._cluster.gateway.trouble or (self._cluster.istio.trouble if self._cluster.by_istio else "")
-        if not self._cluster.routed or trouble:
+        trouble = self._cluster.gateway.trouble or (self._cluster.istio.trouble if self._cluster.uses_istio else "")
+        if not self._cluster.can_route or trouble:
             sight.lacking += (unrouted(step.id, trouble),)
             return
         ours = dict(self._ours(run, route.baseline))
@@ -137,7 +139,7 @@ class RouteReconciler:
         """Yield the cached routes that lead to a fork, by plural and key."""
         own = fork_of(run, baseline).name
         for kind in KINDS:
-            for seen in belonging(self._cluster.gateway.routes[kind.plural], run.metadata.name):
+            for seen in owned_by_run(self._cluster.gateway.routes[kind.plural], run.metadata.name):
                 if (seen.metadata.labels or {}).get(ROUTE_LABEL) == own and owned(seen.metadata, run):
                     yield (kind.plural, Key.of(seen)), (kind, seen)
 
@@ -238,10 +240,10 @@ class RouteReconciler:
         led = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and ledger.unit(name).state in ALIVE]
         # Routes that are no longer wanted stay until their unit ends.
         await self._remove_strays(run, {fork_of(run, _baseline(name)).name for name in led}, memory.retries)
-        if not alive or not self._cluster.routed:
+        if not alive or not self._cluster.can_route:
             return
-        await self._cluster.gateway.seen()
-        await self._cluster.istio.seen()
+        await self._cluster.gateway.wait_listed()
+        await self._cluster.istio.wait_listed()
         for step in alive:
             desired = await self._builder.build(run, plan, _route(step))
             if desired is not None:
@@ -322,7 +324,7 @@ class RouteReconciler:
 
     def _own_services(self, run: RunObject) -> list[ForkService]:
         """Return the cached Services that lead to forks and are not the forks' own."""
-        every = belonging(self._cluster.services, run.metadata.name)
+        every = owned_by_run(self._cluster.services, run.metadata.name)
         return [each for each in every if FORK_LABEL not in (each.metadata.labels or {})]
 
     async def _write(
@@ -347,7 +349,7 @@ class RouteReconciler:
         routes = [
             (kind, seen)
             for kind in KINDS
-            for seen in belonging(self._cluster.gateway.routes[kind.plural], name)
+            for seen in owned_by_run(self._cluster.gateway.routes[kind.plural], name)
             if _fork(seen.metadata) not in stays and PREVIEW_LABEL not in (seen.metadata.labels or {})
         ]
         services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
@@ -372,7 +374,7 @@ class RouteReconciler:
 
     def _parts(self, run: str, within: Collection[str] | None) -> Iterator[Awaitable[object]]:
         for kind in KINDS:
-            for seen in belonging(self._cluster.gateway.routes[kind.plural], run):
+            for seen in owned_by_run(self._cluster.gateway.routes[kind.plural], run):
                 yield self._routes.remove(kind, seen)
         yield self._rules.remove_strays(run, set(), within)
 
@@ -382,7 +384,7 @@ class RouteReconciler:
 
     async def _is_current(self, run: RunObject) -> bool:
         """Return whether the run has not changed since it was read. If a peer has changed it, another turn follows."""
-        found = await self._cluster.ledger.fresh(run.metadata.name)
+        found = await self._cluster.ledger.read_current(run.metadata.name)
         return found is not None and found.metadata.resource_version == run.metadata.resource_version
 
 

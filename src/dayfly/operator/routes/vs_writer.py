@@ -52,7 +52,7 @@ class VirtualServiceWriter:
 
     def list_cached(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
         """Return the cached VirtualServices with rules for a fork."""
-        found = [each for each in self._cluster.woven.of(run) if each.metadata.namespace == namespace]
+        found = [each for each in self._cluster.vs_index.with_rules_of(run) if each.metadata.namespace == namespace]
         return [each for each in found if fork in _forks(each, run)]
 
     async def read_remaining(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
@@ -93,7 +93,7 @@ class VirtualServiceWriter:
         return bool(self._strays(run, stays, within))
 
     def _strays(self, run: str, stays: set[str], within: Collection[str] | None) -> list[VirtualService]:
-        found = [each for each in self._cluster.woven.of(run) if _forks(each, run) - stays]
+        found = [each for each in self._cluster.vs_index.with_rules_of(run) if _forks(each, run) - stays]
         return [each for each in found if within is None or each.metadata.namespace in within]
 
 

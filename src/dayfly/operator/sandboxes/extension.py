@@ -12,7 +12,7 @@ from dayfly.operator.cluster.objects import SandboxObject
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
 from dayfly.operator.sandboxes.plugin_controller import PluginController
 from dayfly.operator.sandboxes.sandbox_controller import SandboxController
-from dayfly.operator.status.sandbox_status import Heeded, SandboxStatusWriter, reconcile_and_report
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxStatusWriter, reconcile_and_report
 
 
 class SandboxesExtension:
@@ -22,12 +22,12 @@ class SandboxesExtension:
         self._cluster = cluster
         self._status = status
         self._in_use = InUseLabels(cluster)
-        self._sandboxes = SandboxController(cluster, self._in_use, status.doubt)
+        self._sandboxes = SandboxController(cluster, self._in_use, status.warn)
         self._plugins = PluginController(cluster)
 
-    def heeded(self, seen: SandboxObject) -> Heeded:
+    def applied_spec(self, seen: SandboxObject) -> AppliedSpec:
         """Return which generation of a Sandbox its run uses, and why a newer one is refused."""
-        return self._sandboxes.heeded(seen)
+        return self._sandboxes.applied_spec(seen)
 
     def ended(self) -> None:
         """Check the labels soon, because a run has ended."""

@@ -15,7 +15,7 @@ from dayfly.execute.pod import names, pod_precheck
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster import births
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     TARGET_FINALIZER,
@@ -26,7 +26,7 @@ from dayfly.operator.cluster.objects import (
     is_served,
 )
 from dayfly.operator.sandboxes.in_use_labels import InUseLabels
-from dayfly.operator.status.sandbox_status import Heeded, SandboxNotReadyError
+from dayfly.operator.status.sandbox_status import AppliedSpec, SandboxNotReadyError
 from dayfly.operator.targets.adapter import restarts_ttl_on_update
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -62,7 +62,7 @@ class SandboxController:
         # lead to its forks.
         self._done: dict[str, tuple[int, str, RoutingKeys]] = {}
         # By UID of an existing Sandbox: a generation that its run cannot use.
-        self._refused: dict[str, Heeded] = {}
+        self._refused: dict[str, AppliedSpec] = {}
         cluster.sandboxes.listen(self._on_change)
         cluster.plugins.listen(self._on_plugin_change)
         cluster.gateway.listen(self._on_routing_change)
@@ -88,15 +88,15 @@ class SandboxController:
 
     def _routing_keys(self, seen: SandboxObject) -> RoutingKeys:
         """Return the additional keys that lead to a Sandbox's forks; None if nothing routes to forks."""
-        return self._cluster.keys_of(seen) if self._cluster.routed and seen.spec.get("forks") else None
+        return self._cluster.keys_of(seen) if self._cluster.can_route and seen.spec.get("forks") else None
 
-    def heeded(self, seen: SandboxObject) -> Heeded:
+    def applied_spec(self, seen: SandboxObject) -> AppliedSpec:
         """Return the generation that the run uses. After a restart it is the reported one, until the first turn."""
         uid, status = seen.metadata.uid, seen.status
         if uid in self._refused:
             return self._refused[uid]
         known = self._done[uid][0] if uid in self._done else status.observed_generation if status else 0
-        return Heeded(known or seen.metadata.generation)
+        return AppliedSpec(known or seen.metadata.generation)
 
     async def reconcile(self, key: Key) -> SandboxNotReadyError | None:
         """Reconcile one Sandbox; return why it has no run."""
@@ -104,13 +104,13 @@ class SandboxController:
         if seen is None:
             return None
         run = self._cluster.ledger.get(names.run_name(seen.metadata.name, seen.metadata.uid))
-        if run is None and finalized(seen.metadata, TARGET_FINALIZER):
+        if run is None and has_finalizer(seen.metadata, TARGET_FINALIZER):
             lost = await births.recover(self._cluster, SANDBOXES, seen, "sandbox")
             return SandboxNotReadyError(Reason.LEDGER_LOST, lost) if lost else None
         meta = seen.metadata
         if meta.deletion_timestamp or is_served(meta):
             return None  # the agent creates the runs of a server
-        await self._cluster.looked()
+        await self._cluster.wait_discovered()
         routed = self._routing_keys(seen)
         is_done = run is not None and self._done.get(meta.uid) == (meta.generation, run.metadata.uid, routed)
         if is_done or (run is not None and not await self._record_update(seen, run)):
@@ -153,12 +153,12 @@ class SandboxController:
 
     def _accept(self, seen: SandboxObject, run: RunObject, routed: RoutingKeys) -> None:
         """Record that the run uses the Sandbox's current generation."""
-        meta, before = seen.metadata, self.heeded(seen)
+        meta, before = seen.metadata, self.applied_spec(seen)
         if not self._exists(seen):
             return
         self._refused.pop(meta.uid, None)
         self._done[meta.uid] = meta.generation, run.metadata.uid, routed
-        if before != Heeded(meta.generation):
+        if before != AppliedSpec(meta.generation):
             self._cluster.queue.add(run.metadata.name)  # to report it
 
     def _refuse(self, seen: SandboxObject, run: RunObject, why: SandboxNotReadyError) -> None:
@@ -171,7 +171,7 @@ class SandboxController:
             return
         known = self._refused.get(meta.uid)
         if known is None or (known.generation, str(known.refusal)) != (meta.generation, str(why)):
-            self._refused[meta.uid] = Heeded(meta.generation, why)
+            self._refused[meta.uid] = AppliedSpec(meta.generation, why)
             self._cluster.queue.add(run.metadata.name)
 
     def _exists(self, seen: SandboxObject) -> bool:

@@ -1,7 +1,7 @@
-"""What the replicas share: the key that seals states and signs tokens, and the authority by which steps know them.
+"""The shared secrets of all replicas: the key that seals states and signs tokens, and a certificate authority for TLS.
 
-Both lie in one Secret of the operator's namespace, made by whichever replica is first. Each replica makes itself a
-certificate of its own.
+Both are in one Secret of the operator's namespace, which the first replica creates. Each replica issues its own
+certificate.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from dayfly.kube.client import Client
 
 NAME = "dayfly-state"
-"""Of the Secret, and of the Service."""
+"""Name of the Secret and of the Service."""
 TYPE = f"{GROUP}/state-key"
 _KEY, _CERTIFICATE, _PRIVATE = "key", "ca.crt", "ca.key"
 
 
 class BrokenAuthorityError(Exception):
-    """The Secret is there and not what was written; the text says which."""
+    """The Secret exists but cannot be used, for the reason in the message."""
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """The key, and the authority's certificate and private key (PEM)."""
+    """The key, and the authority's certificate and private key as PEM."""
 
     keys: StateKeys
     certificate: bytes
     private: bytes
 
 
-async def load(client: Client, namespace: str, *, make_it: bool = True) -> Authority:
-    """As it lies in the cluster; made if there is none.
+async def load(client: Client, namespace: str, *, create: bool = True) -> Authority:
+    """Return the content of the Secret, which is created if it is missing and `create` is set.
 
     Raises:
-        BrokenAuthorityError: what lies there cannot be used.
-        errors.ApiError: the server cannot be asked, or does not let us.
+        BrokenAuthorityError: the Secret cannot be used, or is missing.
+        errors.ApiError: the API server failed or refused the request.
     """
     found = await client.find(SECRETS, NAME, namespace)
-    if found is None and not make_it:
-        raise BrokenAuthorityError(f"there is no Secret {namespace}/{NAME}: no state was ever kept here")
+    if found is None and not create:
+        raise BrokenAuthorityError(f"there is no Secret {namespace}/{NAME}: no state was ever stored in this cluster")
     if found is None:
         try:
             found = await client.create(SECRETS, _secret(namespace), namespace)
@@ -58,22 +58,22 @@ async def load(client: Client, namespace: str, *, make_it: bool = True) -> Autho
     data = found.data or {}
     try:
         made = Authority(StateKeys.derive(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
-        made.certificate.decode()  # steps are given it as text
+        made.certificate.decode()  # steps receive it as text
     except (KeyError, ValueError) as error:
         raise BrokenAuthorityError(f"Secret {namespace}/{NAME} cannot be used: {error}") from None
     return made
 
 
-def leaf(authority: Authority, names: Sequence[str]) -> bytes:
-    """A private key with a certificate for these names and addresses, as one PEM file.
+def create_leaf(authority: Authority, names: Sequence[str]) -> bytes:
+    """Return a new private key with a certificate for these names and addresses, as one PEM file.
 
     Raises:
-        BrokenAuthorityError: the authority is none.
+        BrokenAuthorityError: the authority cannot be used.
     """
     from dayfly.operator.states import certificates  # noqa: PLC0415 - who serves no states need not load it
 
     try:
-        return certificates.leaf(authority.certificate, authority.private, names)
+        return certificates.create_leaf(authority.certificate, authority.private, names)
     except (TypeError, ValueError) as error:
         raise BrokenAuthorityError(f"the authority in Secret {NAME} cannot be used: {error}") from None
 
@@ -81,7 +81,7 @@ def leaf(authority: Authority, names: Sequence[str]) -> bytes:
 def _secret(namespace: str) -> dict[str, Any]:
     from dayfly.operator.states import certificates  # noqa: PLC0415 - as above
 
-    certificate, private = certificates.authority()
+    certificate, private = certificates.create_authority()
     data = {_KEY: secrets.token_bytes(KEY_BYTES), _CERTIFICATE: certificate, _PRIVATE: private}
     return {
         "apiVersion": "v1",

@@ -1,28 +1,28 @@
-"""A listening socket with limits on connections, in all and from one address: any pod may reach the port."""
+"""A listening socket that limits connections in total and from one address, since any pod can reach the port."""
 
 import socket
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-MOST, MOST_OF_ONE = 512, 32
+MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS = 512, 32
 
 
 class BoundedSocket(socket.socket):
-    """Listens at a port of all addresses, with so many connections, in all and from one address.
+    """Listens on a port of all addresses, with limits on connections in total and from one address.
 
-    They count from their first moment to their last: the server hears of one only when its TLS has begun.
+    A connection counts from accept to close, because the server only knows of it after the TLS handshake.
     """
 
     def __init__(self, port: int) -> None:
-        """Bind it.
+        """Bind the port.
 
         Raises:
-            OSError: the port cannot be had.
+            OSError: the port is not available.
         """
         both = socket.has_dualstack_ipv6()
         super().__init__(socket.AF_INET6 if both else socket.AF_INET, socket.SOCK_STREAM)
-        self._of: Counter[str] = Counter()
+        self._by_address: Counter[str] = Counter()
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if both:
@@ -33,26 +33,27 @@ class BoundedSocket(socket.socket):
             raise
 
     def accept(self) -> tuple[socket.socket, tuple[object, ...]]:
-        """The next connection.
+        """Accept the next connection.
 
         Raises:
-            ConnectionAbortedError: it was one too many. The loop takes that as it takes one that has gone by itself.
+            ConnectionAbortedError: a limit is reached. The event loop handles this like a connection that the peer
+            closed.
         """
         taken, address = super().accept()
         peer = str(address[0])
-        if self._of.total() >= MOST or self._of[peer] >= MOST_OF_ONE:
+        if self._by_address.total() >= MAX_CONNECTIONS or self._by_address[peer] >= MAX_CONNECTIONS_PER_ADDRESS:
             taken.close()
             raise ConnectionAbortedError
-        self._of[peer] += 1
+        self._by_address[peer] += 1
         return _Connection(taken, partial(self._gone, peer)), address
 
     def _gone(self, peer: str) -> None:
-        self._of[peer] -= 1
-        self._of += Counter()  # those of whom there is none are forgotten
+        self._by_address[peer] -= 1
+        self._by_address += Counter()  # remove addresses without connections
 
 
 class _Connection(socket.socket):
-    """One that was taken. `gone` is called once, when it is closed."""
+    """An accepted connection. `gone` is called once, when it is closed."""
 
     def __init__(self, taken: socket.socket, gone: Callable[[], None]) -> None:
         super().__init__(fileno=taken.detach())

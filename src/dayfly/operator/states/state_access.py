@@ -1,4 +1,4 @@
-"""How a step in a cluster gets to its state: the address, and a token in a Secret that lies beside its pod."""
+"""Access of steps to their states: the address of the server, and a token in a Secret next to the pod."""
 
 import contextlib
 from collections.abc import Mapping
@@ -24,22 +24,22 @@ _TOKEN = "token"  # noqa: S105 - the key's name
 
 
 class NoStatesError(Exception):
-    """States are not served in this cluster; the text says what is to be done."""
+    """States are not served in this cluster. The message contains the solution."""
 
 
 class ForeignTokenError(Exception):
-    """The name of an attempt's token is taken."""
+    """Another object has the name of an attempt's token Secret."""
 
 
-class Given(NamedTuple):
-    """What a step with a state has in its environment: constants, and where the password lies."""
+class StateEnvironment(NamedTuple):
+    """The environment of a step with a state: variables, and the key of the token's Secret."""
 
     variables: Mapping[str, str]
     token: PodSecretKey
 
 
 class StateAccess:
-    """Says where states are served, and hands out what opens them. `port` is that of the Service."""
+    """Provides steps with the address of the state server and a token. `port` is that of the Service."""
 
     def __init__(self, client: Client, namespace: str, port: int) -> None:
         self.client = client
@@ -49,11 +49,11 @@ class StateAccess:
         self._secrets = StateSecrets(client, namespace)
 
     async def authority(self) -> Authority:
-        """What all replicas share.
+        """Return what all replicas share.
 
         Raises:
             NoStatesError: it cannot be used.
-            errors.ApiError: the server cannot be asked, or does not let us.
+            errors.ApiError: the API server failed or refused the request.
         """
         if self._authority is None:
             try:
@@ -62,15 +62,15 @@ class StateAccess:
                 raise NoStatesError(str(error)) from None
         return self._authority
 
-    def forget(self) -> None:
-        """What was read of the authority cannot be used: it is read anew, for somebody may have put it right."""
+    def forget_authority(self) -> None:
+        """Drop the cached authority, which is invalid, so that it is read again: it may have been repaired."""
         self._authority = None
 
-    async def names(self) -> list[str]:
-        """By what the Service is reached: its address first, if it has one, which needs no name service.
+    async def service_names(self) -> list[str]:
+        """Return the names of the Service. Its IP address comes first, since it needs no DNS.
 
         Raises:
-            NoStatesError: there is none.
+            NoStatesError: the Service is missing.
         """
         service = await self.client.find(_SERVICES, authority.NAME, self.namespace)
         if service is None:
@@ -80,25 +80,25 @@ class StateAccess:
         name = f"{authority.NAME}.{self.namespace}.svc"
         return [name] if address in ("", "None") else [address, name]
 
-    async def given(self, run: RunObject, step: SealedStep, number: int) -> Given:
-        """What an attempt of a step is to have in its environment.
+    async def environment_for(self, run: RunObject, step: SealedStep, number: int) -> StateEnvironment:
+        """Return the environment of an attempt.
 
         Raises:
-            NoStatesError: states are not served here.
-            errors.ApiError: the server cannot be asked.
+            NoStatesError: this cluster does not serve states.
+            errors.ApiError: the API server failed.
         """
-        known, (host, *_) = await self.authority(), await self.names()
+        known, (host, *_) = await self.authority(), await self.service_names()
         host = f"[{host}]" if ":" in host else host
         door = access.StateEndpoint(f"https://{host}:{self.port}", known.certificate.decode())
         variables = access.variables(door, _caller(run, step, number))
-        return Given(variables, PodSecretKey(_name(run, step.id, number), _TOKEN))
+        return StateEnvironment(variables, PodSecretKey(_name(run, step.id, number), _TOKEN))
 
     async def grant(self, run: RunObject, step: SealedStep, number: int) -> None:
-        """Write the token of an attempt beside its pod, before there is one.
+        """Create the token Secret of an attempt, before its pod exists.
 
         Raises:
-            ForeignTokenError: the name is taken by what is not ours.
-            errors.ApiError: it is not there.
+            ForeignTokenError: another object has the name.
+            errors.ApiError: the Secret was not created.
         """
         token = access.derive_password((await self.authority()).keys, _caller(run, step, number))
         namespace, name = names.namespace_of(step.unit), _name(run, step.id, number)
@@ -107,10 +107,10 @@ class StateAccess:
         except (errors.AlreadyExists, errors.OutcomeUnknown):
             found = await self.client.get(SECRETS, name, namespace)
             if not owned(found.metadata, run) or (found.type, found.data) != (TYPE, {_TOKEN: token.encode()}):
-                raise ForeignTokenError(f"Secret {namespace}/{name} is not Dayfly's; delete it") from None
+                raise ForeignTokenError(f"Secret {namespace}/{name} does not belong to Dayfly; delete it") from None
 
     async def revoke(self, run: RunObject, unit: str, number: int, namespace: str) -> None:
-        """An attempt has ended, and its token is worth nothing any more: take it away."""
+        """Delete the token of an ended attempt, which is invalid from then on."""
         name = _name(run, unit, number)
         found = await self.client.find(SECRETS.metadata_only(), name, namespace)
         if found is not None and owned(found.metadata, run):
@@ -121,17 +121,17 @@ class StateAccess:
         """Return the head of a state; a damaged one counts as a refused write of the attempt `reader`.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: the API server failed.
         """
         try:
             return (await self._secrets.find(StateOwner(run, resource))).head
         except DamagedError as error:
             return damaged(error, reader)
 
-    async def clear(self, run: RunObject) -> None:
-        """The run is over. What is kept goes with it, unless its cleanup was given up."""
+    async def end_run(self, run: RunObject) -> None:
+        """End the states of a run: they are deleted with it, unless the run was abandoned."""
         if run.ledger.phase is Phase.ABANDONED:
-            await self._secrets.let_stay(run)
+            await self._secrets.disown(run)
 
 
 def _caller(run: RunObject, step: SealedStep, number: int) -> access.StateCaller:

@@ -1,6 +1,7 @@
-"""States in Secrets: the head in one that is changed by compare-and-swap, chunks in immutable ones, written first.
+"""Stores states in Secrets: a head that is changed by compare-and-swap, and immutable chunks that are written before
+it.
 
-All of them belong to the Run and go with it. A run is known here by the name of its Run object.
+The Run owns these Secrets. Functions here take the name of the Run object as the run.
 """
 
 from typing import Any, Final
@@ -19,17 +20,17 @@ from dayfly.spec.run import Run
 
 TYPE: Final = names.STATE_TYPE
 HEAD_LABEL: Final = f"{GROUP}/state"
-"""On heads and chunks; its value tells which, and on chunks of which version."""
+"""Label of heads and chunks. Its value is `head`, or the version to which a chunk belongs."""
 NAMESPACE_LABEL: Final = f"{GROUP}/state-of"
 STORED: Final = f"{GROUP}/state-bytes"
-MOST_STATES, MOST_BYTES = 100, 64 << 20
-"""Of the sandboxes of one namespace."""
+MAX_STATES, MAX_BYTES = 100, 64 << 20
+"""Limits for the sandboxes of one namespace."""
 
 _HEAD = "head"
 
 
 class StateSecrets:
-    """The store of this host (`execute.state.service.Store`)."""
+    """Implements `execute.state.service.Store` for this host."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -63,7 +64,7 @@ class StateSecrets:
         await self._check_room(run.target.namespace, sum(map(len, chunks)))
         found = await self._client.find(RUNS, place.run)
         if found is None:
-            return  # nobody will speak of them
+            return  # no head will refer to the chunks
         for index, chunk in enumerate(chunks):
             body = self._secret(found, chunk_name(place, blob, index), {HEAD_LABEL: blob}, {"chunk": chunk})
             try:
@@ -78,8 +79,8 @@ class StateSecrets:
         for index in range(count):
             await self._remove(chunk_name(place, blob, index))
 
-    async def let_stay(self, run: RunObject) -> None:
-        """The run's cleanup was given up: what is kept of its states stays when the Run goes."""
+    async def disown(self, run: RunObject) -> None:
+        """Keep the states of an abandoned run when its Run is deleted."""
         labels = f"{names.RUN_LABEL}={run.metadata.name},{HEAD_LABEL}"
         for each in (await self._client.list_all(SECRETS.metadata_only(), self._namespace, labels=labels)).items:
             patch = {"metadata": {"uid": each.metadata.uid, "ownerReferences": None}}
@@ -91,19 +92,19 @@ class StateSecrets:
             try:
                 await self._client.delete(SECRETS, name, self._namespace, uid=each.metadata.uid)
             except (errors.NotFound, errors.Conflict):
-                pass  # somebody else has removed it
+                pass  # it is deleted already
             except errors.OutcomeUnknown:
-                pass  # should it stay, it goes with the Run
+                pass  # otherwise it is deleted with the Run
 
     async def _check_room(self, namespace: str, more: int) -> None:
-        """The bound is soft: what others write at this moment is not seen."""
+        """Raise `FullError` if a limit is reached. It may be exceeded slightly by concurrent writes."""
         labels = f"{HEAD_LABEL}={_HEAD},{NAMESPACE_LABEL}={namespace}"
         heads = (await self._client.list_all(SECRETS.metadata_only(), self._namespace, labels=labels)).items
         stored = sum(int((each.metadata.annotations or {}).get(STORED, "0")) for each in heads)
-        if len(heads) > MOST_STATES or stored + more > MOST_BYTES:
+        if len(heads) > MAX_STATES or stored + more > MAX_BYTES:
             raise FullError(
-                f"the sandboxes of namespace {namespace} have {len(heads)} states of {stored} bytes; at most "
-                f"{MOST_STATES} of {MOST_BYTES} bytes are kept: delete sandboxes that are not needed"
+                f"the sandboxes of namespace {namespace} have {len(heads)} states with {stored} bytes; the limit is "
+                f"{MAX_STATES} states with {MAX_BYTES} bytes: delete sandboxes that are not needed"
             )
 
     def _head(self, run: RunObject, place: StateOwner, head: Head, version: str) -> dict[str, Any]:
@@ -119,7 +120,10 @@ class StateSecrets:
 
 
 async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | DamagedError]:
-    """All states of a cluster, also of runs that were abandoned; why one cannot be read, under its Secret's name."""
+    """Return all states of a cluster, also of abandoned runs.
+
+    For an unreadable one, return its error by its Secret's name.
+    """
     found: dict[StateOwner, Head | DamagedError] = {}
     for each in (await client.list_all(SECRETS, namespace, labels=f"{HEAD_LABEL}={_HEAD}")).items:
         run = (each.metadata.labels or {}).get(names.RUN_LABEL, "")
@@ -133,7 +137,7 @@ async def heads(client: Client, namespace: str) -> dict[StateOwner, Head | Damag
 
 
 async def chunks(client: Client, namespace: str, place: StateOwner, version: Version) -> list[bytes]:
-    """The chunks of a version, those that are there."""
+    """Return the existing chunks of a version."""
     found = []
     for index in range(version.chunks):
         secret = await client.find(SECRETS, chunk_name(place, version.blob, index), namespace)
@@ -143,20 +147,20 @@ async def chunks(client: Client, namespace: str, place: StateOwner, version: Ver
 
 
 def head_of(secret: Secret) -> Head:
-    """The head that lies in a Secret.
+    """Return the head in a Secret.
 
     Raises:
-        DamagedError: there is none in it.
+        DamagedError: the Secret contains no valid head.
     """
     data = (secret.data or {}).get(_HEAD, b"")
     return decode(data, f"Secret {secret.metadata.namespace}/{secret.metadata.name}")
 
 
 def head_name(place: StateOwner) -> str:
-    """The Secret with the head of a state."""
+    """Return the name of the Secret with the head of a state."""
     return names.derive_name("s", place.resource, "state", *place)
 
 
 def chunk_name(place: StateOwner, blob: str, index: int) -> str:
-    """The Secret with one chunk of a version."""
+    """Return the name of the Secret with a chunk of a version."""
     return f"{head_name(place)}-{blob}-{index}"

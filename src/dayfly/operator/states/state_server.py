@@ -1,4 +1,4 @@
-"""Each replica's port for states, over TLS. All truth is in the API server, so any of them may answer."""
+"""Serves states over TLS, in each replica. All data is in the API server, so each replica can answer any request."""
 
 import asyncio
 import contextlib
@@ -21,15 +21,15 @@ from dayfly.operator.states.state_secrets import StateSecrets
 
 log = logging.getLogger(__name__)
 
-# A large body is in memory whole, beside its sealed form.
+# Maximum number of large request bodies at once: each is in memory as a whole, next to its sealed form.
 MAX_LARGE_BODIES = 2
-# How often it is looked whether the Service has another address, and after how long a certificate is made anew.
-LOOK_S, ANEW_S = 60.0, 30 * 24 * 3600.0
+# Interval at which the address of the Service is read, and age at which the certificate is replaced.
+CHECK_INTERVAL_S, CERTIFICATE_MAX_AGE_S = 60.0, 30 * 24 * 3600.0
 
 
 @contextlib.asynccontextmanager
-async def serving(access: StateAccess, port: int, now: Callable[[], int]) -> AsyncIterator[None]:
-    """Answer on that port while the block runs, from when the cluster has what it takes."""
+async def serve_states(access: StateAccess, port: int, now: Callable[[], int]) -> AsyncIterator[None]:
+    """Serve states on the port while the block runs, once the cluster has a Service and a Secret for it."""
     async with background(_serve(access, port, now), "states"):
         yield
 
@@ -43,12 +43,12 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
     try:
         while True:
             try:
-                names = await access.names()
-                if names != known or time.monotonic() - made_at > ANEW_S:
-                    certify(context, authority.leaf(await access.authority(), names))
+                names = await access.service_names()
+                if names != known or time.monotonic() - made_at > CERTIFICATE_MAX_AGE_S:
+                    use_certificate(context, authority.create_leaf(await access.authority(), names))
                     known, made_at = names, time.monotonic()
                 if server is not None and server.done():
-                    log.warning("states are not served: %s", server.exception() or "the server has ended")
+                    log.warning("the state server has stopped: %s", server.exception() or "the server has ended")
                     server = None
                 if server is None:
                     store = StateSecrets(access.client, access.namespace)
@@ -61,24 +61,24 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
                     )
                     serving_states = handler.serve(app, [BoundedSocket(port)], stop=stop, tls=context)
                     server = asyncio.create_task(serving_states, name="state server")
-                    log.info("states are served on port %d", port)
+                    log.info("serving states on port %d", port)
                 if service is not None:
-                    with contextlib.suppress(errors.ApiError):  # they stay to be recorded
+                    with contextlib.suppress(errors.ApiError):  # they are recorded at a later try
                         await service.record_unsaved()
             except authority.BrokenAuthorityError as error:
-                access.forget()
+                access.forget_authority()
                 log.warning("states are not served: %s", error)
             except (NoStatesError, errors.ApiError, OSError) as error:
                 log.warning("states are not served: %s", error)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
     finally:
         stop.set()
         if server is not None:
             await asyncio.gather(server, return_exceptions=True)
 
 
-def certify(context: ssl.SSLContext, pem: bytes) -> None:
-    """Answer with that certificate from now on."""
+def use_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    """Use the certificate for new connections."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "leaf.pem"
         path.touch(mode=0o600)

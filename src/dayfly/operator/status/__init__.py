@@ -1,1 +1,1 @@
-"""What the operator reports to users: statuses, conditions, Events and logs of steps; it is never read back."""
+"""Output for users: statuses, conditions, Events, CloudEvents and logs of steps. The operator never reads it back."""

@@ -1,4 +1,4 @@
-"""When what is spoken of ends by itself, and whether that is said to be soon."""
+"""When a target expires, and the warning before that."""
 
 from typing import Any, NamedTuple
 
@@ -13,15 +13,15 @@ from dayfly.spec.scalars import ttl
 
 
 class Expiry(NamedTuple):
-    """`at` in unix milliseconds, 0 for never; `warns` from when on its end is said to be near, `soon` whether it is."""
+    """Unix milliseconds of the end (0: never) and of its warning, and whether the warning is due."""
 
     at: int = 0
     warns: int = 0
     soon: bool = False
 
     @classmethod
-    def of(cls, world: World | None, spec: dict[str, Any], now: int) -> "Expiry":
-        """Of the target of a run, as its owner wrote it; nothing where there is no run, or it closes."""
+    def from_world(cls, world: World | None, spec: dict[str, Any], now: int) -> "Expiry":
+        """Return the expiry of a run's target; the default if there is no run, no TTL, or the run is closed."""
         at = world.wish.expires_at if world is not None and world.run.phase is Phase.OPEN else 0
         written = spec.get("ttl")
         if not at or not isinstance(written, dict):
@@ -35,22 +35,22 @@ class Expiry(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What the warning says."""
+        """Message of the warning."""
         return expires_soon(stamp(self.at))[1]
 
-    def wait(self, now: int) -> float:
-        """Seconds until it is to be said; 0 if it was, or never is."""
+    def seconds_until_warning(self, now: int) -> float:
+        """Return the seconds until the warning is due; 0 if it is due already or never."""
         return (self.warns - now) / 1000 + 0.001 if self.at and not self.soon else 0.0
 
     def conditions(self, generation: int) -> list[dict[str, Any]]:
-        """The condition that warns, once it is time."""
+        """Return the condition of the warning if it is due."""
         if not self.soon:
             return []
         reason, message = expires_soon(stamp(self.at))
-        said = {"reason": reason, "message": message, "observedGeneration": generation}
-        return [{"type": EXPIRES_SOON_CONDITION, "status": "True", **said, "lastTransitionTime": stamp(self.warns)}]
+        fields = {"reason": reason, "message": message, "observedGeneration": generation}
+        return [{"type": EXPIRES_SOON_CONDITION, "status": "True", **fields, "lastTransitionTime": stamp(self.warns)}]
 
     @staticmethod
-    def was_said(spoken: WrittenStatus | None) -> bool:
-        """Whether the warning stands in the status already."""
-        return spoken is not None and any(each.type == EXPIRES_SOON_CONDITION for each in spoken.conditions)
+    def is_warned_in(stored: WrittenStatus | None) -> bool:
+        """Return whether the status contains the warning."""
+        return stored is not None and any(each.type == EXPIRES_SOON_CONDITION for each in stored.conditions)

@@ -1,7 +1,7 @@
-"""Resource objects: one for each resource of a Sandbox, for people to look at, with a Secret of its outputs.
+"""Statuses of Resource objects: one for each resource of a Sandbox.
 
-The Secret has the shape of Service Binding's "provisioned service": it lies in the Sandbox's namespace, its keys are
-`<step>.<output>`, and `.status.binding.name` of the Resource names it. Both belong to the Run, so they go when it does.
+A Resource names its Secret of outputs in `.status.binding.name`, as Service Binding's "provisioned service" does. Both
+objects belong to the Run and are deleted with it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ from dayfly.spec.run import Phase
 
 
 class ResourceObject(Slim, frozen=True):
-    """A Resource with what its status says, which a process that begins looks at once, so as not to say it again."""
+    """A Resource with its status, which a new process compares once, to avoid writing it again."""
 
     metadata: ObjectMeta
     status: WrittenStatus | None = None
@@ -34,12 +34,12 @@ RESOURCES = Resource(names.GROUP, VERSION, "resources", "Resource", ResourceObje
 _BARE = RESOURCES.metadata_only()
 
 
-# So soon it is looked whether somebody else's Resource of that name is still there; nothing waits for ours.
-FOREIGN_AGAIN_S = 30.0
+# Interval at which another program's Resource of the same name is checked again. Nothing else waits for it.
+CONFLICT_RECHECK_S = 30.0
 
 
 class ResourceMemory:
-    """Of one resource: the UID of its object once it is known, and what was said of it."""
+    """One resource: the UID of its object, if known, and the latest written status."""
 
     def __init__(self) -> None:
         self.uid = ""
@@ -47,19 +47,21 @@ class ResourceMemory:
 
 
 class ResourceStatusWriter:
-    """Says of each resource how it stands, when that has changed."""
+    """Writes the statuses of Resource objects when they have changed."""
 
     def __init__(self, cluster: ClusterWatches, bind: Callable[[RunObject, Lifecycle], Awaitable[str]]) -> None:
-        """`bind` hands the outputs of a resource that is ready to its Sandbox's namespace, and names their Secret."""
+        """`bind` writes the outputs of a ready resource to its Sandbox's namespace. It returns the Secret's name."""
         self._cluster = cluster
         self._client = cluster.client
         self._bind = bind
 
-    async def run(self, scene: Scene, run: RunObject, report: RunReport, memory: dict[str, ResourceMemory]) -> float:
-        """Say how the resources of one run stand; seconds after which to ask again, 0 if all is said.
+    async def write_due(
+        self, scene: Scene, run: RunObject, report: RunReport, memory: dict[str, ResourceMemory]
+    ) -> float:
+        """Write the statuses of a run's resources that are due. Return the seconds until the next one is; 0 if none is.
 
         Raises:
-            errors.ApiError: not all is said.
+            errors.ApiError: a status was not written.
         """
         if run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
             return 0.0
@@ -78,24 +80,24 @@ class ResourceStatusWriter:
         stands = resource_progress(units, document.resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _words(stands)
-        # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
-        news, rest = (phase, reason), (progress,)
-        if (wait := throttle.wait(news, rest, now)) is not None:
+        # The Sandbox's status has the details of running steps; a Resource only has their results.
+        urgent, deferred = (phase, reason), (progress,)
+        if (wait := throttle.delay(urgent, deferred, now)) is not None:
             return wait
         if not memory.uid:
             made = await self._make(run, document)
             if not owned(made.metadata, run):
-                return FOREIGN_AGAIN_S
+                return CONFLICT_RECHECK_S
             memory.uid = made.metadata.uid
-            # Who has spoken knows better than what stands there, which may be anybody's.
-            if made.status is not None and not throttle.news:
-                spoken = made.status
-                throttle = StatusThrottle.found(spoken, (spoken.phase, spoken.reason), (spoken.progress,))
+            # What this process has written is more reliable than the stored status, which any program may change.
+            if made.status is not None and not throttle.urgent:
+                stored = made.status
+                throttle = StatusThrottle.from_status(stored, (stored.phase, stored.reason), (stored.progress,))
                 memory.throttle = throttle
-                if (wait := throttle.wait(news, rest, now)) is not None:
+                if (wait := throttle.delay(urgent, deferred, now)) is not None:
                     return wait
         binding = await self._bind(run, document) if ready else ""
-        since = throttle.hold(ready, reason, now)
+        since = throttle.transition_time(ready, reason, now)
         status = {
             "observedGeneration": 1,
             "phase": phase,
@@ -112,13 +114,13 @@ class ResourceStatusWriter:
         try:
             await self._client.patch(_BARE, patch, resource_name(run, document.resource), subresource="status")
         except (*errors.ABSENT, errors.Conflict):
-            memory.uid = ""  # somebody has taken it away: it is made again with the next news
+            memory.uid = ""  # the object was deleted; it is created again with the next change
             return 0.0
-        throttle.note(news, rest, now)
+        throttle.record_write(urgent, deferred, now)
         return 0.0
 
     async def _make(self, run: RunObject, document: Lifecycle) -> ResourceObject:
-        """The Resource object: made, or found with what a process before this one has said of it."""
+        """Create the Resource object, or return the existing one with its status."""
         target = run.ledger.target
         body: dict[str, Any] = {
             "apiVersion": RESOURCES.api_version,
@@ -148,13 +150,13 @@ class ResourceStatusWriter:
         return next((str(wish.get("plugin", "")) for wish in wishes if wish.get("name") == resource), "")
 
     def _document(self, run: RunObject, document: Lifecycle) -> str:
-        """The name of the sealed document."""
+        """Return the name of the resource's sealed document."""
         found = filter(None, (self._cluster.documents.get(pin.name) for pin in run.spec.documents))
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
 
 
 def _words(stands: ResourceProgress) -> tuple[str, str]:
-    """Reason and sentence."""
+    """Return reason and message."""
     worst = stands.worst
     if worst is None:
         creating = stands.phase == "Ready"

@@ -1,7 +1,8 @@
-"""CloudEvents of the Sandboxes of this cluster, for a receiver that its administrator names.
+"""CloudEvents about the Sandboxes of this cluster, for the receiver that the administrator has configured.
 
-Nothing is written down: whoever begins to lead tells what is so, under ids by which a receiver drops what it has heard.
-So each event is told at least once, as long as what it tells of lasts. Of a server's sandboxes that one tells.
+Events are not stored. Each new leader sends the events of the current state again, with the same IDs, so that a
+receiver can drop duplicates. So delivery is at least once, while the state of the event lasts. A server sends the
+events of the sandboxes that it has created.
 """
 
 import asyncio
@@ -25,57 +26,58 @@ from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import EventSubject
 from dayfly.spec.report import RunReport
 
-# Of all namespaces: twice as many as there are sandboxes in a large cluster. Whose wait most loses the oldest.
-MOST_WAITING = 20_000
+# Limit for all namespaces, about twice the sandboxes of a large cluster. At the limit, the longest queue drops its
+# oldest.
+MAX_WAITING_EVENTS = 20_000
 
 log = logging.getLogger(__name__)
 
 
 class ClusterEventReceiver(NamedTuple):
-    """Who is told: how, and how the log calls it."""
+    """Function that sends an event, and the receiver's name in the log."""
 
     post: Post
     name: str
 
 
 class SandboxEvents:
-    """What one operator has told, and what waits. Each namespace waits for itself alone."""
+    """Queues of unsent events, one for each namespace, so that namespaces do not delay each other."""
 
     def __init__(self, cluster: ClusterWatches, to: ClusterEventReceiver, status: SandboxStatusWriter) -> None:
         self._cluster, self._name = cluster, to.name
         self._source = "urn:dayfly:cluster"
-        # By uid, of those that live: the ids of what was told.
-        self._told: dict[str, set[str]] = {}
+        # By UID of existing Sandboxes: the IDs of all events that were queued.
+        self._queued_ids: dict[str, set[str]] = {}
         self._waiting: dict[str, collections.deque[PendingDelivery]] = {}
         self._delivery = Delivery(self, to.post, to.name)
         self._full: set[str] = set()
-        cluster.sandboxes.listen(self._heard)
-        status.told = self._note
+        cluster.sandboxes.listen(self._handle_change)
+        status.on_report = self._queue_events
 
-    async def begin(self) -> None:
-        """Learn which cluster this is, by what names it everywhere: the UID of kube-system."""
+    async def identify_cluster(self) -> None:
+        """Read the UID of the namespace kube-system, which identifies the cluster in the events' source."""
         with contextlib.suppress(errors.ApiError):
             system = await self._cluster.client.get(NAMESPACES, "kube-system")
             self._source = f"urn:dayfly:cluster:{system.metadata.uid}"
 
     async def run(self) -> None:
-        """Send what there is, until cancelled: then another one may be at it, and this one forgets what it knows."""
+        """Send queued events until cancelled. Then drop all state: another process may be the leader next."""
         try:
             await asyncio.Event().wait()
         finally:
             await self._delivery.stop()
-            for known in (self._told, self._waiting, self._full):
+            for known in (self._queued_ids, self._waiting, self._full):
                 known.clear()
 
-    def _note(self, seen: SandboxObject, report: RunReport, generation: int, expiry: Expiry) -> None:
-        """A Sandbox stands so, of that generation of its owner's wish."""
+    def _queue_events(self, seen: SandboxObject, report: RunReport, generation: int, expiry: Expiry) -> None:
+        """Queue the new events of a report about a Sandbox, which is for this generation of its spec."""
         meta = seen.metadata
         if is_served(meta):
             return
-        told = self._told.setdefault(meta.uid, set())
+        told = self._queued_ids.setdefault(meta.uid, set())
         for kind in cloud_events.event_kinds(report, expires_soon=expiry.soon):
             id_ = cloud_events.event_id(meta.uid, generation, kind)
-            # A DELETE raises the generation: what it was before is no news of another wish.
+            # A DELETE increments the generation, although the spec is the same: only a stuck cleanup is new.
             if id_ in told or (meta.deletion_timestamp and kind != "stuck"):
                 continue
             told.add(id_)
@@ -97,29 +99,29 @@ class SandboxEvents:
         )
 
     def _put(self, namespace: str, event: PendingDelivery) -> None:
-        if sum(map(len, self._waiting.values())) >= MOST_WAITING:
+        if sum(map(len, self._waiting.values())) >= MAX_WAITING_EVENTS:
             most = max(self._waiting, key=lambda each: len(self._waiting[each]))
             self._waiting[most].popleft()
             if most not in self._full:
                 self._full.add(most)
-                log.warning("%d events wait for %s: the oldest of %s are dropped", MOST_WAITING, self._name, most)
+                log.warning("%d events wait for %s: the oldest of %s are dropped", MAX_WAITING_EVENTS, self._name, most)
         self._waiting.setdefault(namespace, collections.deque()).append(event)
         self._delivery.wake(namespace)
 
     async def oldest(self, namespace: str, /) -> PendingDelivery | None:
-        """As `Outbox`."""
+        """Implement `Outbox`."""
         waiting = self._waiting.get(namespace)
         return waiting[0] if waiting else None
 
     async def settle(self, namespace: str, id_: str, /) -> None:
-        """As `Outbox`."""
+        """Implement `Outbox`."""
         waiting = self._waiting.get(namespace)
-        if waiting and waiting[0].id == id_:  # else it was dropped meanwhile, as the oldest
+        if waiting and waiting[0].id == id_:  # else the limit has dropped it
             waiting.popleft()
         if not waiting:
             self._waiting.pop(namespace, None)
             self._full.discard(namespace)
 
-    def _heard(self, change: Change[SandboxObject]) -> None:
+    def _handle_change(self, change: Change[SandboxObject]) -> None:
         if (gone := change.gone) is not None:
-            self._told.pop(gone.metadata.uid, None)
+            self._queued_ids.pop(gone.metadata.uid, None)

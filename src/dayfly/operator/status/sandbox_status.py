@@ -1,6 +1,6 @@
-"""What the operator says of a Sandbox: its status, patched when it has changed, and never read back; Events beside it.
+"""Statuses and Events of Sandboxes. A status is written when it has changed, and never read back.
 
-A change of reason is said at once, anything else at most every few seconds: what is over sooner is not worth a write.
+A changed reason is written at once. Other changes are written every few seconds, because a later one may replace them.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from dayfly.spec.unsupported_fields import SUPPORTED, unsupported
 
 
 class SandboxNotReadyError(Exception):
-    """The sandbox cannot become a run yet; `reason` is one word, the text what it waits for."""
+    """A Sandbox has no run yet, or its newest spec is not applied. `reason` and the message are for its status."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -47,8 +47,8 @@ class SandboxNotReadyError(Exception):
 
 
 def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
-    """Return what to report of an error that has ended `failures` attempts before this one; None if it may pass."""
-    if failures + 1 < refusals.patience(error):
+    """Return the error as a reason for the status, or None if too few attempts have failed to report it."""
+    if failures + 1 < refusals.failures_until_report(error):
         return None
     return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.hindrance(error)))
 
@@ -59,7 +59,7 @@ async def reconcile_and_report(
     reconcile: Callable[[Key], Awaitable[SandboxNotReadyError | None]],
     report: Callable[[Key, SandboxNotReadyError], Awaitable[None]],
 ) -> None:
-    """Reconcile an object of a queue, and report why it has no run yet."""
+    """Reconcile an object of a queue and report why it has no run yet."""
     async with reporting(lambda: queue.failures(key), lambda why: report(key, why)):
         why = await reconcile(key)
     if why is not None:
@@ -70,7 +70,7 @@ async def reconcile_and_report(
 async def reporting(
     failures: Callable[[], int], report: Callable[[SandboxNotReadyError], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Report an error that ends the body, and raise it. `failures()` attempts have failed before this one."""
+    """Report an exception of the body and raise it again. `failures()` is the number of earlier failed attempts."""
     try:
         yield
     except Exception as error:
@@ -80,15 +80,15 @@ async def reporting(
         raise
 
 
-class Heeded(NamedTuple):
-    """The newest generation of a Sandbox's wish that was looked at, and why its run did not take that one up."""
+class AppliedSpec(NamedTuple):
+    """The newest generation of a Sandbox's spec that was processed, and why the run does not use it."""
 
     generation: int
     refusal: SandboxNotReadyError | None = None
 
 
 class _SandboxMessage(NamedTuple):
-    """What is said of a Sandbox: of that generation of its owner's wish."""
+    """Content of a status, and the generation of the spec that it describes."""
 
     ready: bool
     reason: str
@@ -99,30 +99,35 @@ class _SandboxMessage(NamedTuple):
 
 
 class SandboxStatusWriter:
-    """Writes statuses of Sandboxes. After a restart it compares with the status that it finds."""
+    """Writes the statuses of Sandboxes. After a restart it compares each with the stored status first."""
 
     def __init__(self, cluster: ClusterWatches, events: Recorder) -> None:
         self._cluster = cluster
-        self._writer = StatusWriter[SandboxObject](cluster, SANDBOXES, events, _found)
-        self.told: Callable[[SandboxObject, RunReport, int, Expiry], None] = lambda *_: None
-        """Told how the run of a Sandbox stands, and of which generation of its wish that is."""
+        self._writer = StatusWriter[SandboxObject](cluster, SANDBOXES, events, _stored_throttle)
+        self.on_report: Callable[[SandboxObject, RunReport, int, Expiry], None] = lambda *_: None
+        """Called with each report about a Sandbox's run, and the generation of the spec that it describes."""
         self.frozen, self.forget, self.reset = self._writer.frozen, self._writer.forget, self._writer.reset
-        cluster.sandboxes.listen(self._heard)
+        cluster.sandboxes.listen(self._handle_change)
 
-    async def run(
-        self, scene: Scene, report: RunReport, heeded: Callable[[SandboxObject], Heeded], *, hindrance: str = ""
+    async def write_report(
+        self,
+        scene: Scene,
+        report: RunReport,
+        applied_spec: Callable[[SandboxObject], AppliedSpec],
+        *,
+        hindrance: str = "",
     ) -> float:
-        """Say how the run of a Sandbox stands; seconds after which to ask again, 0 if all is said.
+        """Write the status of a Sandbox with a run if it is due. Return the seconds until it is; 0 if it is written.
 
-        `heeded` tells which of its owner's wishes the run speaks of, and what was wrong with a newer one; `hindrance`
-        is what keeps the operator from taking the run any further, whatever its steps are at.
+        `applied_spec` returns which generation of the spec the run uses, and why not a newer one. `hindrance` is the
+        error that prevents the operator from continuing the run, if any.
         """
         target = scene.world.run.target
         seen = self._cluster.sandboxes.get(target.name, target.namespace)
         if seen is None or seen.metadata.uid != target.uid:
             self.forget(target.uid)
             return 0.0
-        said = _SandboxMessage(
+        content = _SandboxMessage(
             report.ready,
             report.reason,
             message_of(report),
@@ -131,44 +136,51 @@ class SandboxStatusWriter:
             report.others,
         )
         if report.closed is None and not seen.metadata.deletion_timestamp:
-            generation, refusal = heeded(seen)
-            said = said._replace(generation=generation)
+            generation, refusal = applied_spec(seen)
+            content = content._replace(generation=generation)
             if refusal is not None and severity(report.reason) < Severity.WARNING:
                 message = f"{refusal}; its forks stay as they are"
-                said = _SandboxMessage(False, refusal.reason, message, generation)
+                content = _SandboxMessage(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
             message = messages.blocked(hindrance)
-            said = _SandboxMessage(False, Reason.BLOCKED, message, said.generation)
-        spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
-        self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
-        return await self._say(seen, said, (scene, report))
+            content = _SandboxMessage(False, Reason.BLOCKED, message, content.generation)
+        reported = msgspec.structs.replace(report, ready=content.ready, reason=content.reason, message=content.message)
+        self.on_report(
+            seen, reported, content.generation, Expiry.from_world(scene.world, seen.spec, self._cluster.now())
+        )
+        return await self._write(seen, content, (scene, report))
 
     async def report(self, key: Key, why: SandboxNotReadyError) -> None:
-        """As `waiting`, for the Sandbox of that name if there is one."""
+        """Call `report_waiting` for the Sandbox of that name, if there is one."""
         if (seen := self._cluster.sandboxes.get(key.name, key.namespace)) is not None:
-            await self.waiting(seen, why)
+            await self.report_waiting(seen, why)
 
-    async def waiting(self, seen: SandboxObject, why: SandboxNotReadyError) -> None:
-        """Report why nothing is done for a Sandbox. A ready one stays ready while the operator is hindered."""
+    async def report_waiting(self, seen: SandboxObject, why: SandboxNotReadyError) -> None:
+        """Report why the operator does nothing for a Sandbox.
+
+        An error of the operator does not make a ready one unready.
+        """
         is_ready = seen.status is not None and seen.status.ready and not seen.metadata.deletion_timestamp
         if why.reason == Reason.BLOCKED and is_ready:
             return
-        await self._say(seen, _SandboxMessage(False, why.reason, str(why), seen.metadata.generation), None)
+        await self._write(seen, _SandboxMessage(False, why.reason, str(why), seen.metadata.generation), None)
 
-    def doubt(self, seen: SandboxObject, sentence: str) -> None:
-        """Warn of what a Sandbox asks for in vain; it is done all the same."""
+    def warn(self, seen: SandboxObject, sentence: str) -> None:
+        """Record a warning Event about a part of the spec that has no effect; the rest is applied."""
         self._writer.record(seen, Reason.PARTLY_APPLIED, sentence, action="Compile")
 
-    def _heard(self, change: Change[SandboxObject]) -> None:
+    def _handle_change(self, change: Change[SandboxObject]) -> None:
         seen = change.seen
         if change.new is None:
-            self.forget(seen.metadata.uid)  # whoever ended its run: no turn of ours comes to speak of it
+            self.forget(seen.metadata.uid)  # no later turn of its run would do this
         elif self._writer.is_overwritten(seen):
             self._cluster.queue.add(names.run_name(seen.metadata.name, seen.metadata.uid), after=AGAIN_S)
             self._cluster.wishes.add(Key.of(seen), after=AGAIN_S)
 
-    async def _say(self, seen: SandboxObject, said: _SandboxMessage, about: tuple[Scene, RunReport] | None) -> float:
-        ready, reason, message, generation, unit, others = said
+    async def _write(
+        self, seen: SandboxObject, content: _SandboxMessage, about: tuple[Scene, RunReport] | None
+    ) -> float:
+        ready, reason, message, generation, unit, others = content
         report = about[1] if about else None
         lacking = (*unsupported(seen.spec, by_name=False), *(report.unsupported if report else ()))
         if lacking and ready:
@@ -182,11 +194,11 @@ class SandboxStatusWriter:
         begun = report is not None or bool(before.units)
         phase = phases.phase(begun=begun, closed=closed, ready=ready, reason=reason)
         standing = tuple((unit.id, unit.state, unit.attempt) for unit in units)
-        expiry = Expiry.of(about[0].world if about else None, seen.spec, now)
+        expiry = Expiry.from_world(about[0].world if about else None, seen.spec, now)
         served = (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking))
         if not lacking:
             served = (SUPPORTED, True, Reason.SUPPORTED, "")
-        rest = (), message, progress, standing, bool(lacking), expiry.soon, urls
+        deferred = (), message, progress, standing, bool(lacking), expiry.soon, urls
 
         def status(since: str) -> dict[str, Any]:
             return {
@@ -210,19 +222,19 @@ class SandboxStatusWriter:
                 **({"run": run, "units": units_of(units, pods_of(*about))} if about else {}),
             }
 
-        troubled = phases.has_trouble(units)
-        update = StatusUpdate(ready, reason, message, (phase, generation), rest, troubled, status, expiry)
+        has_trouble = phases.has_trouble(units)
+        update = StatusUpdate(ready, reason, message, (phase, generation), deferred, has_trouble, status, expiry)
         return await self._writer.write(seen, update, now)
 
 
-def _found(seen: SandboxObject) -> StatusThrottle:
-    """What its status says: if not we, a process before this one has said it."""
-    spoken = seen.status
-    if spoken is None:
+def _stored_throttle(seen: SandboxObject) -> StatusThrottle:
+    """Return a throttle with the stored status, which an earlier process may have written."""
+    stored = seen.status
+    if stored is None:
         return StatusThrottle()
-    news = spoken.ready, spoken.reason, spoken.phase, spoken.observed_generation
-    standing = tuple((unit.id, unit.state, unit.attempt) for unit in spoken.units)
-    lacks = any(each.type == SUPPORTED and each.status == "False" for each in spoken.conditions)
-    urls = {each.name: each.url for each in spoken.endpoints}
-    rest = (), spoken.message, spoken.progress, standing, lacks, Expiry.was_said(spoken), urls
-    return StatusThrottle.found(spoken, news, rest)
+    urgent = stored.ready, stored.reason, stored.phase, stored.observed_generation
+    standing = tuple((unit.id, unit.state, unit.attempt) for unit in stored.units)
+    lacks = any(each.type == SUPPORTED and each.status == "False" for each in stored.conditions)
+    urls = {each.name: each.url for each in stored.endpoints}
+    deferred = (), stored.message, stored.progress, standing, lacks, Expiry.is_warned_in(stored), urls
+    return StatusThrottle.from_status(stored, urgent, deferred)

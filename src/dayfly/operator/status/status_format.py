@@ -1,7 +1,7 @@
-"""The shape in which all our statuses are written: conditions, steps, times.
+"""Common format of all statuses: conditions, units, times.
 
-A status is written when something has changed, so a clock in a sentence would be wrong a second later. `steady` says
-the moment in its place ("tries again at ..."); the template beside it is for those who show clocks.
+A status is only written when something has changed, so durations in its messages would soon be wrong. `steady` puts the
+time in their place ("tries again at ..."). The template next to the message is for clients that show durations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from dayfly.spec.report import RunReport, UnitReport
 def conditions(
     holds: bool, reason: str, message: str, generation: int, since: str, *, name: str = "Ready"
 ) -> list[dict[str, Any]]:
-    """The one condition that people wait on."""
+    """Return a list with one condition."""
     return [
         {
             "type": name,
@@ -34,7 +34,10 @@ def conditions(
 
 
 def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str, str], now: int) -> dict[str, Any]:
-    """Return a condition with type, truth, reason and message as in `row`; it holds since its status changed last."""
+    """Return a condition with type, status, reason and message of `row`.
+
+    Its transition time is kept if it is unchanged.
+    """
     name, holds, reason, message = row
     status = "True" if holds else "False"
     before = seen.status.conditions if seen.status else ()
@@ -44,14 +47,14 @@ def condition(seen: SandboxObject | RouteGroupObject, row: tuple[str, bool, str,
 
 
 def steady(unit: UnitReport) -> str:
-    """The unit's message with moments for its clocks."""
+    """Return the unit's message with points in time in place of durations."""
     if not unit.template:
         return unit.message
     return fill_clocks(unit.template, f"since {stamp(unit.since)}", f"at {stamp(unit.until)}")
 
 
 def message_of(report: RunReport) -> str:
-    """The report's own, steady; it may be one of a unit's."""
+    """Return the report's message with points in time in place of durations."""
     for unit in report.units:
         if unit.id == report.about:
             return unit_sentence(unit, steady(unit), report.others)
@@ -59,7 +62,7 @@ def message_of(report: RunReport) -> str:
 
 
 def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every step and fork as people see it; `pods` are those of running steps, as namespace/name."""
+    """Return the units of a status; `pods` are the pods of running steps, as namespace/name."""
     return [
         {
             key: value
@@ -87,7 +90,7 @@ def units_of(units: Iterable[UnitReport], pods: Mapping[str, str]) -> list[dict[
 
 
 def pods_of(scene: Scene, report: RunReport) -> dict[str, str]:
-    """The pods in which steps run now, as namespace/name, for whoever may read their logs."""
+    """Return the pods of running steps, as namespace/name."""
     steps = scene.plan.steps
     return {
         unit.id: f"{names.namespace_of(steps[unit.id].unit)}/{names.pod_name(report.uid, unit.id, unit.attempt)}"
@@ -96,8 +99,8 @@ def pods_of(scene: Scene, report: RunReport) -> dict[str, str]:
     }
 
 
-def endpoints_of(spoken: WrittenStatus | None, urls: Mapping[str, str]) -> dict[str, Any]:
-    """The ways in that work; nothing is said of them where there have been none."""
-    if not urls and not (spoken and spoken.endpoints):
+def endpoints_of(stored: WrittenStatus | None, urls: Mapping[str, str]) -> dict[str, Any]:
+    """Return the working endpoints as a status field; no field if there are none and were none before."""
+    if not urls and not (stored and stored.endpoints):
         return {}
     return {"endpoints": [{"name": name, "url": url} for name, url in sorted(urls.items())]}

@@ -1,4 +1,4 @@
-"""What was said last of one object, so that the same is not written twice, and not each little step at once."""
+"""When a changed status is written: not twice, and not for each small step of progress."""
 
 import dataclasses
 from typing import Any
@@ -6,71 +6,76 @@ from typing import Any
 from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import WrittenStatus
 
-# Each saying is a write to the server. A change of phase or reason is said at once. Mere progress is said at once where
-# it ends a time of silence; while there is more and more of it, when it has settled, or when the last saying is so long
-# ago that whoever looks at it might think that nothing moves.
-SETTLED_MS, SILENT_MS, GOING_ON_MS = 5_000, 10_000, 30_000
-# The same of trouble, which somebody has to see: a sentence that changes with each try must not hide behind the others.
-TROUBLE_SETTLED_MS, TROUBLE_SILENT_MS = 1_000, 3_000
+# Each write is a request to the API server. Progress is written at once if nothing was written for QUIET_MS. Further
+# progress is written when it has not changed for SETTLED_MS, or PROGRESS_INTERVAL_MS after the latest write.
+SETTLED_MS, QUIET_MS, PROGRESS_INTERVAL_MS = 5_000, 10_000, 30_000
+# The same while a unit has a problem. Its message may change with each try and must not hide behind that.
+TROUBLE_SETTLED_MS, TROUBLE_INTERVAL_MS = 1_000, 3_000
 
 
 @dataclasses.dataclass(slots=True)
 class StatusThrottle:
-    """`news` is what people wait for, `rest` whatever else is said with it."""
+    """The latest written status of one object.
 
-    news: tuple[Any, ...] = ()
-    rest: tuple[Any, ...] = ()
-    at: int = 0
-    holds: tuple[bool, str] | None = None
-    since: str = ""
-    untold: tuple[tuple[Any, ...], int] = ((), 0)
-    """The rest that is still to be said, and since when it has been as it is."""
-    begun: int = 0
-    """Since when there has been something to say that was not said."""
+    Changes of `urgent` are written at once, those of `deferred` may wait.
+    """
+
+    urgent: tuple[Any, ...] = ()
+    deferred: tuple[Any, ...] = ()
+    written_at: int = 0
+    ready_condition: tuple[bool, str] | None = None
+    """Status and reason of the condition Ready."""
+    ready_since: str = ""
+    pending: tuple[tuple[Any, ...], int] = ((), 0)
+    """Deferred values that are not written yet, and when they last changed."""
+    pending_since: int = 0
     shown: tuple[Any, ...] = ()
-    """What was written last, as people see it."""
+    """The parts of the latest written status that users see."""
     version: str = ""
-    """The object's version with that."""
+    """The resource version of the latest write."""
 
     @classmethod
-    def found(cls, spoken: WrittenStatus, news: tuple[Any, ...], rest: tuple[Any, ...]) -> "StatusThrottle":
-        """What a process before this one has said: the object's status."""
-        since = spoken.conditions[0].last_transition_time if spoken.conditions else ""
-        return cls(news, rest, 0, (spoken.ready, spoken.reason) if since else None, since)
+    def from_status(cls, stored: WrittenStatus, urgent: tuple[Any, ...], deferred: tuple[Any, ...]) -> "StatusThrottle":
+        """Return a throttle for a stored status, which an earlier process may have written."""
+        since = stored.conditions[0].last_transition_time if stored.conditions else ""
+        return cls(urgent, deferred, 0, (stored.ready, stored.reason) if since else None, since)
 
-    def wait(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int, *, troubled: bool = False) -> float | None:
-        """None where this is to be said now, else the seconds after which to ask again: 0 if it was said already."""
-        if self.news != news:
+    def delay(
+        self, urgent: tuple[Any, ...], deferred: tuple[Any, ...], now: int, *, troubled: bool = False
+    ) -> float | None:
+        """Return None if the status is to be written now, 0 if it is written already, else the seconds to wait."""
+        if self.urgent != urgent:
             return None
-        if self.rest == rest:
+        if self.deferred == deferred:
             return 0.0
-        self.begun = self.begun if self.untold[0] else now
-        if self.untold[0] != rest:
-            self.untold = rest, now
-        # A clock may be set back: what was said, and what has changed, was so by now at the latest.
-        self.at, self.begun, self.untold = min(self.at, now), min(self.begun, now), (rest, min(self.untold[1], now))
-        left = due(self.at, self.begun, self.untold[1], troubled=troubled) - now
+        self.pending_since = self.pending_since if self.pending[0] else now
+        if self.pending[0] != deferred:
+            self.pending = deferred, now
+        # The clock may be set back: no stored time may be later than now.
+        self.written_at, self.pending_since = min(self.written_at, now), min(self.pending_since, now)
+        self.pending = deferred, min(self.pending[1], now)
+        left = due(self.written_at, self.pending_since, self.pending[1], troubled=troubled) - now
         return left / 1000 + 0.001 if left > 0 else None
 
-    def overwritten(self, version: str, shown: tuple[Any, ...]) -> bool:
-        """Whether somebody has written another status since: the object has that version, and shows that."""
+    def is_overwritten(self, version: str, shown: tuple[Any, ...]) -> bool:
+        """Return whether another program has written a different status: the object has this version and status."""
         return bool(self.version) and int(version) > int(self.version) and shown != self.shown
 
-    def hold(self, ready: bool, reason: str, now: int) -> str:
-        """Since when the condition is as it is."""
-        if self.holds != (ready, reason):
-            self.holds, self.since = (ready, reason), stamp(now)
-        return self.since
+    def transition_time(self, ready: bool, reason: str, now: int) -> str:
+        """Return since when the condition Ready has this status and reason."""
+        if self.ready_condition != (ready, reason):
+            self.ready_condition, self.ready_since = (ready, reason), stamp(now)
+        return self.ready_since
 
-    def note(self, news: tuple[Any, ...], rest: tuple[Any, ...], now: int) -> None:
-        """It is said."""
-        self.news, self.rest, self.at, self.untold = news, rest, now, ((), 0)
+    def record_write(self, urgent: tuple[Any, ...], deferred: tuple[Any, ...], now: int) -> None:
+        """Store what was written."""
+        self.urgent, self.deferred, self.written_at, self.pending = urgent, deferred, now, ((), 0)
 
 
-def due(said: int, begun: int, changed: int, *, troubled: bool = False) -> int:
-    """When mere progress is to be written that began then, and has changed last then, after what was `said`."""
+def due(written: int, begun: int, changed: int, *, troubled: bool = False) -> int:
+    """Return when progress is to be written that began and last changed at these times, in unix milliseconds."""
     if troubled:
-        return min(said + TROUBLE_SILENT_MS, changed + TROUBLE_SETTLED_MS)
-    if begun - said >= SILENT_MS:
+        return min(written + TROUBLE_INTERVAL_MS, changed + TROUBLE_SETTLED_MS)
+    if begun - written >= QUIET_MS:
         return begun
-    return min(said + GOING_ON_MS, changed + SETTLED_MS)
+    return min(written + PROGRESS_INTERVAL_MS, changed + SETTLED_MS)

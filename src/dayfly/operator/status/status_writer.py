@@ -1,6 +1,6 @@
-"""The write of a status: when it has changed, at most every few seconds, and with Events. It is never read back.
+"""Writes the status of an object: only if it has changed, at most every few seconds, and with Events.
 
-A change of the reason is written at once. Progress waits, since a later write may replace it.
+A changed reason is written at once. Progress waits, because a later change may replace it.
 """
 
 from collections.abc import Callable
@@ -24,23 +24,23 @@ T = TypeVar("T", SandboxObject, RouteGroupObject, HookObject)
 
 
 class StatusUpdate(NamedTuple):
-    """A status to write unless it was written before."""
+    """A status to write if it differs from the latest one."""
 
     ready: bool
     reason: str
     message: str
-    news: tuple[Any, ...]
-    """What else is written at once when it changes."""
-    rest: tuple[Any, ...]
-    """What may wait. A change of its first item waits only as long as trouble."""
+    urgent: tuple[Any, ...]
+    """Further values whose changes are written at once."""
+    deferred: tuple[Any, ...]
+    """Values whose changes may wait. A change of the first one waits only as long as a problem does."""
     troubled: bool
     status: Callable[[str], dict[str, Any]]
-    """Makes the status; it gets the time since which the condition Ready is as it is."""
+    """Creates the status; its argument is the transition time of the condition Ready."""
     expiry: Expiry = Expiry()
 
 
 class StatusWriter(Generic[T]):
-    """The statuses of one kind, and what was written last to each."""
+    """Writes the statuses of one kind and remembers the latest of each object."""
 
     def __init__(
         self,
@@ -49,37 +49,37 @@ class StatusWriter(Generic[T]):
         events: Recorder | None = None,
         begin: Callable[[T], StatusThrottle] = lambda _: StatusThrottle(),
     ) -> None:
-        """`events` records changes of the reason; `begin` returns what another process has written."""
+        """`events` records changes of the reason; `begin` returns a throttle with the stored status."""
         self._cluster = cluster
         self._resource = resource
         self._events = events
         self._begin: Callable[[T], StatusThrottle] = begin
         self._throttles: dict[str, StatusThrottle] = {}
         self.frozen: dict[str, str] = {}
-        """Reasons by UID of the objects that the operator no longer works on."""
+        """Reasons, by UID, of the objects on which the operator does not work any longer."""
 
     def reset(self) -> None:
-        """Forget what was written and what is frozen: another process finds that out from now on."""
+        """Forget all objects: from now on another process writes the statuses."""
         self._throttles.clear()
         self.frozen.clear()
 
     def forget(self, uid: str) -> None:
-        """Forget an object that is gone."""
+        """Forget an object that was deleted."""
         self._throttles.pop(uid, None)
         self.frozen.pop(uid, None)
 
     def is_overwritten(self, seen: T) -> bool:
-        """Whether another program has written the status since we did."""
+        """Return whether another program has written the status since we did."""
         throttle = self._throttles.get(seen.metadata.uid)
-        return throttle is not None and throttle.overwritten(seen.metadata.resource_version, shown(seen.status))
+        return throttle is not None and throttle.is_overwritten(seen.metadata.resource_version, shown(seen.status))
 
     async def write(self, seen: T, update: StatusUpdate, now: int) -> float:
-        """Write a status if it is due. Return the seconds after which to try again; 0 if it is written.
+        """Write a status if it is due. Return the seconds until it is; 0 if it is written.
 
         Raises:
-            errors.ApiError: it is not written yet.
+            errors.ApiError: it was not written.
         """
-        meta, expiry, rest = seen.metadata, update.expiry, update.rest
+        meta, expiry, deferred = seen.metadata, update.expiry, update.deferred
         if update.reason in FROZEN:
             self.frozen[meta.uid] = update.reason
         else:
@@ -87,11 +87,11 @@ class StatusWriter(Generic[T]):
         if meta.uid not in self._throttles or self.is_overwritten(seen):
             self._throttles[meta.uid] = self._begin(seen)
         throttle = self._throttles[meta.uid]
-        news = update.ready, update.reason, *update.news
-        troubled = update.troubled or throttle.rest[:1] != rest[:1]
-        if (wait := throttle.wait(news, rest, now, troubled=troubled)) is not None:
-            return wait or expiry.wait(now)
-        status = update.status(throttle.hold(update.ready, update.reason, now))
+        urgent = update.ready, update.reason, *update.urgent
+        troubled = update.troubled or throttle.deferred[:1] != deferred[:1]
+        if (wait := throttle.delay(urgent, deferred, now, troubled=troubled)) is not None:
+            return wait or expiry.seconds_until_warning(now)
+        status = update.status(throttle.transition_time(update.ready, update.reason, now))
         throttle.shown = _shown_of(status)
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
@@ -102,14 +102,14 @@ class StatusWriter(Generic[T]):
             self.forget(meta.uid)
             return 0.0
         except errors.Conflict:
-            return AGAIN_S  # until then the watch shows the other object of that name, or the write is repeated
-        if throttle.news[:2] != news[:2]:
+            return AGAIN_S  # another object has the name, or the object has changed: the watch will show it
+        if throttle.urgent[:2] != urgent[:2]:
             self.record(seen, update.reason, update.message)
-        if expiry.soon and not expiry.was_said(seen.status):
+        if expiry.soon and not expiry.is_warned_in(seen.status):
             self.record(seen, Reason.EXPIRES_SOON, expiry.message)
-        throttle.note(news, rest, now)
+        throttle.record_write(urgent, deferred, now)
         throttle.version = written.metadata.resource_version
-        return expiry.wait(now)
+        return expiry.seconds_until_warning(now)
 
     def record(self, seen: T, reason: str, message: str, *, action: str = "Reconcile") -> None:
         """Record an Event."""
@@ -119,7 +119,7 @@ class StatusWriter(Generic[T]):
 
 
 def shown(status: WrittenStatus | None) -> tuple[Any, ...]:
-    """Return what people see of a status."""
+    """Return the parts of a status that users see."""
     status = status or WrittenStatus()
     return status.ready, status.reason, status.phase, status.observed_generation, status.message
 

@@ -1,10 +1,10 @@
-"""What steps printed, for people: StepLogs objects beside the Sandbox, in its own namespace.
+"""Logs of steps for users: StepLogs objects in the namespace of the Sandbox.
 
-The end of each log is kept with the attempt's outputs, in a Secret among the runners, before anything is recorded. But
-there one right would open the outputs of every sandbox in the cluster, and so would the right to the logs of the
-runners' pods, for large outputs travel in them. Hence a copy that whoever may view the Sandbox's namespace may read, as
-they may read the logs of its pods. Steps that end while the run is busy are written together, so a chain of short ones
-costs one write. What a crash leaves unwritten the next operator takes from the Secrets.
+The tail of each log is stored with the attempt's outputs, in a Secret of the steps' namespace, before the attempt is
+recorded. Access to these Secrets would reveal the outputs of all sandboxes in the cluster. So would access to the logs
+of the pods, which contain large outputs. The copy in a StepLogs object is readable for everyone who may view the
+Sandbox's namespace. Logs of steps that end while the run is busy are written together, so a chain of short steps costs
+one write. After a crash, the next operator reads the missing logs from the Secrets.
 """
 
 import base64
@@ -22,7 +22,7 @@ from dayfly.kube.objects import SECRETS
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject, owned, owner
 from dayfly.operator.outputs.attempt_secrets import LOG_KEY, TIMES_KEY, times_of
-from dayfly.operator.status.status_throttle import GOING_ON_MS, due
+from dayfly.operator.status.status_throttle import PROGRESS_INTERVAL_MS, due
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
 from dayfly.spec.log_times import flatten
 from dayfly.spec.report import RunReport
@@ -30,83 +30,79 @@ from dayfly.spec.run import Phase, State
 
 log = logging.getLogger(__name__)
 
-# What nobody has written by then was forgotten by an operator that crashed; what is older than that stays forgotten.
-ABANDONED_MS, RECENT_MS = 20_000, 15 * 60_000
-# In one object: so many, and no more bytes of JSON. A server takes a megabyte and a half, and what is printed may be
-# six times as long in JSON: colours, markup and other characters that stand there by their numbers.
-MOST_IN_ONE, MOST_BYTES = 8, 1 << 20
-# Of a step that is tried without end, so many attempts' logs are kept.
-MOST_ATTEMPTS = 10
+# A recorded attempt without a log after the first time is read from its Secret, unless it is older than the second.
+RECOVER_AFTER_MS, RECOVER_WITHIN_MS = 20_000, 15 * 60_000
+# Limits of one object. An API server accepts 1.5 MB, and control characters take six bytes in JSON.
+MAX_LOGS_PER_OBJECT, MAX_BYTES_PER_OBJECT = 8, 1 << 20
+# Number of attempts of a step whose logs are kept.
+MAX_ATTEMPTS = 10
 
 _Attempt = tuple[str, int]
-# One for all: an empty set of their own costs 216 bytes, and there are as many as runs.
+# Shared by all runs: each empty set takes 216 bytes.
 _NONE: Final[frozenset[_Attempt]] = frozenset()
 
 
 class LogMemory:
-    """Of one run: logs that are yet to be written, and attempts whose logs need no more looking after."""
+    """One run: logs to write, and attempts whose logs need nothing more."""
 
-    __slots__ = ("dealt_with", "waiting")
+    __slots__ = ("handled", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[_Attempt, StepLog] = {}
-        self.dealt_with: frozenset[_Attempt] = _NONE
+        self.handled: frozenset[_Attempt] = _NONE
 
     def clear(self) -> None:
-        """The run is over, and its logs go with it."""
-        self.waiting, self.dealt_with = {}, _NONE
+        """Drop everything: the run is over, and its StepLogs are deleted with it."""
+        self.waiting, self.handled = {}, _NONE
 
 
 class StepLogWriter:
-    """Hears of logs when attempts are recorded, and writes them when it is time."""
+    """Collects the logs of recorded attempts and writes them when they are due."""
 
     def __init__(self, cluster: ClusterWatches) -> None:
         self._cluster = cluster
         self._client = cluster.client
 
     @staticmethod
-    def heard(memory: LogMemory, key: tuple[str, int], printed: Printed | None) -> None:
-        """An attempt is recorded, and this is the end of what it printed.
-
-        None if its log could not be had: there is nothing to show, nor to look for.
-        """
+    def add_log(memory: LogMemory, key: tuple[str, int], printed: Printed | None) -> None:
+        """Add the log of a recorded attempt; None if it could not be read."""
         if printed is None:
-            memory.dealt_with |= {key}
+            memory.handled |= {key}
         else:
             memory.waiting[key] = _entry(*key, printed)
 
-    async def run(self, scene: Scene, run: RunObject, report: RunReport, memory: LogMemory) -> float:
-        """Write what is due; seconds after which to ask again, 0 if nothing is left to write.
+    async def write_due(self, scene: Scene, run: RunObject, report: RunReport, memory: LogMemory) -> float:
+        """Write the logs that are due. Return the seconds until the next ones are; 0 if none is left.
 
         Raises:
-            errors.ApiError: the server cannot be asked; what is due stays so.
+            errors.ApiError: the logs were not written and remain due.
         """
         if run.ledger.phase in (Phase.CLEANED, Phase.ABANDONED):
             memory.clear()
             return 0.0
         now = self._cluster.now()
         waiting, forgotten = memory.waiting, _forgotten(run, memory, now)
-        # While something runs, what has ended waits for company.
+        # While steps run, the logs of ended steps wait, so that several are written together.
         ends = _ends(run, waiting, now)
         dues = [] if not ends else [now] if _rests(report) else [due(min(ends), min(ends), max(ends))]
-        dues += [ended + ABANDONED_MS for ended in forgotten.values()]
+        dues += [ended + RECOVER_AFTER_MS for ended in forgotten.values()]
         if not dues:
             return 0.0
         if min(dues) > now:
             return (min(dues) - now) / 1000 + 0.001
-        lost = {key for key, ended in forgotten.items() if ended + ABANDONED_MS <= now}
+        lost = {key for key, ended in forgotten.items() if ended + RECOVER_AFTER_MS <= now}
         try:
             found = await self._recalled(scene, run, lost) if lost else {}
             await self._write(run, list((found | waiting).values()))
         except (*errors.ABSENT, errors.Forbidden, errors.Invalid) as error:
-            # The namespace is going, or this cluster has an older Dayfly's definitions: logs stop nothing.
-            log.warning("logs of run %s are not shown: %s", run.metadata.name, error)
-        memory.dealt_with |= {*waiting, *lost}
+            # The namespace is being deleted, or its CRDs are of an older version. Logs must not block the run.
+            log.warning("logs of run %s were not written: %s", run.metadata.name, error)
+        memory.handled |= {*waiting, *lost}
         memory.waiting = {}
         return 0.0
 
     async def _recalled(self, scene: Scene, run: RunObject, lost: set[_Attempt]) -> dict[_Attempt, StepLog]:
-        """Of lost logs those that nobody has written, from their Secrets."""
+        """Return the logs that are in no StepLogs object, from their Secrets."""
         there = {(each.unit, each.attempt) for bundle in await self._bundles(run) for each in bundle.spec.logs}
         found: dict[_Attempt, StepLog] = {}
         for unit, attempt in sorted(lost - there):
@@ -117,7 +113,7 @@ class StepLogWriter:
                 kept = await self._client.get(SECRETS, secret, names.namespace_of(scene.plan.steps[unit].unit))
             except (errors.NotFound, errors.Forbidden):
                 continue
-            # Nothing may mean that it was lost. It does not say how much there was; below the limit it was all.
+            # An empty value may mean that the log was lost. The size is unknown, unless the tail is below the limit.
             data = kept.data or {}
             if tail := data.get(LOG_KEY, b""):
                 size = len(tail) if len(tail) < TAIL_LIMIT else 0
@@ -130,7 +126,10 @@ class StepLogWriter:
         return [each for each in found.items if owned(each.metadata, run)]
 
     async def _write(self, run: RunObject, entries: list[StepLog]) -> None:
-        """Write them, several in one object. Its name is its first one's, so that doing it twice is doing it once."""
+        """Write the logs, several in each object.
+
+        An object has the name of its first log, so repeating this is safe.
+        """
         namespace = run.ledger.target.namespace
         rest = sorted(entries, key=lambda entry: (entry.unit, entry.attempt))
         while rest:
@@ -141,17 +140,17 @@ class StepLogWriter:
             except (errors.AlreadyExists, errors.OutcomeUnknown) as fault:
                 made = await self._client.find(STEP_LOGS, body["metadata"]["name"], namespace)
                 if made is None:
-                    raise fault from None  # it is tried again
+                    raise fault from None  # it is retried
                 there = {(each.unit, each.attempt) for each in made.spec.logs}
                 some = [each for each in rest if (each.unit, each.attempt) in there]
             rest = [each for each in rest if each not in some]
-        if any(entry.attempt > MOST_ATTEMPTS for entry in entries):
+        if any(entry.attempt > MAX_ATTEMPTS for entry in entries):
             await self._trim(run)
 
     async def _trim(self, run: RunObject) -> None:
-        """Take away what only speaks of attempts long ago."""
+        """Delete objects that only contain logs of old attempts."""
         for bundle in await self._bundles(run):
-            oldest = [each.attempt <= run.ledger.unit(each.unit).attempt - MOST_ATTEMPTS for each in bundle.spec.logs]
+            oldest = [each.attempt <= run.ledger.unit(each.unit).attempt - MAX_ATTEMPTS for each in bundle.spec.logs]
             if all(oldest):
                 meta = bundle.metadata
                 await self._client.delete(STEP_LOGS, meta.name, meta.namespace, uid=meta.uid)
@@ -160,25 +159,26 @@ class StepLogWriter:
 def _ends(run: RunObject, waiting: dict[_Attempt, StepLog], now: int) -> list[int]:
     records = {unit: run.ledger.unit(unit) for unit, _ in waiting}
     return [
-        records[unit].ended_at if records[unit].attempt == attempt else now - GOING_ON_MS for unit, attempt in waiting
+        records[unit].ended_at if records[unit].attempt == attempt else now - PROGRESS_INTERVAL_MS
+        for unit, attempt in waiting
     ]
 
 
 def _forgotten(run: RunObject, memory: LogMemory, now: int) -> dict[_Attempt, int]:
-    """Recorded attempts of late of which we know nothing, and when each ended."""
-    known = memory.dealt_with | memory.waiting.keys()
+    """Return recent recorded attempts without a known log, and when each ended."""
+    known = memory.handled | memory.waiting.keys()
     return {
         (unit, record.attempt): record.ended_at
         for unit, record in run.ledger.units.items()
         if record.state is State.DONE
         and not record.kept
-        and now - record.ended_at < RECENT_MS
+        and now - record.ended_at < RECOVER_WITHIN_MS
         and (unit, record.attempt) not in known
     }
 
 
 def _rests(report: RunReport) -> bool:
-    """Whether no further step is about to start or end: what is there is written now."""
+    """Return whether no step is running or about to start, so that waiting for more logs is useless."""
     states = {unit.state for unit in report.units if unit.kind != "fork"}
     return "running" not in states and (report.ready or bool(states & {"failed", "retrying", "unknown"}))
 
@@ -193,13 +193,13 @@ def _entry(unit: str, attempt: int, printed: Printed) -> StepLog:
 
 
 def _fitting(entries: list[StepLog]) -> list[StepLog]:
-    """The first of them: as many as one object has room for."""
-    sizes = itertools.accumulate(_in_json(entry) for entry in entries[:MOST_IN_ONE])
-    return entries[: max(sum(size <= MOST_BYTES for size in sizes), 1)]
+    """Return the first entries, as many as fit into one object."""
+    sizes = itertools.accumulate(_in_json(entry) for entry in entries[:MAX_LOGS_PER_OBJECT])
+    return entries[: max(sum(size <= MAX_BYTES_PER_OBJECT for size in sizes), 1)]
 
 
 def _in_json(entry: StepLog) -> int:
-    """How many bytes it takes; the server writes a few characters by their numbers that JSON has as they are."""
+    """Return the entry's size in bytes. The API server escapes some characters that our encoder does not."""
     numbered = sum(map(entry.text.count, "<>&\u2028\u2029"))
     return len(msgspec.json.encode(entry)) + 5 * numbered
 

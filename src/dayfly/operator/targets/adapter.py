@@ -12,7 +12,7 @@ from dayfly.execute.turn import Scene
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import AnnotatedMeta, Resource
-from dayfly.operator.cluster.caches import finalized
+from dayfly.operator.cluster.caches import has_finalizer
 from dayfly.operator.cluster.objects import TARGET_FINALIZER, RouteGroupObject, RunObject, SandboxObject
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
@@ -209,7 +209,7 @@ def is_own_change(change: Change[SandboxObject] | Change[RouteGroupObject]) -> b
     if old is None or new is None:
         return False
     finalizers = old.metadata.finalizers
-    if finalized(new.metadata, TARGET_FINALIZER) and not finalized(old.metadata, TARGET_FINALIZER):
+    if has_finalizer(new.metadata, TARGET_FINALIZER) and not has_finalizer(old.metadata, TARGET_FINALIZER):
         finalizers = [*(finalizers or ()), TARGET_FINALIZER]
     version = new.metadata.resource_version
     before = msgspec.structs.replace(old.metadata, resource_version=version, finalizers=finalizers)

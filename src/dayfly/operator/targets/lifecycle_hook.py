@@ -186,7 +186,7 @@ class HookedTarget(BaseAdapter):
 
     async def _needs_hold(self, name: str, hold: Hold) -> bool:
         """Return whether another run of the target has the same hold and must still act before the target stops."""
-        run = await self._cluster.ledger.fresh(name)
+        run = await self._cluster.ledger.read_current(name)
         if run is None or run.spec.hook is None or run.spec.hook.hold != hold or run.ledger.phase in ENDED_PHASES:
             return False
         documents = []

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     SANDBOXES,
     SERVED_END_ANNOTATION,
@@ -69,7 +69,7 @@ class SandboxTarget(BaseAdapter):
         seen = change.seen
         if is_own_change(change):
             return False
-        held = finalized(seen.metadata, TARGET_FINALIZER)
+        held = has_finalizer(seen.metadata, TARGET_FINALIZER)
         self._cluster.wishes.add(change.key, urgency=self._cluster.when_found() if held else Urgency.NORMAL)
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
             # Queued also without a known run, so that what a peer may have created for it is cleaned up.

@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.cache import Change
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, PartialObjectMetadata, Resource
 from dayfly.lib.pace import Urgency
-from dayfly.operator.cluster.caches import ClusterWatches, finalized
+from dayfly.operator.cluster.caches import ClusterWatches, has_finalizer
 from dayfly.operator.cluster.objects import (
     ABANDON_ANNOTATION,
     DOCUMENT_FINALIZER,
@@ -99,7 +99,7 @@ class Targets:
         if run is None or run.ledger.phase not in ENDED_PHASES or run.spec.hook is None:
             return False
         seen = self._cached(run)
-        return seen is not None and not finalized(seen.meta, finalizer_of(run))
+        return seen is not None and not has_finalizer(seen.meta, finalizer_of(run))
 
     def sweep(self) -> None:
         """Report targets that have our finalizer and no run, and queue ended runs whose target is gone."""
@@ -135,11 +135,11 @@ class Targets:
             seen = await self._read(run)
             if seen is not None and _needs_finalizer(seen.metadata, finalizer):
                 seen = await self._add_finalizer(run, seen.metadata) or await self._read(run)
-                if seen is not None and not finalized(seen.metadata, finalizer):
+                if seen is not None and not has_finalizer(seen.metadata, finalizer):
                     self._cluster.queue.add(run.metadata.name, after=0.1)
                     return False
         # A target that is being deleted, but has our finalizer, was fenced by the creator of the run. The run ends.
-        if seen is None or not finalized(seen.metadata, finalizer):
+        if seen is None or not has_finalizer(seen.metadata, finalizer):
             await self._delete_unstarted(run)
             return False
         hook = run.spec.hook
@@ -285,7 +285,7 @@ class Targets:
         meta, ledger = run.metadata, self._cluster.ledger
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._cluster.client.delete(RUNS, meta.name, uid=meta.uid, resource_version=meta.resource_version)
-        found = await ledger.fresh(meta.name)
+        found = await ledger.read_current(meta.name)
         if found is not None:
             if found.metadata.uid != meta.uid or found.ledger.units or found.ledger.seq:
                 return
@@ -300,7 +300,7 @@ class Targets:
 
 def _needs_finalizer(meta: AnnotatedMeta, finalizer: str) -> bool:
     """Return whether the object lives and lacks our finalizer."""
-    return not meta.deletion_timestamp and not finalized(meta, finalizer)
+    return not meta.deletion_timestamp and not has_finalizer(meta, finalizer)
 
 
 def target_kind(run: RunObject) -> Resource[PartialObjectMetadata]:

@@ -1,4 +1,4 @@
-"""What is said of a Sandbox and of its resources, each rule alone: when, of which generation, and what comes of a no."""
+"""Statuses of a Sandbox and of its resources, each rule separately: timing, generation and refusals."""
 
 from __future__ import annotations
 
@@ -21,8 +21,13 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
     resource_name,
 )
-from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemory, ResourceObject, ResourceStatusWriter
-from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxNotReadyError, SandboxStatusWriter
+from dayfly.operator.status.resource_status import (
+    CONFLICT_RECHECK_S,
+    ResourceMemory,
+    ResourceObject,
+    ResourceStatusWriter,
+)
+from dayfly.operator.status.sandbox_status import AGAIN_S, AppliedSpec, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION
 from dayfly.plan.sealed import seal
@@ -69,7 +74,7 @@ def a_run(phase: Phase = Phase.OPEN) -> RunObject:
 
 
 class Client:
-    """A server that notes what is written to it; `faults` are what it answers in turn."""
+    """A server that records status writes; `faults` are its next answers."""
 
     def __init__(self) -> None:
         self.said: list[dict] = []
@@ -101,7 +106,7 @@ class Client:
 
 
 class Boxes:
-    """What is said of one Sandbox."""
+    """The status of one Sandbox."""
 
     def __init__(self, *, spec: dict | None = None, generation: int = 3, status: dict | None = None, **meta) -> None:
         self.client = Client()
@@ -117,8 +122,10 @@ class Boxes:
         self.status = SandboxStatusWriter(cluster, recorder)
         self.scene = SimpleNamespace(plan=PLAN, world=SimpleNamespace(run=a_run().ledger, wish=TargetIntent()))
 
-    async def say(self, told: RunReport | None = None, heeded: Heeded | None = None, **how) -> float:
-        return await self.status.run(self.scene, told or report(), lambda _seen: heeded or Heeded(2), **how)
+    async def say(self, told: RunReport | None = None, applied_spec: AppliedSpec | None = None, **how) -> float:
+        return await self.status.write_report(
+            self.scene, told or report(), lambda _seen: applied_spec or AppliedSpec(2), **how
+        )
 
     @property
     def last(self) -> tuple[int, bool, str, str]:
@@ -146,7 +153,7 @@ class TestSandbox:
 
     async def test_its_phase_is_that_of_its_run_and_no_event_of_its_own(self):
         bench = Boxes()
-        await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.PLUGIN_MISSING, "wait"))
+        await bench.status.report_waiting(bench.box, SandboxNotReadyError(Reason.PLUGIN_MISSING, "wait"))
         await bench.say(report(ready=False, reason="Starting"))
         await bench.say(report(ready=False, reason="Starting", closed=True))
         assert [said["phase"] for said in bench.client.said] == ["Pending", "Creating", "Deleting"]
@@ -154,9 +161,9 @@ class TestSandbox:
 
     @pytest.mark.parametrize(("closed", "deleted"), [(True, False), (False, True)])
     async def test_ending_sandbox_reports_the_newest_generation(self, closed, deleted):
-        """No further wish of its owner is taken up."""
+        """No further spec of its owner is applied."""
         bench = Boxes(**({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}))
-        await bench.say(report(closed=closed, ready=False, reason="Deleting"), Heeded(2, NO))
+        await bench.say(report(closed=closed, ready=False, reason="Deleting"), AppliedSpec(2, NO))
         assert bench.last[0] == 3
         assert bench.last[2] == "Deleting"
 
@@ -166,7 +173,7 @@ class TestSandbox:
     )
     async def test_a_wish_that_was_refused_is_said_unless_there_is_worse(self, reason, refused):
         bench = Boxes()
-        await bench.say(report(ready=reason == "AllDesiredWorkloadsReady", reason=reason), Heeded(3, NO))
+        await bench.say(report(ready=reason == "AllDesiredWorkloadsReady", reason=reason), AppliedSpec(3, NO))
         generation, ready, said, message = bench.last
         assert (generation, ready, said) == (3, False, Reason.PLUGIN_MISSING if refused else reason)
         assert message == (f"{NO}; its forks stay as they are" if refused else READY)
@@ -230,12 +237,12 @@ class TestSandbox:
 
     async def test_frozen_sandbox_is_counted_until_it_recovers_or_ends(self):
         bench = Boxes()
-        await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.PLAN_LOST, "restore it"))
+        await bench.status.report_waiting(bench.box, SandboxNotReadyError(Reason.PLAN_LOST, "restore it"))
         assert bench.last == (3, False, Reason.PLAN_LOST, "restore it")
         assert bench.status.frozen == {"u": Reason.PLAN_LOST}
         await bench.say()
         assert bench.status.frozen == {}
-        await bench.status.waiting(bench.box, SandboxNotReadyError(Reason.LEDGER_LOST, "restore it"))
+        await bench.status.report_waiting(bench.box, SandboxNotReadyError(Reason.LEDGER_LOST, "restore it"))
         [heard] = bench.listeners
         heard(Change(Key("shop", "box"), bench.box, bench.box))
         assert bench.status.frozen == {"u": Reason.LEDGER_LOST}
@@ -287,7 +294,7 @@ class TestSandbox:
 
     async def test_a_doubt_is_an_event(self):
         bench = Boxes()
-        bench.status.doubt(bench.box, "nobody takes that")
+        bench.status.warn(bench.box, "nobody takes that")
         assert bench.events == [("Warning", Reason.PARTLY_APPLIED)]
 
     @pytest.mark.parametrize(
@@ -301,7 +308,7 @@ class TestSandbox:
 
 
 class Resources:
-    """What is said of one run's resources."""
+    """The statuses of one run's resources."""
 
     def __init__(self, *, bound: str = "secret", phase: Phase = Phase.OPEN) -> None:
         self.client = Client()
@@ -328,7 +335,7 @@ class Resources:
         return self.bound
 
     async def say(self, told: RunReport | None = None) -> float:
-        return await self.status.run(SimpleNamespace(plan=PLAN, now=NOW), self.run, told or report(), self.memory)
+        return await self.status.write_due(SimpleNamespace(plan=PLAN, now=NOW), self.run, told or report(), self.memory)
 
 
 class TestResources:
@@ -370,7 +377,7 @@ class TestResources:
     async def test_foreign_resource_is_left_unchanged_and_checked_again(self):
         bench = Resources()
         bench.client.there = bench.client.resource("another")
-        assert await bench.say() == FOREIGN_AGAIN_S
+        assert await bench.say() == CONFLICT_RECHECK_S
         assert bench.client.said == []
         bench.client.there = None
         assert await bench.say() == 0.0
@@ -398,7 +405,7 @@ class TestResources:
         assert len(bench.client.said) == 1
 
     async def test_status_of_a_replaced_resource_is_written_again(self):
-        """Somebody's status may agree in what is news and lie in the rest; only who is new cannot know what he said."""
+        """Another user's status may have the right reason and wrong details; only a new process must believe it."""
         first, bench = Resources(), Resources()
         await first.say()
         await bench.say(report(unit("running"), ready=False, reason="Starting"))

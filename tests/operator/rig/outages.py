@@ -1,6 +1,6 @@
-"""Lives from which something is taken away at some moment: a right, a kind that is served, room, a webhook's leave.
+"""Stories in which something is missing for a while: a permission, a served kind, quota, or a webhook's consent.
 
-What is taken is given back later, when whoever had wished for the life does so no more.
+It is restored later, when the user has deleted the object.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ GROUPS = f"/apis/{API}/namespaces/shop/routegroups"
 EDGE = PreviewGateway("edges", "edge", "preview.example.com")
 ENDPOINTS: Object = {"endpoints": [{"name": "site", "target": "http://web.shop.svc:80"}]}
 MINUTES = (400, 200, *([90] * 8))
-"""So many requests of an operator are enough for one life whose way is barred, in each minute of the wait."""
+"""Maximum number of requests of an operator in each minute of the wait."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Life:
-    """What somebody wishes for, when it stands, and how they wish for it no more."""
+    """An object, when it counts as ready, and how the user deletes it."""
 
     world: Callable[[], World]
     begin: Callable[[World], None]
@@ -42,7 +42,7 @@ class Life:
 
 
 class Asked(NamedTuple):
-    """What a request does to which resource; `user` is whose rights count, where they are not the operator's own."""
+    """Verb and resource of a request; `user` is the account whose permissions count, if it is not the operator."""
 
     does: str
     resource: str
@@ -50,12 +50,12 @@ class Asked(NamedTuple):
     user: str
 
 
-class Taking(NamedTuple):
-    """How it is called, and what it does to a world; what that gives undoes it."""
+class Outage(NamedTuple):
+    """A name, and a function that applies it to a world and returns its undo."""
 
     name: str
     take: Callable[[World], Callable[[], object]]
-    of: Asked | None = None  # it is met by whoever asks just this; None where nobody knows who meets it
+    of: Asked | None = None  # the request that it affects; None if that is unknown
 
 
 # --- lives ------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def _hooked() -> World:
 
 
 async def _nothing(_world: World) -> None:
-    """A scene is asked for its world alone."""
+    """A scene needs a world only."""
 
 
 def _wish_for_a_group(world: World) -> None:
@@ -150,7 +150,7 @@ def _sandbox(**spec: object) -> Callable[[World], None]:
 
 
 def void(_: object) -> None:
-    """What was given is of no use."""
+    """An input is invalid."""
 
 
 LIVES = {
@@ -175,11 +175,11 @@ LIVES = {
 }
 
 
-# --- takings ----------------------------------------------------------------------------------------------------------
+# --- outages ----------------------------------------------------------------------------------------------------------
 
 
 def asked(world: World, request: Request) -> Asked | None:
-    """None if it asks what is served, or for what is not."""
+    """Return the request; None for discovery, and for kinds that are not served."""
     if is_discovery(request.path):
         return None
     try:
@@ -190,8 +190,8 @@ def asked(world: World, request: Request) -> Asked | None:
     return Asked(does, kind.qualified, kind.plural, request.headers.get("Impersonate-User", ""))
 
 
-def right(of: Asked) -> Taking:
-    """An administrator takes a right away from the operator, or from an account that it acts for."""
+def right(of: Asked) -> Outage:
+    """An administrator revokes a permission of the operator, or of an account that it acts for."""
 
     def take(world: World) -> Callable[[], object]:
         if of.user:
@@ -202,13 +202,13 @@ def right(of: Asked) -> Taking:
         world.cluster.denied.add((of.does, of.resource))
         return lambda: world.cluster.denied.discard((of.does, of.resource))
 
-    # What an account may do is asked about as well, in a review's body.
+    # Access reviews name the permissions of an account in their body.
     name = f"the right to {of.does} {of.resource}{' of the account' if of.user else ''}"
-    return Taking(name, take, None if of.user else of)
+    return Outage(name, take, None if of.user else of)
 
 
-def leave(of: Asked, code: int = 403) -> Taking:
-    """A webhook admits such a change no more, each time in other words; or does not answer (500)."""
+def leave(of: Asked, code: int = 403) -> Outage:
+    """A webhook refuses such a change with a different message each time, or fails (500)."""
 
     def take(world: World) -> Callable[[], object]:
         said = 0
@@ -225,21 +225,21 @@ def leave(of: Asked, code: int = 403) -> Taking:
         world.cluster.refuses = refuse
         return lambda: setattr(world.cluster, "refuses", lambda _request: None)
 
-    return Taking(f"the {'leave' if code == 403 else 'webhook'} to {of.does} {of.resource}", take, of)
+    return Outage(f"the {'leave' if code == 403 else 'webhook'} to {of.does} {of.resource}", take, of)
 
 
-def kind(plural: str) -> Taking:
-    """A definition goes, and what there is of its kind is out of sight; then it comes back."""
+def kind(plural: str) -> Outage:
+    """A CRD is deleted, so its objects are invisible; then it is created again."""
 
     def take(world: World) -> Callable[[], object]:
         was = world.cluster.forget(plural)
         return lambda: world.cluster.serve(was)
 
-    return Taking(f"the definition of {plural}", take)
+    return Outage(f"the definition of {plural}", take)
 
 
-NOTHING = Taking("nothing", lambda _world: lambda: None)
-# Others' kinds, and ours. Routes are let go where nobody serves them (`execute.istio`, `execute.gateway`).
+NOTHING = Outage("nothing", lambda _world: lambda: None)
+# Kinds of others, and ours. Routes are released where their kind is not served (`execute.istio`, `execute.gateway`).
 DEFINITIONS = {
     "steps": ("sandboxes", "runs", "objectlifecyclemethods"),
     "mixed": ("claims", "runs"),
@@ -248,8 +248,8 @@ DEFINITIONS = {
 }
 
 
-def takings(name: str, requests: list[Asked]) -> list[Taking]:
-    """All that can be taken from a life in which these were asked."""
+def outages(name: str, requests: list[Asked]) -> list[Outage]:
+    """Return all outages that can affect a life with these requests."""
     every = list(dict.fromkeys(requests))
     changes = [each for each in every if each.does not in ("get", "list", "watch")]
     found = [right(each) for each in every] + [leave(each) for each in changes]
@@ -257,26 +257,26 @@ def takings(name: str, requests: list[Asked]) -> list[Taking]:
     return found + [kind(plural) for plural in DEFINITIONS.get(name, ())]
 
 
-# --- playing ----------------------------------------------------------------------------------------------------------
+# --- stories ----------------------------------------------------------------------------------------------------------
 
 
-def met(every: list[Taking], requests: list[Asked]) -> list[Taking]:
-    """Those that make a difference where all this is asked afterwards: a life without them is the same to the letter."""
+def met(every: list[Outage], requests: list[Asked]) -> list[Outage]:
+    """Return the outages that matter if all this is requested afterwards; without them, a life is the same."""
     known = {request._replace(user="") for request in requests}
     return [each for each in every if each.of is None or each.of._replace(user="") in known]
 
 
-async def play(world: World, life: Life, taking: Taking | None, number: int, after: float) -> list[Asked]:
-    """One life, from which something is taken at a change, and whose end is wished for so much later.
+async def play(world: World, life: Life, outage: Outage | None, number: int, after: float) -> list[Asked]:
+    """Play one life with an outage that begins at a change; the object is deleted a while later.
 
-    All that operators asked since then is given back.
+    The outage ends then. Return all requests of operators since it began.
     """
     undo: list[Callable[[], object]] = []
     requests: list[Asked] = []
 
     def hook(count: int, call: Call) -> None:
-        if taking is not None and count == number and not undo:
-            undo.append(taking.take(world))
+        if outage is not None and count == number and not undo:
+            undo.append(outage.take(world))
             requests.clear()
         if (what := asked(world, call.request)) is not None:
             requests.append(what)
@@ -298,7 +298,7 @@ async def play(world: World, life: Life, taking: Taking | None, number: int, aft
 
 
 async def _barred(world: World) -> None:
-    """It waits, and asks now and then."""
+    """Wait, and check the number of requests in each minute."""
     for minute, enough in enumerate(MINUTES):
         before = len(world.cluster.calls)
         await world.rest(60)

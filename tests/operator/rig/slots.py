@@ -1,4 +1,4 @@
-"""Places of namespaces with nobody around them: runs that are known, and who is looked at."""
+"""Slots of namespaces: the test defines the runs and sees which ones are queued."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dayfly.kube.objects import AnnotatedMeta
 from dayfly.kube.transport import Request as Call
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RUNS, RunObject
-from dayfly.operator.pods.step_slots import Places, Share
+from dayfly.operator.pods.step_slots import Share, StepSlots
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -32,7 +32,7 @@ LACKS = Waiting(since=1, reason="r", recallable=True)
 
 
 class Queue:
-    """Who is to be looked at."""
+    """Records the queued runs."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -50,7 +50,7 @@ class Queue:
 
 
 class Server(Client):
-    """Answers quorum reads of runs with what a test has recorded."""
+    """Answers quorum reads with the runs that a test has stored."""
 
     recorded: RunObject | None = None
 
@@ -59,15 +59,15 @@ class Server(Client):
 
 
 class Bench:
-    """Places of namespaces with a bound, and runs that are known."""
+    """Slots of namespaces with a limit, and known runs."""
 
-    def __init__(self, bound: int = 2) -> None:
+    def __init__(self, limit: int = 2) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
         self.clock, self.version = 1_000, 0
         self.client = Server(self.server.transport("operator"), seed=1)
         self.caches = ClusterWatches(self.client, now=lambda: self.clock)
         self.queue = self.caches.queue = Queue()
-        self.places = Places(self.caches, bound)
+        self.slots = StepSlots(self.caches, limit)
         for namespace in ("shop", "quiet"):
             self.ask("POST", "", {"metadata": {"name": namespace}})
 
@@ -80,14 +80,14 @@ class Bench:
         self.ask("PATCH", "shop", notes, "application/merge-patch+json")
 
     def run(self, name, namespace="shop", closed=0, **units) -> RunObject:
-        """A run that is known, with these records."""
+        """Add a run with these records to the cache."""
         found = self.made(name, namespace, closed, **units)
         self.caches.runs.put(found)
         self.queue.taken()
         return found
 
     def made(self, name, namespace="shop", closed=0, **units) -> RunObject:
-        """The newest form of a run, of which nobody has heard."""
+        """Store a new version of a run without an event."""
         target = msgspec.structs.replace(TARGET, namespace=namespace)
         records = {f"x/{unit}": record for unit, record in units.items()}
         request = EndRequest(at=closed, reason="Deleted") if closed else None
@@ -97,28 +97,28 @@ class Bench:
         return RunObject(metadata=meta, ledger=ledger)
 
     async def recorded(self, name, **how) -> None:
-        """We have read or written this form of a run, and its watch has not told of it yet."""
+        """Store a version of a run that we have read or written, before its event."""
         self.client.recorded = self.made(name, **how)
-        await self.caches.ledger.fresh(name)
+        await self.caches.ledger.read_current(name)
 
     def heard(self, name, **how) -> list[str]:
-        """Who is looked at beside it for the news of a run."""
+        """Deliver the event of a run. Return which other runs are queued."""
         self.queue.taken()
         self.caches.runs.put(self.made(name, **how))
         return [key for key in self.queue.taken() if key != name]
 
     async def share(self, of, facts=None, hindered=(), *, cleaning=False) -> Share:
-        return await self.places.share(of, PLAN, facts or {}, dict.fromkeys(hindered), cleaning=cleaning)
+        return await self.slots.share(of, PLAN, facts or {}, dict.fromkeys(hindered), cleaning=cleaning)
 
-    async def slots(self, of, **how) -> int:
+    async def free_slots(self, of, **how) -> int:
         return (await self.share(of, **how)).slots
 
     async def wait(self, *names):
-        """These are given none, in this order."""
+        """Let these runs wait for slots, in this order."""
         for name in names:
             found = self.run(name)
             await self.share(found)
-            self.places.settle(name, WAITS)
+            self.slots.settle(name, WAITS)
         self.queue.taken()
 
 

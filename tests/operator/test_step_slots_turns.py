@@ -1,12 +1,12 @@
-"""Places after a turn, and with news of other runs: what is held in vain, whose turn it is, who is looked at then."""
+"""Step slots after a turn, and after events of other runs: unused slots, the next run, and queued runs."""
 
 from __future__ import annotations
 
 import pytest
-from rig.placing import LACKS, WAITS, A, B, D, alive, played
+from rig.slots import LACKS, WAITS, A, B, D, alive, played
 
 from dayfly.kube.objects import Key
-from dayfly.operator.pods.step_slots import BELIEVED_MS, IMAGES
+from dayfly.operator.pods.step_slots import LIMIT_CACHE_MS, MAX_IMAGE_WAITS
 from dayfly.plan.actions import Decision, Prepare, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running
@@ -28,104 +28,104 @@ class TestSettling:
     )
     def test_unused_held_slot_is_freed(self, decision, left):
         async def story(bench):
-            bench.places.hold(bench.run("one"), A, cleaning=False)
-            bench.places.settle("one", decision)
-            bench.places.settle("one")
-            return await bench.slots(bench.run("two")) if decision is not WAITS else 0
+            bench.slots.reserve(bench.run("one"), A, cleaning=False)
+            bench.slots.settle("one", decision)
+            bench.slots.settle("one")
+            return await bench.free_slots(bench.run("two")) if decision is not WAITS else 0
 
-        assert played(story, bound=1) == left
+        assert played(story, limit=1) == left
 
     def test_slot_of_a_started_unit_is_not_freed(self):
         async def story(bench):
             bench.run("one", a=alive())
-            bench.places.settle("one", Decision())
-            return await bench.slots(bench.run("two"))
+            bench.slots.settle("one", Decision())
+            return await bench.free_slots(bench.run("two"))
 
-        assert played(story, bound=1) == 0
+        assert played(story, limit=1) == 0
 
     def test_the_first_that_waits_looks_again_for_all(self):
         async def story(bench):
             bench.run("one", a=alive())
             for name in ("two", "three"):
                 bench.run(name)
-                bench.places.settle(name, WAITS)
+                bench.slots.settle(name, WAITS)
             return bench.queue.later
 
-        assert played(story, bound=1) == [("two", BELIEVED_MS / 1000)]
+        assert played(story, limit=1) == [("two", LIMIT_CACHE_MS / 1000)]
 
     def test_run_that_stops_waiting_gives_up_its_turn(self):
         async def story(bench):
             found = bench.run("one")
-            bench.places.hold(found, A, cleaning=False)
+            bench.slots.reserve(found, A, cleaning=False)
             await bench.wait("two", "three")
-            bench.places.settle("two", Decision())
+            bench.slots.settle("two", Decision())
             bench.queue.taken()
-            bench.places.give_back(found, A)
+            bench.slots.release(found, A)
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["three"]
+        assert played(story, limit=1) == ["three"]
 
     def test_a_run_that_closes_waits_among_those_that_clean_up(self):
         async def story(bench):
             bench.run("one", closed=1, d=alive(), a=alive(0))
-            bench.places.settle("one")
+            bench.slots.settle("one")
             bench.run("two", closed=1)
-            bench.places.settle("two", WAITS)
+            bench.slots.settle("two", WAITS)
             bench.queue.taken()
             bench.run("three")
-            bench.places.settle("three", WAITS)
+            bench.slots.settle("three", WAITS)
             bench.queue.taken()
             bench.caches.runs.drop(Key("", "one"))
             return bench.queue.taken()
 
-        assert sorted(set(played(story, bound=1)) - {"one"}) == ["three", "two"]
+        assert sorted(set(played(story, limit=1)) - {"one"}) == ["three", "two"]
 
     def test_deleted_run_frees_its_slots_and_its_turn(self):
         async def story(bench):
             bench.run("one", a=alive())
-            bench.places.settle("one")
+            bench.slots.settle("one")
             await bench.wait("two", "three")
             bench.caches.runs.drop(Key("", "two"))
             bench.queue.taken()
             bench.caches.runs.drop(Key("", "one"))
             woken = bench.queue.taken()
-            bench.places.settle("one")
-            return "three" in woken, await bench.slots(bench.caches.ledger.get("three"))
+            bench.slots.settle("one")
+            return "three" in woken, await bench.free_slots(bench.caches.ledger.get("three"))
 
-        assert played(story, bound=1) == (True, 1)
+        assert played(story, limit=1) == (True, 1)
 
     def test_slot_held_for_a_vanished_run_is_freed(self):
         async def story(bench):
-            assert bench.places.hold(bench.made("one"), A, cleaning=False)
+            assert bench.slots.reserve(bench.made("one"), A, cleaning=False)
             other = bench.run("two")
-            before = await bench.slots(other)
-            bench.places.settle("one")
-            return before, await bench.slots(other)
+            before = await bench.free_slots(other)
+            bench.slots.settle("one")
+            return before, await bench.free_slots(other)
 
-        assert played(story, bound=1) == (0, 1)
+        assert played(story, limit=1) == (0, 1)
 
     def test_waiting_run_is_woken_by_the_end_of_another(self):
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two")
             found = bench.run("one", a=alive(state=State.DONE))
-            bench.places.settle("one", Decision())
+            bench.slots.settle("one", Decision())
             return found.metadata.name, bench.queue.taken()
 
-        assert played(story, bound=1) == ("one", ["two"])
+        assert played(story, limit=1) == ("one", ["two"])
 
     def test_all_waiting_runs_are_woken_once_images_return(self):
         async def story(bench):
-            every = [bench.run(f"r{number}", a=alive()) for number in range(IMAGES)]
+            every = [bench.run(f"r{number}", a=alive()) for number in range(MAX_IMAGE_WAITS)]
             for each in every:
                 await bench.share(each, {(A, 1): LACKS})
             bench.run("full", a=alive(), b=alive())
-            bench.places.settle("full")
+            bench.slots.settle("full")
             await bench.wait("one", "two")
             await bench.share(every[0], {(A, 1): Running(since=1)})
-            bench.places.settle("r0")
+            bench.slots.settle("r0")
             told = bench.queue.taken()
-            bench.places.settle("r0")
+            bench.slots.settle("r0")
             return told, bench.queue.taken()
 
         told, again = played(story)
@@ -137,146 +137,146 @@ class TestSettling:
             bench.run("one", a=alive())
             await bench.wait("two")
             await bench.recorded("one", a=alive(state=State.DONE))
-            bench.places.settle("one", Decision())
+            bench.slots.settle("one", Decision())
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["two"]
+        assert played(story, limit=1) == ["two"]
 
     def test_own_close_frees_held_slots_despite_a_failed_turn(self):
         async def story(bench):
-            bench.places.hold(bench.run("one"), A, cleaning=False)
+            bench.slots.reserve(bench.run("one"), A, cleaning=False)
             await bench.wait("two")
             await bench.recorded("one", closed=5)
-            bench.places.settle("one")
+            bench.slots.settle("one")
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["two"]
+        assert played(story, limit=1) == ["two"]
 
     def test_unused_held_cleanup_slot_is_freed(self):
         async def story(bench):
-            bench.places.hold(bench.run("one", closed=1), D, cleaning=True)
+            bench.slots.reserve(bench.run("one", closed=1), D, cleaning=True)
             other = bench.run("two", closed=1)
             await bench.share(other, cleaning=True)
-            bench.places.settle("two", WAITS)
+            bench.slots.settle("two", WAITS)
             bench.queue.taken()
-            bench.places.settle("one", Decision())
+            bench.slots.settle("one", Decision())
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["two"]
+        assert played(story, limit=1) == ["two"]
 
     @pytest.mark.parametrize("closed", [0, 1])
     def test_create_and_cleanup_runs_do_not_wait_for_each_other(self, closed):
         async def story(bench):
             bench.run("waits", closed=closed)
-            bench.places.settle("waits", WAITS)
+            bench.slots.settle("waits", WAITS)
             cleaning = not closed
-            return await bench.slots(bench.run("other", closed=int(cleaning)), cleaning=cleaning)
+            return await bench.free_slots(bench.run("other", closed=int(cleaning)), cleaning=cleaning)
 
-        assert played(story, bound=1) == 1
+        assert played(story, limit=1) == 1
 
     def test_run_waiting_for_an_input_has_no_turn(self):
         async def story(bench):
             bench.run("one")
-            bench.places.settle("one", Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_INPUT, message="m"),)))
-            return await bench.slots(bench.run("two")), bench.queue.later
+            bench.slots.settle("one", Decision(waits=(Wait(unit=A, reason=Reason.WAITING_FOR_INPUT, message="m"),)))
+            return await bench.free_slots(bench.run("two")), bench.queue.later
 
-        assert played(story, bound=1) == (1, [])
+        assert played(story, limit=1) == (1, [])
 
     def test_a_turn_that_failed_leaves_its_run_in_no_line(self):
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two", "three")
-            bench.places.settle("two")
-            bench.places.settle("one", Decision())
+            bench.slots.settle("two")
+            bench.slots.settle("one", Decision())
             bench.run("one", a=alive(state=State.DONE))
-            bench.places.settle("one", Decision())
+            bench.slots.settle("one", Decision())
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["three"]
+        assert played(story, limit=1) == ["three"]
 
 
 class TestHearing:
-    """What a watch tells of a run, whoever has written it."""
+    """Events of runs from the watch, whoever has written them."""
 
     def test_close_from_the_watch_frees_held_slots(self):
         async def story(bench):
-            bench.places.hold(bench.run("one"), A, cleaning=False)
+            bench.slots.reserve(bench.run("one"), A, cleaning=False)
             await bench.wait("two")
             return bench.heard("one", closed=5)
 
-        assert played(story, bound=1) == ["two"]
+        assert played(story, limit=1) == ["two"]
 
     def test_units_started_by_a_peer_are_counted(self):
         async def story(bench):
             bench.heard("one", a=alive())
             bench.heard("two", closed=1, d=alive())
             other = bench.run("three")
-            return await bench.slots(other), await bench.slots(other, cleaning=True)
+            return await bench.free_slots(other), await bench.free_slots(other, cleaning=True)
 
-        assert played(story, bound=1) == (0, 0)
+        assert played(story, limit=1) == (0, 0)
 
     def test_idle_run_wakes_no_other(self):
         async def story(bench):
             await bench.wait("two")
             return bench.heard("one", a=alive(state=State.DONE))
 
-        assert played(story, bound=1) == []
+        assert played(story, limit=1) == []
 
     def test_slot_moves_to_cleanup_when_the_close_arrives(self):
-        """It was claimed after the close of which we hear only now."""
+        """It was claimed after a close that we see only now."""
 
         async def story(bench):
             bench.run("one", a=alive(at=9))
             await bench.wait("two")
             woken = bench.heard("one", closed=5, a=alive(at=9))
-            return woken, await bench.slots(bench.run("three", closed=1), cleaning=True)
+            return woken, await bench.free_slots(bench.run("three", closed=1), cleaning=True)
 
-        assert played(story, bound=1) == (["two"], 0)
+        assert played(story, limit=1) == (["two"], 0)
 
     def test_waiting_cleanup_is_woken_by_a_deleted_run(self):
         async def story(bench):
             bench.run("one", closed=1, d=alive())
             other = bench.run("two", closed=1)
             await bench.share(other, cleaning=True)
-            bench.places.settle("two", WAITS)
+            bench.slots.settle("two", WAITS)
             bench.queue.taken()
             bench.caches.runs.drop(Key("", "one"))
             return set(bench.queue.taken()) - {"one"}
 
-        assert played(story, bound=1) == {"two"}
+        assert played(story, limit=1) == {"two"}
 
 
 class TestBounds:
     @pytest.mark.parametrize(
-        ("said", "bound"), [("7", 7), ("0", 0), ("", 2), ("-1", 2), ("many", 2), ("\u0663", 2), ("9" * 5000, 2)]
+        ("said", "limit"), [("7", 7), ("0", 0), ("", 2), ("-1", 2), ("many", 2), ("\u0663", 2), ("9" * 5000, 2)]
     )
-    def test_an_administrator_says_how_many(self, said, bound):
+    def test_an_administrator_says_how_many(self, said, limit):
         async def story(bench):
             bench.annotate(said)
-            return await bench.slots(bench.run("one"))
+            return await bench.free_slots(bench.run("one"))
 
-        assert played(story) == bound
+        assert played(story) == limit
 
     def test_limit_of_zero_still_allows_cleanups(self):
         async def story(bench):
             bench.annotate("0")
-            return await bench.slots(bench.run("one", closed=3), cleaning=True)
+            return await bench.free_slots(bench.run("one", closed=3), cleaning=True)
 
         assert played(story) == 1
 
-    @pytest.mark.parametrize(("later", "bound"), [(BELIEVED_MS - 1, 2), (BELIEVED_MS, 5)])
-    def test_limit_is_cached_for_a_while(self, later, bound):
+    @pytest.mark.parametrize(("later", "limit"), [(LIMIT_CACHE_MS - 1, 2), (LIMIT_CACHE_MS, 5)])
+    def test_limit_is_cached_for_a_while(self, later, limit):
         async def story(bench):
             found = bench.run("one")
-            await bench.slots(found)
+            await bench.free_slots(found)
             bench.annotate("5")
             bench.clock += later
-            return await bench.slots(found)
+            return await bench.free_slots(found)
 
-        assert played(story) == bound
+        assert played(story) == limit
 
     def test_a_namespace_that_is_not_there_has_the_usual_one(self):
         async def story(bench):
-            return await bench.slots(bench.run("one", "none")), await bench.slots(bench.run("two", ""))
+            return await bench.free_slots(bench.run("one", "none")), await bench.free_slots(bench.run("two", ""))
 
         assert played(story) == (2, 2)

@@ -1,4 +1,4 @@
-"""Places: how many steps a namespace runs at once, who is next, and what others feel of it. In virtual time."""
+"""Step slots: the limit of a namespace, the order of waiting runs, and the effect on others. In virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
-from dayfly.operator.pods.step_slots import IMAGES, STEPS, Places
+from dayfly.operator.pods.step_slots import DEFAULT_LIMIT, MAX_IMAGE_WAITS, StepSlots
 from dayfly.plan.actions import Claim, Decision, Wait
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
@@ -28,8 +28,8 @@ QUICK = {"resources": [{"name": "db", "plugin": "pg"}]}
 LONG = {"resources": [{"name": "x", "plugin": "slow"}]}
 
 
-def play(story, steps: int = STEPS, **scripts: Script) -> None:
-    """A story over two plugins: a quick one, and one whose steps behave as `wait` and `end` say."""
+def play(story, steps: int = DEFAULT_LIMIT, **scripts: Script) -> None:
+    """Return a story with two plugins: a quick one, and one whose steps behave as `wait` and `end` define."""
     units = {**RETRY_UNITS, **SLOW_UNITS}
     known = {"x/wait": scripts.get("wait", Script(runs=30)), "x/end": scripts.get("end", Script())}
     known |= {name: dataclasses.replace(Script(), outputs=OUTPUTS.get(name, {})) for name in RETRY_UNITS}
@@ -49,7 +49,7 @@ def target(name: str) -> Target:
 
 
 def stored(cluster: ClusterWatches, name: str) -> RunObject:
-    """A run that is there and has claimed nothing."""
+    """Return a run without a claim."""
     meta = AnnotatedMeta(name=name, uid=name, resource_version="1")
     cluster.runs.put(RunObject(metadata=meta, ledger=Run(uid=name, target=target(name), plan="sha256:0")))
     found = cluster.ledger.get(name)
@@ -58,7 +58,7 @@ def stored(cluster: ClusterWatches, name: str) -> RunObject:
 
 
 def most_at_once(world: World, unit: str) -> int:
-    """How many of a unit's scripts ran at the same time, at most."""
+    """Return the maximum number of a unit's scripts that ran at the same time."""
     running = most = 0
     for entry in world.cloud.log:
         if entry.unit == unit:
@@ -68,7 +68,7 @@ def most_at_once(world: World, unit: str) -> int:
 
 
 def most_pods(world: World, unit: str) -> int:
-    """How many pods of a unit there were at most, gated ones too."""
+    """Return the maximum number of a unit's pods, including gated ones."""
     there, most = set(), 0
     for write in world.cluster.store.after(world.cluster.kind("pods"), 0):
         item = write.new or write.old
@@ -91,34 +91,32 @@ async def end(world: World, names, namespace: str = "shop") -> None:
 
 class TestBound:
     @pytest.mark.slow
-    @pytest.mark.parametrize(("said", "bound"), [("3", 3), ("many", 4)])
-    def test_so_many_steps_run_at_once_and_no_more(self, said, bound):
-        """All come to their turn; those that wait say for what."""
+    @pytest.mark.parametrize(("said", "limit"), [("3", 3), ("many", 4)])
+    def test_so_many_steps_run_at_once_and_no_more(self, said, limit):
+        """All runs get their turn, and waiting ones report the reason."""
 
         async def story(world: World) -> None:
             say_steps(world, said)
-            boxes = [f"box{number}" for number in range(2 * bound + 1)]
+            boxes = [f"box{number}" for number in range(2 * limit + 1)]
             for name in boxes:
                 world.sandbox(LONG, name)
-            await world.until(lambda: world.cloud.starts("x/wait") == bound, "the first ones", 20)
+            await world.until(lambda: world.cloud.starts("x/wait") == limit, "the first ones", 20)
             await world.rest(15)
             told = [world.status(name)["message"] for name in boxes]
-            words = f"waits for a free slot: sandboxes of namespace shop may run at most {bound} steps at once"
-            assert sum(words in each for each in told) == len(boxes) - bound
+            words = f"waits for a free slot: sandboxes of namespace shop may run at most {limit} steps at once"
+            assert sum(words in each for each in told) == len(boxes) - limit
             units = [unit for name in boxes for unit in world.status(name)["units"] if unit["id"] == "x/wait"]
-            assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - bound
+            assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - limit
             await world.until(lambda: all(ready(world, name) for name in boxes), "all of them", 150)
-            assert most_at_once(world, "x/wait") == bound
-            assert (
-                most_pods(world, "x/wait") <= 2 * bound
-            )  # the last status of those that have ended comes a moment later
+            assert most_at_once(world, "x/wait") == limit
+            assert most_pods(world, "x/wait") <= 2 * limit  # the last statuses of ended runs follow a moment later
             await end(world, boxes)
             await gone(world)
 
         play(story, steps=4)
 
     def test_first_come_first_served(self):
-        """Whoever has waited longest is next; nobody who comes later passes by."""
+        """The run that has waited longest is next; later ones do not overtake it."""
 
         async def story(world: World) -> None:
             say_steps(world, 1)
@@ -135,31 +133,31 @@ class TestBound:
         play(story)
 
     def test_newcomer_waits_behind_runs_already_waiting(self):
-        """Its turn may be taken before theirs, who are only about to be looked at."""
+        """Its turn may be taken before theirs, which are queued but not taken yet."""
         plan = seal((Lifecycle(target=target("a"), pre_start=(Step(name="wait", kind="exec"),)),))
         claim = Claim(unit="wait", attempt=1, kind="exec", ref="r", at=1)
 
         async def story() -> None:
             cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1))
-            places = Places(cluster, bound=1)
+            slots = StepSlots(cluster, limit=1)
             first, second, late = (stored(cluster, name) for name in ("a", "b", "c"))
 
             async def share(run: RunObject) -> int:
-                return (await places.share(run, plan, {}, {}, cleaning=False)).slots
+                return (await slots.share(run, plan, {}, {}, cleaning=False)).slots
 
             assert await share(first) == 1
-            assert places.claim(first, (claim,), cleaning=False)
+            assert slots.claim(first, (claim,), cleaning=False)
             assert await share(second) == 0
             waits = Wait(unit="wait", reason=Reason.WAITING_FOR_SLOT, message="")
-            places.settle("b", Decision(waits=(waits,)))
-            places.settle("a", Decision())
+            slots.settle("b", Decision(waits=(waits,)))
+            slots.settle("a", Decision())
             assert await share(late) == 0
             assert await share(second) == 1
 
         run(story())
 
     def test_raised_bound_is_heeded(self):
-        """No step may run at all, until the administrator says so."""
+        """No step may run before the administrator allows it."""
 
         async def story(world: World) -> None:
             say_steps(world, 0)
@@ -175,7 +173,7 @@ class TestBound:
         play(story)
 
     def test_slots_of_deleted_sandboxes_are_freed(self):
-        """A sandbox that is deleted while it waits, or while it runs, keeps nobody waiting."""
+        """A sandbox that is deleted while it waits or runs does not delay others."""
 
         async def story(world: World) -> None:
             say_steps(world, 1)
@@ -207,7 +205,7 @@ class TestBound:
         play(story)
 
     def test_cleanup_has_places_of_its_own(self):
-        """Steps that make something keep no step waiting that removes something."""
+        """Create steps do not delay cleanup steps."""
 
         async def story(world: World) -> None:
             say_steps(world, 2)
@@ -215,7 +213,7 @@ class TestBound:
             await world.until(lambda: ready(world), "ready", 20)
             for number in range(4):
                 world.sandbox(LONG, f"box{number}")
-            await world.until(lambda: world.cloud.starts("x/wait") == 2, "all places to be taken", 20)
+            await world.until(lambda: world.cloud.starts("x/wait") == 2, "all slots to be taken", 20)
             world.delete()
             await world.until(lambda: world.box() is None, "the cleanup beside them", 20)
             assert world.cloud.starts("x/wait") == 2
@@ -230,19 +228,19 @@ class TestBound:
 class TestImages:
     @pytest.mark.slow
     def test_steps_that_lack_their_image_hold_no_place(self):
-        """A namespace whose image is missing fills neither its own places nor the nodes: it has a bound for these too."""
+        """A namespace with a missing image fills neither its own slots nor the nodes: these steps have a separate limit."""
 
         async def story(world: World) -> None:
-            boxes = [f"box{number}" for number in range(IMAGES + 12)]
+            boxes = [f"box{number}" for number in range(MAX_IMAGE_WAITS + 12)]
             for name in boxes:
                 world.sandbox(LONG, name)
             await world.rest(60)
-            assert IMAGES <= len(world.pods("x/wait")) < IMAGES + 5
+            assert MAX_IMAGE_WAITS <= len(world.pods("x/wait")) < MAX_IMAGE_WAITS + 5
             told = [world.status(name)["message"] for name in boxes]
             assert sum("steps of namespace shop are waiting for their images" in each for each in told) > 7
             world.kubelet.scripts["x/wait"].image_missing = ""
             await world.until(lambda: all(ready(world, name) for name in boxes), "all of them", 300)
-            assert most_pods(world, "x/wait") < IMAGES + 5
+            assert most_pods(world, "x/wait") < MAX_IMAGE_WAITS + 5
             await end(world, boxes)
             await gone(world)
 
@@ -269,7 +267,7 @@ class TestNeighbours:
     @pytest.mark.long_story
     @pytest.mark.parametrize("missing", [True, False], ids=["without its image", "busy"])
     def test_noisy_namespace_does_not_slow_down_another(self, missing):
-        """Many sandboxes of one namespace at once: another's are ready in less than twice the time they take alone."""
+        """Many sandboxes of one namespace start at once: another's are ready in less than twice the usual time."""
 
         async def story(world: World) -> None:
             world.namespace("quiet")

@@ -1,13 +1,13 @@
-"""Slots of namespaces: how steps are counted, who is next, and how long a slot is held for a pod that comes."""
+"""Slots of namespaces: how steps are counted, which run is next, and how long a slot is reserved for a pod."""
 
 from __future__ import annotations
 
 import pytest
 from rig.memory import remembered
-from rig.placing import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
+from rig.slots import LACKS, RESULT, WAITS, A, B, C, D, alive, claims, played
 
 from dayfly.kube.objects import Key
-from dayfly.operator.pods.step_slots import IMAGES, Share
+from dayfly.operator.pods.step_slots import MAX_IMAGE_WAITS, Share
 from dayfly.plan.actions import Record, Void
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Waiting
@@ -29,18 +29,18 @@ class TestCounting:
         async def story(bench):
             found = bench.run("one", **records)
             other = bench.run("two")
-            assert await bench.slots(bench.run("three", "quiet")) == 3, "of another namespace"
-            assert await bench.slots(other, cleaning=True) == 3, "of those that clean up"
-            return await bench.slots(found), await bench.slots(other)
+            assert await bench.free_slots(bench.run("three", "quiet")) == 3, "of another namespace"
+            assert await bench.free_slots(other, cleaning=True) == 3, "of those that clean up"
+            return await bench.free_slots(found), await bench.free_slots(other)
 
-        assert played(story, bound=3) == (left, left)
+        assert played(story, limit=3) == (left, left)
 
     def test_unit_claimed_after_the_close_uses_a_cleanup_slot(self):
         async def story(bench):
             found = bench.run("one", closed=5, a=alive(4), d=alive(5))
-            return await bench.slots(found), await bench.slots(found, cleaning=True)
+            return await bench.free_slots(found), await bench.free_slots(found, cleaning=True)
 
-        assert played(story, bound=3) == (2, 2)
+        assert played(story, limit=3) == (2, 2)
 
     @pytest.mark.parametrize(
         ("fact", "left"),
@@ -61,24 +61,24 @@ class TestCounting:
         async def story(bench):
             found = bench.run("one", a=alive())
             await bench.share(found, {(A, 1): fact} if fact else {})
-            return await bench.slots(bench.run("two"))
+            return await bench.free_slots(bench.run("two"))
 
-        assert played(story, bound=1) == left
+        assert played(story, limit=1) == left
 
     def test_without_news_it_lacks_it_still(self):
         async def story(bench):
             found = bench.run("one", a=alive())
             await bench.share(found, {(A, 1): LACKS})
-            before = await bench.slots(bench.run("two"))
+            before = await bench.free_slots(bench.run("two"))
             await bench.share(found)
-            same = await bench.slots(bench.run("two"))
+            same = await bench.free_slots(bench.run("two"))
             await bench.share(found, {(A, 1): Running(since=1)})
-            return before, same, await bench.slots(bench.run("two"))
+            return before, same, await bench.free_slots(bench.run("two"))
 
-        assert played(story, bound=1) == (1, 1, 0)
+        assert played(story, limit=1) == (1, 1, 0)
 
     def test_idle_namespace_is_forgotten(self):
-        """They come and go, and each end of a run looks through all that are known."""
+        """Namespaces come and go, and each end of a run searches all known ones."""
 
         async def story(bench):
             for number in range(3):
@@ -86,56 +86,56 @@ class TestCounting:
                 found = bench.run(f"r{number}", f"pr-{number}", a=alive())
                 await bench.share(found)
                 bench.caches.runs.drop(Key("", found.metadata.name))
-                bench.places.settle(found.metadata.name)
+                bench.slots.settle(found.metadata.name)
             found = bench.run("one", a=alive())
             await bench.share(found)
             await bench.wait("two")
-            bench.places.settle("r0")
-            return remembered(bench.places, "pr-"), bool(remembered(bench.places, "shop")), await bench.slots(found)
+            bench.slots.settle("r0")
+            return remembered(bench.slots, "pr-"), bool(remembered(bench.slots, "shop")), await bench.free_slots(found)
 
         assert played(story) == ([], True, 0)
 
     def test_too_many_that_lack_it_end_all_beginning(self):
         async def story(bench):
-            for number in range(IMAGES):
+            for number in range(MAX_IMAGE_WAITS):
                 found = bench.run(f"r{number}", a=alive())
-                if number == IMAGES - 1:
+                if number == MAX_IMAGE_WAITS - 1:
                     before = await bench.share(bench.run("late"))
                 await bench.share(found, {(A, 1): LACKS})
             after = await bench.share(bench.run("late"))
             said = after.objections[A]
             assert (said.reason, said.since) == (Reason.WAITING_FOR_SLOT, 1_000)
-            assert f"{IMAGES} steps of namespace shop are waiting for their images" in said.message
+            assert f"{MAX_IMAGE_WAITS} steps of namespace shop are waiting for their images" in said.message
             return before.slots > 0, after.slots
 
         assert played(story) == (True, 0)
 
     def test_waiting_runs_are_woken_when_image_limit_is_crossed(self):
-        """Not each time that one more is counted."""
+        """The runs are not queued for each additional step that waits for an image."""
 
         async def story(bench):
-            runs = [bench.run(f"r{number}", a=alive()) for number in range(IMAGES + 1)]
+            runs = [bench.run(f"r{number}", a=alive()) for number in range(MAX_IMAGE_WAITS + 1)]
             looked_at = []
             await bench.wait("late", "later")
             for found in runs:
                 await bench.share(found, {(A, 1): LACKS})
-                bench.places.settle(found.metadata.name)
+                bench.slots.settle(found.metadata.name)
                 looked_at.append(bench.queue.taken())
             for found in runs[:2]:
                 await bench.share(found, {(A, 1): Running(since=1)})
-                bench.places.settle(found.metadata.name)
+                bench.slots.settle(found.metadata.name)
                 looked_at.append(bench.queue.taken())
             return {at: names for at, names in enumerate(looked_at, 1) if names}
 
         waiting = ["late", "later"]
-        assert played(story, bound=1) == {IMAGES: waiting, IMAGES + 3: waiting}
+        assert played(story, limit=1) == {MAX_IMAGE_WAITS: waiting, MAX_IMAGE_WAITS + 3: waiting}
 
 
 class TestSharing:
     def test_waiting_units_are_objected_to_with_the_blocker(self):
         async def story(bench):
             bench.run("one", a=alive(), b=alive())
-            bench.places.settle("one")
+            bench.slots.settle("one")
             found = await bench.share(bench.run("two"))
             assert found.slots == 0
             assert list(found.objections) == [A, B, C]
@@ -143,7 +143,7 @@ class TestSharing:
             cleaning = await bench.share(bench.run("two"), cleaning=True)
             assert cleaning == Share(2, {})
             bench.run("three", closed=1, d=alive(), a=alive())
-            bench.places.settle("three")
+            bench.slots.settle("three")
             return list((await bench.share(bench.run("two"), cleaning=True)).objections)
 
         assert played(story) == [D]
@@ -160,8 +160,8 @@ class TestSharing:
     def test_a_unit_that_holds_a_place_is_not_objected_to(self):
         async def story(bench):
             found = bench.run("one")
-            assert bench.places.hold(found, A, cleaning=False)
-            assert bench.places.hold(found, B, cleaning=False)
+            assert bench.slots.reserve(found, A, cleaning=False)
+            assert bench.slots.reserve(found, B, cleaning=False)
             return await bench.share(found)
 
         found = played(story)
@@ -171,17 +171,17 @@ class TestSharing:
     def test_held_unit_may_start_beside_free_slots(self):
         async def story(bench):
             found = bench.run("one", b=alive())
-            assert bench.places.hold(found, A, cleaning=False)
-            return await bench.slots(found)
+            assert bench.slots.reserve(found, A, cleaning=False)
+            return await bench.free_slots(found)
 
-        assert played(story, bound=5) == 4, "of five one has begun"
+        assert played(story, limit=5) == 4, "of five one has begun"
 
     def test_first_waiting_run_gets_the_free_slot(self):
         async def story(bench):
             bench.run("one", a=alive())
             await bench.wait("two", "three")
-            slots = [await bench.slots(bench.caches.ledger.get(name)) for name in ("two", "three")]
-            return slots, await bench.slots(bench.run("four"))
+            slots = [await bench.free_slots(bench.caches.ledger.get(name)) for name in ("two", "three")]
+            return slots, await bench.free_slots(bench.run("four"))
 
         assert played(story) == ([1, 0], 0)
 
@@ -190,40 +190,40 @@ class TestHolding:
     def test_one_place_is_held_once(self):
         async def story(bench):
             found = bench.run("one")
-            assert bench.places.hold(found, A, cleaning=False)
-            assert bench.places.hold(found, A, cleaning=False)
+            assert bench.slots.reserve(found, A, cleaning=False)
+            assert bench.slots.reserve(found, A, cleaning=False)
             assert bench.queue.taken() == []
-            assert not bench.places.hold(found, B, cleaning=False)
+            assert not bench.slots.reserve(found, B, cleaning=False)
             assert bench.queue.taken() == ["one"]
-            assert bench.places.hold(found, D, cleaning=True)
+            assert bench.slots.reserve(found, D, cleaning=True)
             return True
 
-        assert played(story, bound=1)
+        assert played(story, limit=1)
 
     def test_released_slot_wakes_the_first_waiting_run(self):
         async def story(bench):
             found = bench.run("one")
-            bench.places.hold(found, A, cleaning=False)
+            bench.slots.reserve(found, A, cleaning=False)
             await bench.wait("two", "three")
-            bench.places.give_back(found, B)
+            bench.slots.release(found, B)
             assert bench.queue.taken() == []
-            bench.places.give_back(found, A)
+            bench.slots.release(found, A)
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["two"]
+        assert played(story, limit=1) == ["two"]
 
     def test_released_cleanup_slot_wakes_a_waiting_cleanup(self):
         async def story(bench):
             found = bench.run("one", closed=1)
-            bench.places.hold(found, D, cleaning=True)
+            bench.slots.reserve(found, D, cleaning=True)
             other = bench.run("two", closed=1)
             await bench.share(other, cleaning=True)
-            bench.places.settle("two", WAITS)
+            bench.slots.settle("two", WAITS)
             bench.queue.taken()
-            bench.places.give_back(found, D)
+            bench.slots.release(found, D)
             return bench.queue.taken()
 
-        assert played(story, bound=1) == ["two"]
+        assert played(story, limit=1) == ["two"]
 
     @pytest.mark.parametrize(
         ("facts", "hindered", "record", "left"),
@@ -239,34 +239,34 @@ class TestHolding:
     def test_slot_is_held_while_its_pod_may_still_appear(self, facts, hindered, record, left):
         async def story(bench):
             found = bench.run("one", **({"a": record} if record else {}))
-            bench.places.hold(found, A, cleaning=False)
+            bench.slots.reserve(found, A, cleaning=False)
             await bench.share(found, facts, hindered)
-            return await bench.slots(bench.run("two"))
+            return await bench.free_slots(bench.run("two"))
 
-        assert played(story, bound=1) == left
+        assert played(story, limit=1) == left
 
     def test_close_releases_held_create_slots(self):
         async def story(bench):
-            bench.places.hold(bench.run("one"), A, cleaning=False)
+            bench.slots.reserve(bench.run("one"), A, cleaning=False)
             closed = bench.run("one", closed=5)
-            bench.places.hold(closed, D, cleaning=True)
+            bench.slots.reserve(closed, D, cleaning=True)
             await bench.share(closed, cleaning=True)
             other = bench.run("two")
-            return await bench.slots(other), await bench.slots(other, cleaning=True)
+            return await bench.free_slots(other), await bench.free_slots(other, cleaning=True)
 
-        assert played(story, bound=1) == (1, 0)
+        assert played(story, limit=1) == (1, 0)
 
 
 class TestClaiming:
     def test_as_many_as_there_are_places(self):
         async def story(bench):
             found = bench.run("one")
-            assert not bench.places.claim(found, claims(A, B, C), cleaning=False)
-            assert await bench.slots(found) == 2
-            assert bench.places.claim(found, claims(A, B), cleaning=False)
-            assert bench.places.claim(found, claims(A, B), cleaning=False), "they have them already"
-            assert not bench.places.claim(bench.run("two"), claims(A), cleaning=False)
-            assert bench.places.claim(bench.run("two"), claims(D), cleaning=True)
+            assert not bench.slots.claim(found, claims(A, B, C), cleaning=False)
+            assert await bench.free_slots(found) == 2
+            assert bench.slots.claim(found, claims(A, B), cleaning=False)
+            assert bench.slots.claim(found, claims(A, B), cleaning=False), "they have them already"
+            assert not bench.slots.claim(bench.run("two"), claims(A), cleaning=False)
+            assert bench.slots.claim(bench.run("two"), claims(D), cleaning=True)
             return True
 
         assert played(story)
@@ -274,11 +274,11 @@ class TestClaiming:
     def test_forks_and_attempts_that_are_passed_over_need_none(self):
         async def story(bench):
             found = bench.run("one")
-            assert bench.places.claim(found, claims(A, kind="fork"), cleaning=False)
+            assert bench.slots.claim(found, claims(A, kind="fork"), cleaning=False)
             void = Void(unit=A, attempt=1, reason="r", message="m", at=1)
-            return bench.places.claim(found, (*claims(A), void), cleaning=False)
+            return bench.slots.claim(found, (*claims(A), void), cleaning=False)
 
-        assert played(story, bound=0)
+        assert played(story, limit=0)
 
     @pytest.mark.parametrize(
         "end", [Record(unit=A, attempt=1, result=RESULT), Void(unit=A, attempt=1, reason="r", message="m", at=1)]
@@ -287,9 +287,9 @@ class TestClaiming:
         async def story(bench):
             found = bench.run("one", a=alive())
             await bench.share(found)
-            assert not bench.places.claim(found, claims(B), cleaning=False)
+            assert not bench.slots.claim(found, claims(B), cleaning=False)
             other = Record(unit=C, attempt=1, result=RESULT)
-            assert not bench.places.claim(found, (other, *claims(B)), cleaning=False), "that one had none"
-            return bench.places.claim(found, (end, *claims(B)), cleaning=False)
+            assert not bench.slots.claim(found, (other, *claims(B)), cleaning=False), "that one had none"
+            return bench.slots.claim(found, (end, *claims(B)), cleaning=False)
 
-        assert played(story, bound=1)
+        assert played(story, limit=1)
