@@ -55,8 +55,8 @@ class Bench:
         (tmp_path / "work").mkdir(mode=0o700)
         self.starter = Starter()
         self.attempts = Attempts(self.place, self.starter)
-        self.news: list[str] = []
-        self.attempts.news = self.news.append
+        self.changes: list[str] = []
+        self.attempts.on_change = self.changes.append
         self.record = UnitRecord(state=State.CLAIMED, attempt=1, ref=self.place.ref, claimed_at=1)
 
     def fact(self):
@@ -99,10 +99,10 @@ class Folder:
 class Told(Attempts):
     """Attempts over such a folder."""
 
-    folder: Folder
+    scripted: Folder
 
-    def at(self, _key):
-        return self.folder
+    def folder(self, _key):
+        return self.scripted
 
 
 class Beginnings:
@@ -125,15 +125,15 @@ KEPT = {"generation": "g"}
 @pytest.fixture
 async def told(tmp_path, monkeypatch):
     for module in (attempts, attempt_sweeper):
-        monkeypatch.setattr(module, "LOOK_AGAIN_S", 0.001)
-        monkeypatch.setattr(module, "REFUSED_AGAIN_S", 0.001)
+        monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.001)
+        monkeypatch.setattr(module, "DISK_RETRY_S", 0.001)
     monkeypatch.setattr(attempt_sweeper, "clear", lambda folder: folder.clear_beginning())
     found = Bench(tmp_path)
     found.beginnings = Beginnings()
     monkeypatch.setattr(attempts, "Beginnings", lambda _place: found.beginnings)
     found.attempts = Told(found.place, found.starter)
-    found.attempts.folder = found.folder = Folder()
-    found.attempts.news = found.news.append
+    found.attempts.scripted = found.folder = Folder()
+    found.attempts.on_change = found.changes.append
     yield found
     found.attempts.close()
 
@@ -142,7 +142,7 @@ def adopt(bench, pidfd=None, then=(), **record):
     """Adopt an attempt that runs, with this descriptor of its runner; `then` are the answers to further looks at it."""
     bench.folder.tell(observe=[Running(since=5), *then], watch=pidfd)
     bench.attempts.adopt(KEY, UNIT, msgspec.structs.replace(bench.record, **record))
-    bench.news.clear()
+    bench.changes.clear()
 
 
 def nobody() -> int:

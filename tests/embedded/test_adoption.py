@@ -89,7 +89,7 @@ async def test_claimed_step_that_never_started_is_fenced(machine, monkeypatch):
 
 
 async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_path, monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.engine.START_S", 0.1)
+    monkeypatch.setattr("dayfly.embedded.engine.STOP_TIMEOUT_S", 0.1)
     # Its folder is still there when it comes.
     monkeypatch.setattr(process.Folder, "release", lambda _: False)
     stuck = tmp_path / "stuck"
@@ -254,7 +254,7 @@ async def test_old_runs_are_forgotten_once_the_ledger_can_be_written(machine, mo
         return forget(self, before)
 
     monkeypatch.setattr(SqliteLedger, "forget", refused_once)
-    monkeypatch.setattr("dayfly.embedded.host.SWEEP_S", 0.05)
+    monkeypatch.setattr("dayfly.embedded.host.SWEEP_INTERVAL_S", 0.05)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
     await machine.up()
     await until(lambda: not machine.host.has_ended("u"), "the record to go")

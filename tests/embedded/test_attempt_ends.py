@@ -145,7 +145,7 @@ class TestSealing:
         assert is_nobody(child)
 
     async def test_closing_server_waits_for_the_last_folder(self, told, monkeypatch):
-        monkeypatch.setattr(attempt_sweeper, "LAST_S", 3600)
+        monkeypatch.setattr(attempt_sweeper, "CLOSE_TIMEOUT_S", 3600)
         child = await self.sealed(told)
         told.attempts.release(KEY)
         ended = asyncio.ensure_future(told.attempts.cleared())
@@ -157,7 +157,7 @@ class TestSealing:
 
     async def test_closing_reaps_sealed_runners_and_their_descriptors(self, told, monkeypatch):
         opened = []
-        monkeypatch.setattr(attempts, "opened", lambda child: opened.append(os.pidfd_open(child)) or opened[-1])
+        monkeypatch.setattr(attempts, "open_pidfd", lambda child: opened.append(os.pidfd_open(child)) or opened[-1])
         child = await self.sealed(told)
         [descriptor] = opened
         kill(child)
@@ -167,7 +167,7 @@ class TestSealing:
             os.fstat(descriptor)
 
     async def test_closing_server_does_not_wait_for_a_stopped_runner(self, told, monkeypatch):
-        monkeypatch.setattr(attempt_sweeper, "LAST_S", 0.01)
+        monkeypatch.setattr(attempt_sweeper, "CLOSE_TIMEOUT_S", 0.01)
         child = await self.sealed(told)
         os.kill(child, signal.SIGSTOP)
         told.attempts.release(KEY)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dayfly.embedded.attempts import UnitAttempt
-from dayfly.embedded.reaper import reaped
+from dayfly.embedded.reaper import reap
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
 from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_nobody, kill, sleeper, sleeping, told
@@ -22,12 +22,12 @@ __all__ = ["bench", "told"]
 
 async def test_attempt_with_an_order_is_adopted_and_not_started(bench):
     """The ledger claims each attempt once: this is an older ledger on newer folders, and it may be at work."""
-    bench.attempts.at(KEY).write_order(b"of before")
+    bench.attempts.folder(KEY).write_order(b"of before")
     bench.attempts.busy.add(KEY)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert bench.starter.started == []
     assert isinstance(bench.fact(), Stalled)
-    assert bench.news == [KEY.run]
+    assert bench.changes == [KEY.run]
     assert KEY in bench.attempts.busy, "it may begin until it is fenced"
 
 
@@ -45,7 +45,7 @@ async def test_successful_start_wakes_no_further_turn(bench):
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert len(bench.starter.started) == 1
     assert isinstance(bench.fact(), Running)
-    assert bench.news == []
+    assert bench.changes == []
     assert KEY in bench.attempts.busy
 
 
@@ -68,7 +68,7 @@ async def test_close_releases_descriptors_of_running_attempts(told):
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     told.attempts.close()
-    assert told.attempts.running_forks() == []
+    assert told.attempts.live_forks() == []
     assert process.returncode is None, "it goes on"
     process.kill()
     await process.wait()
@@ -79,9 +79,9 @@ async def test_sealed_receipt_after_close_is_ignored(bench):
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     bench.attempts.close()
     bench.starter.sealed(bench.starter.child)
-    assert bench.news == []
+    assert bench.changes == []
     kill(bench.starter.child)
-    assert reaped(bench.starter.child)
+    assert reap(bench.starter.child)
 
 
 class TestAdopting:
@@ -92,8 +92,8 @@ class TestAdopting:
         told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **record))
         assert told.fact() == Running(since=5, ready=ready)
         assert (KEY in told.attempts.busy) is busy
-        assert told.attempts.running_forks() == ([] if busy else [KEY])
-        assert told.news == [KEY.run]
+        assert told.attempts.live_forks() == ([] if busy else [KEY])
+        assert told.changes == [KEY.run]
 
     @pytest.mark.parametrize(("seen", "busy"), [(Stalled(since=1), True), (NeverRan(reason="NeverRan"), False)])
     async def test_adopted_attempt_keeps_its_slot_only_if_it_may_start(self, told, seen, busy):
@@ -106,13 +106,13 @@ class TestAdopting:
     async def test_no_forks_returns_once_the_last_fork_has_ended(self, told):
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(KEY, UNIT, told.record)
-        await told.attempts.no_forks()
+        await told.attempts.wait_forks_ended()
         other = UnitAttempt("run", "fork:a/b", 1)
         told.folder.tell(observe=[Running(since=5), receipt.lost("gone")])
         told.attempts.adopt(other, UNIT, msgspec.structs.replace(told.record, **KEPT))
-        assert told.attempts.running_forks() == [other]
-        await asyncio.wait_for(told.attempts.no_forks(), 10)
-        assert told.attempts.running_forks() == []
+        assert told.attempts.live_forks() == [other]
+        await asyncio.wait_for(told.attempts.wait_forks_ended(), 10)
+        assert told.attempts.live_forks() == []
 
 
 class TestFencing:
@@ -120,7 +120,7 @@ class TestFencing:
         told.folder.tell(fence=OSError("full"))
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
         assert told.fact() is None
-        await until(lambda: told.news == [KEY.run])
+        await until(lambda: told.changes == [KEY.run])
 
     async def test_fence_of_a_started_attempt_adopts_it_once(self, told):
         told.folder.tell(fence=False, observe=Running(since=5))
@@ -204,10 +204,10 @@ class TestCancelling:
 class TestReleasing:
     async def test_released_attempt_has_no_fact(self, told):
         told.folder.tell(release=True, leave_beginning=True)
-        told.attempts.tell(KEY, NeverRan(reason="NeverRan"))
+        told.attempts.set_fact(KEY, NeverRan(reason="NeverRan"))
         told.attempts.release(KEY)
         assert told.fact() is None
-        told.attempts.tell(KEY, NeverRan(reason="NeverRan"))
+        told.attempts.set_fact(KEY, NeverRan(reason="NeverRan"))
         told.attempts.drop(KEY.run)
         assert told.attempts.facts(KEY.run) == {}
 
@@ -236,7 +236,7 @@ class TestReleasing:
     async def test_a_container_is_cleared_that_was_not_seen_to_its_end(self, told, slow, unseen, cleared):
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.slow = slow
-        (told.attempts.tidy if unseen else told.attempts.release)(KEY)
+        (told.attempts.remove_recorded if unseen else told.attempts.release)(KEY)
         await until(lambda: len(told.starter.cleared) == cleared)
         told.attempts.release(KEY)
         await asyncio.sleep(0)

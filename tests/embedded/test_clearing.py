@@ -35,14 +35,14 @@ class Refusing:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 0.01)
+    monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 0.01)
 
 
 def recorded(bench):
     """An attempt of an earlier server of which the ledger has the result; returns its folder."""
-    folder = bench.attempts.at(KEY)
+    folder = bench.attempts.folder(KEY)
     folder.write_order(b"order")
-    bench.attempts.tidy(KEY)
+    bench.attempts.remove_recorded(KEY)
     return folder
 
 
@@ -59,7 +59,7 @@ async def test_refused_clearing_is_retried_and_keeps_the_folder(bench):
 
 async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
     """This process has too many files open, for a moment."""
-    monkeypatch.setattr(attempt_sweeper, "REFUSED_AGAIN_S", 0.01)
+    monkeypatch.setattr(attempt_sweeper, "DISK_RETRY_S", 0.01)
     clear, looks = Refusing(bench.starter, 0), []
 
     def locked(_folder):
@@ -76,7 +76,7 @@ async def test_unreadable_folder_is_checked_again(bench, monkeypatch, caplog):
 
 
 async def test_closing_server_retries_clearing_once(bench, monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 3600)
     clear = Refusing(bench.starter, 2)
     folder = recorded(bench)
     await until(lambda: clear.asked == 1)
@@ -87,7 +87,7 @@ async def test_closing_server_retries_clearing_once(bench, monkeypatch):
 
 
 async def test_clearing_that_fails_while_closing_is_retried_once(bench, monkeypatch):
-    monkeypatch.setattr(attempt_sweeper, "UNCLEARED_AGAIN_S", 3600)
+    monkeypatch.setattr(attempt_sweeper, "CLEANUP_RETRY_S", 3600)
     clear = Refusing(bench.starter, 1)
     folder = recorded(bench)
     await bench.attempts.cleared()
@@ -104,7 +104,7 @@ async def test_container_is_cleared_if_the_engine_ended_too_early(bench, monkeyp
     monkeypatch.setattr(bench.starter, "start", start)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     os.kill(child, signal.SIGKILL)
-    await until(lambda: bench.news)
+    await until(lambda: bench.changes)
     bench.attempts.release(KEY)
     await bench.attempts.cleared()
     assert clear.asked == 1
@@ -124,7 +124,7 @@ def test_failed_engine_removal_names_the_cause(bench, tmp_path, does, says):
     engine.chmod(stat.S_IRWXU)
     starter = Containers(str(engine), "runner", Processes("runner", "none", {}))
     with pytest.raises(OSError, match=rf"^docker cannot remove the container dayfly-run[.]db[.]a[.]1: {says}$"):
-        starter.clear(bench.attempts.at(KEY))
+        starter.clear(bench.attempts.folder(KEY))
 
 
 async def test_folders_made_beside_the_script_are_removed_with_it(machine, caplog):

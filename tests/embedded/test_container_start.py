@@ -38,11 +38,11 @@ async def looked(told, more: int) -> None:
 
 
 async def test_step_is_starting_until_its_marker_is_seen(told, begun):
-    assert (told.fact().reason, told.news) == (Reason.STARTING, [])
+    assert (told.fact().reason, told.changes) == (Reason.STARTING, [])
     await looked(told, 2)
     told.folder.tell(observe=[OSError("no"), Stalled(since=1), Running(since=5)])
     await until(lambda: told.fact() == Running(since=5))
-    assert told.news == [KEY.run], "once"
+    assert told.changes == [KEY.run], "once"
     seen = len(told.folder.calls)
     await asyncio.sleep(LOOKS_S)
     assert len(told.folder.calls) == seen, "and is not looked at any more"

@@ -258,7 +258,7 @@ async def test_a_killed_podman_is_not_the_end_of_its_container(machine):
 @pytest.mark.parametrize("later", ["the same server", "the next server"])
 async def test_container_left_by_an_engine_is_removed_when_possible(machine, tmp_path, monkeypatch, later):
     """It dies between the making of a container and its start, and refuses to remove it as long as nobody says `now`."""
-    monkeypatch.setattr("dayfly.embedded.attempt_sweeper.UNCLEARED_AGAIN_S", 0.05)
+    monkeypatch.setattr("dayfly.embedded.attempt_sweeper.CLEANUP_RETRY_S", 0.05)
     broken = tmp_path / "broken" / "podman"
     broken.parent.mkdir()
     made = f'if [ "$1" = run ]; then podman create --name "$4" {IMAGE} true >/dev/null; kill -KILL $$; fi'
@@ -331,7 +331,7 @@ async def test_attempt_fenced_during_image_pull_never_starts(machine, tmp_path, 
 
 
 async def test_a_step_without_an_image_is_refused(machine):
-    with pytest.raises(DocumentsRefusedError, match=r"r/a: .*names no image"):
+    with pytest.raises(DocumentsRefusedError, match=r"r/a: .*the step has no image"):
         machine.host.admit((doc.resource("r", [step("a", image="")]),), ())
     machine.host.admit((doc.resource("r", [step("a")]),), ())
 

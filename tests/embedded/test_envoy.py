@@ -122,11 +122,11 @@ async def test_proxy_of_another_form_is_replaced_without_a_second(proxy, tmp_pat
     way = [EnvoyEntry("baseline/a/b", port, 1)]
     assert await proxy.apply(way) == {}
     first = proxy.pid
-    proxy.leave()
+    proxy.detach()
     second = Envoy(PROGRAM, tmp_path)
     assert await second.adopt()
     assert second.pid == first
-    second.leave()
+    second.detach()
     (tmp_path / "routing" / "form").write_text("of another release")
     assert not await proxy.adopt()
     assert await proxy.apply(way) == {}
@@ -135,7 +135,7 @@ async def test_proxy_of_another_form_is_replaced_without_a_second(proxy, tmp_pat
 
 async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
     assert await proxy.apply([EnvoyEntry("baseline/a/b", free_port(), 1)]) == {}
-    proxy.leave()
+    proxy.detach()
     other, ended = Envoy(PROGRAM, tmp_path), asyncio.Event()
     other.on_end = ended.set
     assert await other.adopt()
@@ -153,7 +153,7 @@ async def test_the_end_of_one_that_was_found_is_seen_too(proxy, tmp_path):
     ],
 )
 async def test_program_that_does_not_serve_is_reported(tmp_path, monkeypatch, script, said):
-    monkeypatch.setattr(envoy, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(envoy, "APPLY_TIMEOUT_S", 0.3)
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -208,7 +208,7 @@ async def test_apply_after_a_full_disk_closes_undesired_listeners(proxy, monkeyp
 async def test_ways_of_a_former_server_are_closed_if_unwished(proxy, tmp_path, wished):
     old = [EnvoyEntry("baseline/a/b", free_port(), 1), EnvoyEntry("preview/u/x", free_port(), 2)]
     assert await proxy.apply(old) == {}
-    proxy.leave()
+    proxy.detach()
     after = Envoy(PROGRAM, tmp_path)
     assert await after.apply(old[:1] if wished else []) == {}
     for way in old[int(wished) :]:

@@ -10,9 +10,9 @@ import subprocess
 
 import pytest
 
-from dayfly.embedded.reaper import reaped
+from dayfly.embedded.reaper import reap
 from dayfly.embedded.routes import envoy_process
-from dayfly.embedded.routes.envoy_process import Process, holder, is_closed, stamp, unbindable
+from dayfly.embedded.routes.envoy_process import Process, build_stamp, holder, is_closed, unbindable
 from embedded.alone import is_nobody, sleeping
 from embedded.machine import until
 
@@ -64,14 +64,14 @@ def test_port_without_listener_is_closed(monkeypatch):
 
 def test_another_build_of_a_program_has_another_stamp(tmp_path):
     program = tmp_path / "envoy"
-    assert stamp(str(program)) == []
+    assert build_stamp(str(program)) == []
     stamps = []
     for text, at in (("1", 1), ("12", 1), ("12", 2)):
         program.write_text(text)
         os.utime(program, ns=(at, at))
-        stamps.append(tuple(stamp(str(program))))
+        stamps.append(tuple(build_stamp(str(program))))
     assert len(set(stamps)) == 3
-    assert tuple(stamp(str(program))) == stamps[-1]
+    assert tuple(build_stamp(str(program))) == stamps[-1]
 
 
 class TestProcess:
@@ -94,7 +94,7 @@ class TestProcess:
             await until(self.is_gone)
 
     def is_gone(self) -> bool:
-        return reaped(self.child)
+        return reap(self.child)
 
     async def test_end_of_process_is_reported_once_and_reaped(self, begun, opened):
         os.kill(self.child, signal.SIGKILL)
@@ -114,7 +114,7 @@ class TestProcess:
             if heeds or number == signal.SIGKILL:
                 send(descriptor, number)
 
-        monkeypatch.setattr(envoy_process, "END_S", 60 if heeds else 0.01)
+        monkeypatch.setattr(envoy_process, "KILL_AFTER_S", 60 if heeds else 0.01)
         monkeypatch.setattr(signal, "pidfd_send_signal", noted)
         await begun.end()
         assert sent == [signal.SIGTERM, signal.SIGKILL][: 1 if heeds else 2]
@@ -122,7 +122,7 @@ class TestProcess:
         assert self.told == []
 
     async def test_released_process_continues_without_reports(self, begun, opened):
-        begun.leave()
+        begun.detach()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(opened[0])
         assert not self.is_gone()

@@ -44,7 +44,7 @@ class TestForks:
         assert records["isolation"] == b"user"
         assert "cwd" not in records
         assert bench.attempts.begun == [], "it begins where its baseline does"
-        assert not bench.attempts.at(UnitAttempt("u", FORK, 1)).log_size()
+        assert not bench.attempts.folder(UnitAttempt("u", FORK, 1)).log_size()
 
     def test_fork_has_baseline_environment_with_ordered_changes(self, bench):
         changes = [
@@ -85,7 +85,7 @@ class TestForks:
 
     def test_fork_reading_an_address_without_port_is_not_started(self, bench):
         source = {"fork": {"forkOf": {"kind": "Deployment", "namespace": "default", "name": "api"}, "expression": "x"}}
-        with pytest.raises(CannotRenderError, match="has no port where its fork could answer"):
+        with pytest.raises(CannotRenderError, match="has no port for its fork to listen on"):
             self.order(bench, doc.fork(env=[doc.set_env("API", source=source)]))
 
     def test_fork_reading_a_value_no_variable_can_hold_is_refused(self, bench):
@@ -102,10 +102,10 @@ class TestForks:
     def test_forks_that_know_another_port_are_started_again(self, bench, before, told):
         refreshed = []
         bench.baselines.take(Workload(name="app", command=("/bin/app",), port=80))
-        bench.runs.refresh, bench.ports.known = refreshed.append, lambda *_: before
+        bench.runs.refresh, bench.ports.find = refreshed.append, lambda *_: before
         bench.forks.order(bench.of(wished=[doc.fork()]), UnitAttempt("u", FORK, 1), doc.fork())
         assert refreshed == told
-        assert bench.attempts.done == [("news", uid) for uid in told]
+        assert bench.attempts.done == [("on_change", uid) for uid in told]
 
     async def test_with_its_run_go_its_ports(self, bench):
         await bench.forks.clear(bench.live)
@@ -144,8 +144,8 @@ class TestProbing:
         bench.forks.adopt(bench.live, FORK)
         bench.forks.adopt(bench.live, FORK)
         await self.asked_all()
-        told = [each for each in bench.attempts.done if each[0] == "tell"]
-        assert told == [("tell", self.KEY, Running(since=3, ready=True))] * ready
+        told = [each for each in bench.attempts.done if each[0] == "set_fact"]
+        assert told == [("set_fact", self.KEY, Running(since=3, ready=True))] * ready
         assert asked == ([port] if port else []), "by one alone"
 
     async def test_unfenced_running_fork_is_probed(self, bench, monkeypatch):
@@ -156,7 +156,7 @@ class TestProbing:
         bench.attempts.fence = lambda *_: bench.attempts.now.update({key: begun})
         await bench.forks.fence(bench.live, Fence(unit=FORK, attempt=1, reason="", message=""))
         await self.asked_all()
-        assert (asked, bench.attempts.done) == ([7], [("tell", self.KEY, Running(since=3, ready=True))])
+        assert (asked, bench.attempts.done) == ([7], [("set_fact", self.KEY, Running(since=3, ready=True))])
 
     async def test_fork_that_ended_during_the_probe_is_not_ready(self, bench, monkeypatch):
         self.running(bench, monkeypatch)

@@ -76,7 +76,7 @@ async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
             await machine.host.offer(doc.offer(step(script="x" * 3_000_000), uid="big"))
         machine.journal.with_name("journal.go").touch()
         await until(lambda: "the ledger cannot be written" in machine.report().message, machine.report)
-        assert f"the disk of {machine.home} is full; once there is room, it goes on" in machine.report().message
+        assert f"the disk of {machine.home} is full; writing continues" in machine.report().message
         assert machine.report().done == 0
         assert machine.report("big") is None
     await machine.ready()
@@ -104,7 +104,7 @@ async def test_a_server_that_ends_on_a_full_home_carries_on_with_room(machine, d
 
 async def test_lease_is_not_held_against_a_server_on_a_full_home(machine, disk, monkeypatch, caplog):
     """Nobody could renew it while there was no server, and it cannot be written that it lasts a while longer."""
-    monkeypatch.setattr("dayfly.embedded.engine.LEDGER_AGAIN_S", 0.05)
+    monkeypatch.setattr("dayfly.embedded.engine.LEDGER_RETRY_S", 0.05)
     disk(machine.home, "4m")
     await machine.up()
     lapses = now_ms() + 600
@@ -115,7 +115,7 @@ async def test_lease_is_not_held_against_a_server_on_a_full_home(machine, disk, 
     # The ledger can be read: what is told of its pages fits, and none that is written.
     with filled(machine.home, but=36 * 1024):
         await machine.up()
-        assert "leases wait to begin anew" in caplog.text
+        assert "leases cannot be extended yet" in caplog.text
         await until(lambda: "u waits: the ledger cannot be written" in caplog.text, "a turn that cannot be taken")
         assert machine.report().closed is None
     await until(lambda: machine.stored().wish.lease_until > now_ms() + 1_000, "a longer lease")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dayfly.embedded import host, startup
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.spec.run import Run
 from embedded import documents as doc
 
@@ -66,7 +66,7 @@ def test_shared_lock_is_awaited_for_a_bounded_time(monkeypatch, tmp_path):
         monkeypatch.setattr(startup, "time", clock)
         with pytest.raises(startup.HomeBusyError):
             startup.take(tmp_path)
-    assert len(waited) == startup.LOOK_MOST_S + 1
+    assert len(waited) == startup.LOCK_TIMEOUT_S + 1
 
 
 def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
@@ -77,7 +77,7 @@ def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
         if found:
             assert startup.isolation(str(runner)) == found
         else:
-            with pytest.raises(AssertionError, match="probe says 'usage: x"):
+            with pytest.raises(AssertionError, match="probe printed 'usage: x"):
                 startup.isolation(str(runner))
     runner.write_text("#!/bin/sh\necho isolation=user\nexit 1\n")
     with pytest.raises(subprocess.CalledProcessError):
@@ -98,17 +98,17 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
 
 def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
     opened = startup.open_ledgers(tmp_path, None, 10, 100)
-    assert not opened.owes_leases
+    assert not opened.leases_unextended
     wish = host.TargetIntent(lease_until=50)
     run = Run(uid="u", target=doc.TARGET, plan="")
-    opened.ledger.birth(Stored(run=run, name="box", documents=(), forks=(), wish=wish))
+    opened.ledger.birth(StoredRun(run=run, name="box", documents=(), forks=(), wish=wish))
 
     def full(_ledger, _until):
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(SqliteLedger, "extend_leases", full)
     again = startup.open_ledgers(tmp_path, None, 10, 100)
-    assert again.owes_leases
+    assert again.leases_unextended
     for each in (opened, again):
         each.ledger.close()
         each.reader.close()

@@ -13,7 +13,7 @@ import pytest
 from dayfly.embedded import engine, host
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.executors import ProcessStepExecutor
-from dayfly.embedded.forks import fork_order, unapplied
+from dayfly.embedded.forks import fork_order, ignored_options
 from dayfly.embedded.routes.route_executors import EnvoyRouteExecutor
 from dayfly.execute.process.render import OrderContext
 from dayfly.link.wire import Abandon, AskStanding, AskValues, Reply, Standings, Stop, Verdict
@@ -173,7 +173,9 @@ async def test_report_names_routes_that_lead_nowhere(machine, routes):
     local = Route(baseline=Baseline(kind="Deployment", namespace="default", name="api"), keys=("k",), local_port=7)
     await machine.host.offer(doc.offer(forks=[doc.fork(), Unit(name="mine", kind="route", route=local)]))
     [said] = machine.report().unsupported
-    assert said.startswith("local mine (no baseline" if routes else "the route from default/app (this server routes")
+    assert said.startswith(
+        "local mine (no baseline" if routes else "the route from default/app (this server does not route"
+    )
     await machine.finish()
 
 
@@ -205,7 +207,7 @@ def test_an_input_that_is_absent_is_an_empty_variable():
     ],
 )
 def test_unapplied_images_and_patches_of_a_fork_are_named(wish, said):
-    assert unapplied(doc.fork(**wish)).partition(" (")[0] == said
+    assert ignored_options(doc.fork(**wish)).partition(" (")[0] == said
 
 
 async def test_close_waits_for_folders_that_are_being_removed(machine, monkeypatch):
@@ -223,7 +225,7 @@ async def test_close_waits_for_folders_that_are_being_removed(machine, monkeypat
 
 async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog, monkeypatch):
     """Its row was damaged, or a newer Dayfly has written it. Its turns fail until that is repaired."""
-    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_AGAIN_S", 0.01)
+    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_RETRY_S", 0.01)
     real, turns = engine.turn, []
 
     async def counted(uid, host):
@@ -242,7 +244,7 @@ async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog,
     before = {folder.name for folder in machine.folders()}
     await machine.up()
     assert before <= {folder.name for folder in machine.folders()}, "what it had at work is left as it is"
-    assert "run bad cannot be taken over: the record of run bad" in caplog.text
+    assert "cannot adopt run bad: the record of run bad" in caplog.text
     assert "Traceback" not in caplog.text
     machine.journal.with_name("journal.go").touch()
     await machine.ready("good")
@@ -275,7 +277,7 @@ async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypa
     monkeypatch.setattr(executor, taking, refuse_once)
     await machine.up()
     assert sorted(refused) == ["u", "v"]
-    assert caplog.text.count("later: [Errno 28]") == 2
+    assert caplog.text.count("yet: [Errno 28]") == 2
     machine.journal.with_name("journal.go").touch()
     for uid in ("u", "v"):
         await machine.ready(uid)

@@ -48,7 +48,7 @@ class TestLaunching:
         bench.attempts.busy |= {KEY, KEY._replace(unit="r/b")}
         await bench.steps.launch(bench.live, Launch(unit="r/a", attempt=1))
         assert bench.attempts.busy == {KEY._replace(unit="r/b")}
-        assert bench.attempts.done == [("tell", KEY, NeverRan(reason=reason, message="m"))]
+        assert bench.attempts.done == [("set_fact", KEY, NeverRan(reason=reason, message="m"))]
 
 
 class TestOrders:
@@ -61,7 +61,7 @@ class TestOrders:
         records = bench.records(order)
         assert (records["isolation"], records["cwd"]) == (b"root", b"/begins/r/a")
         assert records["start-before-ms"] == b"%d" % (NOW + 23)
-        assert records["log"] == bench.attempts.at(KEY).log.encode()
+        assert records["log"] == bench.attempts.folder(KEY).log.encode()
         assert "private" in records
         assert bench.variables(order)["URL"] == "db://1"
         assert bench.variables(order)["DAYFLY_OUTPUTS_COMPLETE"] == "false"
@@ -93,7 +93,7 @@ class TestOrders:
         order = bench.steps.order(live, KEY, drop)
         assert bench.variables(order)["URL"] == ""
         assert bench.variables(order)["DAYFLY_OUTPUTS_COMPLETE"] == "true"
-        said = bench.attempts.at(KEY).read_log(0, 1000)
+        said = bench.attempts.folder(KEY).read_log(0, 1000)
         assert b"input url contains a zero byte" in said
         assert b"; it is passed as absent]" in said
 
@@ -173,7 +173,7 @@ class TestStates:
     async def test_stateful_step_is_refused_without_a_state_server(self, bench):
         steps = self.steps(bench, None)
         steps.admit("r/a", self.unit(state=False))
-        with pytest.raises(DocumentsRefusedError, match="started without the server that keeps states"):
+        with pytest.raises(DocumentsRefusedError, match="started without a server for states"):
             steps.admit("r/a", self.unit(state=True))
         await steps.clear(bench.live)
         assert bench.attempts.done == [("drop", "u")]
@@ -185,7 +185,9 @@ class TestSteps:
             None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
         )
         inside.admit("r/a", doc.step("a", image="busybox:1"))
-        with pytest.raises(DocumentsRefusedError, match=r"r/a: steps run in containers here, and it names no image"):
+        with pytest.raises(
+            DocumentsRefusedError, match=r"r/a: this host runs steps in containers, and the step has no image"
+        ):
             inside.admit("r/a", doc.step("a"))
         bench.steps.admit("r/a", doc.step("a"))
 
@@ -217,7 +219,7 @@ class TestSteps:
         def untold(_value):
             raise UntoldError(Reason.WAITING_FOR_FORKS, "it is not there")
 
-        bench.runs.teller = lambda _live, _answers: untold
+        bench.runs.fork_values = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
         reads = UnitInput(name="who", fork=asks, as_=As(env="WHO"))
         says = Unit(
@@ -243,13 +245,13 @@ class TestSteps:
         bench.starter.apart = False
         [(name, (reason, message))] = self.objections(bench, KEY).items()
         assert (name, reason) == ("r/b", Reason.PATH_IN_USE)
-        assert message.startswith("uses /srv/y as the running r/a does, and this machine cannot keep them apart")
+        assert message.startswith("uses /srv/y, as does the running r/a; this machine has no mount namespaces")
 
     def test_also_with_one_of_another_run(self, bench):
         bench.starter.apart = False
         other = SimpleNamespace(unit=lambda _name: self.SHARED)
-        look = bench.runs.look
-        bench.runs.look = lambda uid: other if uid == "v" else look(uid)
+        peek = bench.runs.peek
+        bench.runs.peek = lambda uid: other if uid == "v" else peek(uid)
         assert set(self.objections(bench, UnitAttempt("v", "r/a", 1))) == {"r/a", "r/b"}
 
     def test_one_of_a_run_that_is_gone_shares_nothing(self, bench):

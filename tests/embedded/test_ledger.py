@@ -8,7 +8,7 @@ import sqlite3
 import msgspec
 import pytest
 
-from dayfly.embedded.ledger import LedgerError, SqliteLedger, Stored
+from dayfly.embedded.ledger import LedgerError, SqliteLedger, StoredRun
 from dayfly.plan.actions import Claim, Close, Doubt, Finish, Record, Void
 from dayfly.plan.sealed import seal
 from dayfly.plan.transitions import IllegalMoveError
@@ -23,9 +23,9 @@ ASKED = EndRequest(at=7, reason="Deleted", message="asked", by="ann")
 MADE = Result(outcome="succeeded", outputs={"url": OutputRecord(digest="sha256:0", size=1)}, started_at=4, ended_at=5)
 
 
-def stored(uid="u", **wish) -> Stored:
+def stored(uid="u", **wish) -> StoredRun:
     run = Run(uid=uid, target=doc.TARGET, plan=PLAN.digest, born_at=3)
-    return Stored(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
+    return StoredRun(run=run, name="box", documents=DOCUMENTS, forks=(), wish=TargetIntent(**wish), generation=1)
 
 
 @pytest.fixture
@@ -90,22 +90,22 @@ class TestFile:
 
     def test_wipe_removes_deleted_rows_unless_a_reader_is_open(self, ledger, db, tmp_path):
         """Nobody waits for him: it is tried again."""
-        assert ledger.remains, "a server that was killed may have left something"
+        assert ledger.needs_truncation, "a server that was killed may have left something"
         ledger.wipe()
-        assert not ledger.remains
+        assert not ledger.needs_truncation
         over(ledger)
         reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM run").fetchall()
         ledger.dissolve(ledger.load("u").run, "box")
-        assert ledger.remains
+        assert ledger.needs_truncation
         said: list[str] = []
         db.set_trace_callback(said.append)
         ledger.wipe()
-        assert (ledger.remains, said[0]) == (True, "PRAGMA busy_timeout = 0")
+        assert (ledger.needs_truncation, said[0]) == (True, "PRAGMA busy_timeout = 0")
         reader.close()
         ledger.wipe()
-        assert not ledger.remains
+        assert not ledger.needs_truncation
         assert (tmp_path / "ledger.db-wal").stat().st_size == 0
         assert db.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
 
@@ -146,7 +146,7 @@ class TestTransaction:
         db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(LedgerError) as refused, ledger.transaction("x"):
             ledger.keep_secrets("u", {("r", "password"): bytes(100_000)})
-        full = f"the disk of {tmp_path} is full; once there is room, it goes on by itself"
+        full = f"the disk of {tmp_path} is full; writing continues as soon as there is space"
         assert str(refused.value) == f"the ledger cannot be written: {full}"
         db.execute("PRAGMA max_page_count = 1000000")
         with ledger.transaction("x"):
@@ -161,7 +161,7 @@ class TestBirth:
         assert [(entry.move, entry.at, entry.message) for entry in ledger.history("u")] == [("Born", 3, PLAN.digest)]
 
     def test_ended_run_is_not_born_again(self, ledger):
-        ledger.bar(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
+        ledger.block_birth(Run(uid="u", target=doc.TARGET, plan="", phase=Phase.CLEANED, ended_at=5))
         assert not ledger.birth(stored())
         assert (ledger.load("u"), ledger.history("u")) == (None, [])
 
@@ -249,14 +249,14 @@ class TestWishes:
     def test_leases_that_end_too_soon_are_extended(self, ledger, lease, lapses):
         """0 is none: such a run has no lease at all."""
         ledger.birth(stored(lease_until=lease))
-        assert ledger.lapsing(100) is lapses
+        assert ledger.has_lease_before(100) is lapses
         ledger.extend_leases(100)
         assert ledger.load("u").wish.lease_until == (100 if lapses else lease)
 
     def test_leases_of_closed_runs_are_not_extended(self, ledger):
         ledger.birth(stored(lease_until=5))
         ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 8)
-        assert not ledger.lapsing(100)
+        assert not ledger.has_lease_before(100)
         ledger.extend_leases(100)
         assert ledger.load("u").wish.lease_until == 5
 
@@ -298,10 +298,10 @@ def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid, lease_until=5))
     db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
-    assert ledger.lapsing(9)
+    assert ledger.has_lease_before(9)
     ledger.extend_leases(9)
     assert ledger.load("good").wish.lease_until == 9
-    assert not ledger.lapsing(8)
+    assert not ledger.has_lease_before(8)
     assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
 
 
@@ -340,14 +340,14 @@ def test_closed_run_claims_delete_steps_only(ledger, unit):
     "read",
     [
         lambda ledger: ledger.load("u"),
-        lambda ledger: ledger.lapsing(1),
+        lambda ledger: ledger.has_lease_before(1),
         lambda ledger: ledger.uids(),
         lambda ledger: ledger.unacknowledged(),
         lambda ledger: ledger.last("u"),
         lambda ledger: ledger.values("u"),
         lambda ledger: ledger.value("u", "r/a", "url"),
         lambda ledger: ledger.secrets("u"),
-        lambda ledger: ledger.with_secrets(),
+        lambda ledger: ledger.uids_with_secrets(),
         lambda ledger: ledger.history("u"),
         lambda ledger: ledger.begin_life(1),
     ],

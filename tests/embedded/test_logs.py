@@ -213,7 +213,7 @@ def test_unreadable_ledger_keeps_all_but_forgotten_logs(place, caplog):
     there = left(place)
     StepLogFiles(place, Known(place)).forget([uid(2)], now_ms() + 60_000)
     assert left(place) == there - {uid(2)} | {uid(9)}
-    assert "kept until the next look: it cannot be read" in caplog.text
+    assert "kept until the next sweep: it cannot be read" in caplog.text
 
 
 def test_missing_logs_folder_has_nothing_to_forget(place):

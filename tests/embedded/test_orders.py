@@ -79,5 +79,5 @@ def test_a_ledger_of_a_later_form_is_left_alone(tmp_path):
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(LedgerError, match="of version 99"):
+    with pytest.raises(LedgerError, match="has version 99"):
         SqliteLedger(path)

@@ -59,7 +59,7 @@ async def test_the_folder_of_a_step_while_there_is_no_server(machine):
 
 async def test_removed_folder_of_a_killed_runner_has_unknown_outcome(machine, monkeypatch):
     """What still holds its lock is not to be seen any more, so only its deadline tells its end."""
-    monkeypatch.setattr("dayfly.embedded.attempts.LOOK_AGAIN_S", 0.5)
+    monkeypatch.setattr("dayfly.embedded.attempts.POLL_INTERVAL_S", 0.5)
     monkeypatch.setattr(process.Folder, "watch", lambda _: None)
     shutil.rmtree(await adopted(machine))
     assert "folder was removed" in (await machine.reason("OutcomeUnknown")).message

@@ -42,7 +42,10 @@ async def test_without_them_there_is_no_birth(machine):
     documents = (DB, resource("queue", [other]))
     for given, missing in (({}, r"db/key, queue/key, queue/more"), (GIVEN, r"queue/key, queue/more")):
         await machine.host.secrets.keep("u", given)
-        with pytest.raises(DocumentsRefusedError, match=rf"\({missing}\); give them with: --secrets-file"):
+        with pytest.raises(
+            DocumentsRefusedError,
+            match=rf"its secrets \({missing}\) are not on this host; pass them with: --secrets-file",
+        ):
             machine.host.admit(documents, ())
 
 

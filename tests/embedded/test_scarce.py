@@ -15,7 +15,7 @@ SLOW = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done;
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.attempts.REFUSED_AGAIN_S", 0.01)
+    monkeypatch.setattr("dayfly.embedded.attempts.DISK_RETRY_S", 0.01)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_at_the_start_of_a_step_that_is_deleted(machine, refuse):
 
 
 async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
-    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_AGAIN_S", 0.01)
+    monkeypatch.setattr("dayfly.embedded.engine.DEFECT_RETRY_S", 0.01)
     await offer(machine)
     await machine.wrote("+")
     await machine.down()

@@ -34,7 +34,7 @@ def box(script="true"):
 @pytest.fixture
 def looks(monkeypatch):
     """The clock is looked at often."""
-    monkeypatch.setattr("dayfly.embedded.engine.CLOCK_LOOK_S", 0.01)
+    monkeypatch.setattr("dayfly.embedded.engine.CLOCK_CHECK_INTERVAL_S", 0.01)
 
 
 @pytest.mark.parametrize("fault", [None, LedgerError("the disk is full"), ValueError("a defect")])
@@ -42,14 +42,14 @@ async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypa
     """Also if leases could not be read as the machine woke."""
     await machine.host.offer(doc.offer(box(), expires_at=now() + HOUR))
     await machine.ready()
-    lapsing, faults = SqliteLedger.lapsing, [fault] if fault else []
+    has_lease_before, faults = SqliteLedger.has_lease_before, [fault] if fault else []
 
     def fails_once(ledger, until):
         if faults:
             raise faults.pop()
-        return lapsing(ledger, until)
+        return has_lease_before(ledger, until)
 
-    monkeypatch.setattr(SqliteLedger, "lapsing", fails_once)
+    monkeypatch.setattr(SqliteLedger, "has_lease_before", fails_once)
     sleep(HOUR)
     await machine.gone()
     assert not faults

@@ -246,9 +246,7 @@ async def test_state_body_is_limited_before_and_after_login(keeping, monkeypatch
 
 
 async def test_a_host_without_the_server_takes_no_step_with_a_state(machine):
-    with pytest.raises(
-        DocumentsRefusedError, match="r/make: this host was started without the server that keeps states"
-    ):
+    with pytest.raises(DocumentsRefusedError, match="r/make: this host was started without a server for states"):
         machine.host.admit((doc.resource("r", [stateful("make")], []),), ())
 
 

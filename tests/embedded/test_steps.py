@@ -331,7 +331,7 @@ async def test_without_isolation_steps_that_share_a_path_take_turns(machine, tmp
 
     [sentence] = await until(sentences, "one to wait for the other")
     machine.journal.with_name("journal.go").touch()
-    assert f"uses {shared} as the running r/s" in sentence
+    assert f"uses {shared}, as does the running r/s" in sentence
     assert "they run one after the other" in sentence
     for uid in uids:
         await machine.ready(uid)

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from dayfly.embedded.run_tracing import Traces
+from dayfly.embedded.run_tracing import TraceExporter
 from dayfly.execute.tracing import Tracer
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
@@ -24,7 +24,7 @@ class Bench:
             on_end=lambda uid: self.heard.append(("ended", uid)),
         )
         self.tracer = Tracer(lambda spans: self.traces.append(spans) or True, now=lambda: 1000)
-        Traces(self.engine, self.tracer, self.report, history)
+        TraceExporter(self.engine, self.tracer, self.report, history)
 
     def report(self, uid):
         self.looks.append(uid)
@@ -47,7 +47,7 @@ def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
     bench.engine.on_change(RUN.uid)
     bench.tracer.close()
     assert bench.heard == [("changed", RUN.uid)]
-    assert f"the trace of {RUN.uid} could not be made" in caplog.text
+    assert f"cannot export the trace of run {RUN.uid}" in caplog.text
 
 
 async def test_host_with_a_tracer_traces_its_runs(machine):

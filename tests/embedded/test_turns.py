@@ -161,7 +161,9 @@ async def test_results_are_recorded_with_their_values_or_not_at_all(machine, mon
     full.set()
     go.set()
     assert await renewed is Verdict.TAKEN
-    said = f"the ledger cannot be written: the disk of {machine.home} is full; once there is room, it goes on by itself"
+    said = (
+        f"the ledger cannot be written: the disk of {machine.home} is full; writing continues as soon as there is space"
+    )
     await until(lambda: said in machine.report("u0").message, lambda: machine.report("u0"))
     assert [machine.stored(uid).run.unit("r/a").state for uid in uids] == ["claimed", "claimed"]
     full.clear()
@@ -236,7 +238,7 @@ async def test_a_back_off_is_ended_for_that_attempt_alone(machine):
     assert machine.lines() == ["drop 1", "drop 2", "drop 3"]
     asked = [entry for entry in machine.host.history("u") if entry.move == "Retry"]
     assert [(entry.unit, entry.attempt, entry.message) for entry in asked] == [
-        ("r/z", 1, "its back-off was ended (by ada)"),
-        ("r/z", 2, "its back-off was ended (by ada)"),
+        ("r/z", 1, "back-off ended by ada"),
+        ("r/z", 2, "back-off ended by ada"),
     ]
     assert await machine.host.retry("u", {"r/z": 3}, "ada") is Verdict.OVER

@@ -37,7 +37,7 @@ async def test_values_in_files_of_a_killed_server_are_wiped(machine, monkeypatch
         "make", "printf 'canary-4711-%s' of-the-mine >/tmp/word", outputs=(UnitOutput(name="word", path="/tmp/word"),)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteLedger, "wipe", lambda ledger: setattr(ledger, "remains", False))
+        patch.setattr(SqliteLedger, "wipe", lambda ledger: setattr(ledger, "needs_truncation", False))
         await machine.host.offer(offer(resource("db", [make])))
         await machine.ready()
         await machine.finish()

@@ -19,7 +19,7 @@ class Ledger:
     """Notes transactions; `remains` is whether there is something to wipe."""
 
     def __init__(self, *, remains: bool = False) -> None:
-        self.remains = remains
+        self.needs_truncation = remains
         self.groups = self.wiped = 0
         self.fault: Exception | None = None
 
@@ -33,7 +33,7 @@ class Ledger:
 
     def wipe(self):
         self.wiped += 1
-        self.remains = False
+        self.needs_truncation = False
 
 
 def threads() -> list[threading.Thread]:
@@ -48,11 +48,11 @@ def held():
 
 @pytest.mark.parametrize("remains", [True, False])
 async def test_old_values_are_wiped_once_when_there_is_no_work(monkeypatch, remains):
-    monkeypatch.setattr(writer, "QUIET_S", 0.001)
+    monkeypatch.setattr(writer, "IDLE_BEFORE_TRUNCATE_S", 0.001)
     ledger = Ledger(remains=remains)
     made = Writer(ledger)
     assert await made.run(lambda: "next") == "next"
-    await until(lambda: not ledger.remains)
+    await until(lambda: not ledger.needs_truncation)
     await asyncio.sleep(0.02)
     assert ledger.wiped == int(remains)
     await made.close()

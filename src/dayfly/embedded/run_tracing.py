@@ -1,4 +1,4 @@
-"""Has the runs of this host told as traces."""
+"""Exports the runs of this host as traces."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from dayfly.spec.run_data import HistoryEntry
 log = logging.getLogger(__name__)
 
 
-class Traces:
-    """Hears of each change of a run, after whoever hears of it already."""
+class TraceExporter:
+    """Passes each change of a run to the tracer, after the engine's earlier subscribers."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class Traces:
 
     @staticmethod
     def _safely(tell: Callable[[str], None], uid: str) -> None:
-        """No turn is spoilt by what is told of it."""
+        """Keep a defect of the tracer from failing a turn."""
         try:
             tell(uid)
         except Exception:
-            log.exception("the trace of %s could not be made", uid)
+            log.exception("cannot export the trace of run %s", uid)

@@ -15,16 +15,16 @@ from embedded.machine import until
 
 def test_child_reaped_elsewhere_counts_as_ended():
     child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
-    assert not reaper.reaped(child)
+    assert not reaper.reap(child)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    assert reaper.reaped(child)
+    assert reaper.reap(child)
 
 
 def test_a_child_that_has_ended_is_waited_for():
     child = nobody()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    assert reaper.reaped(child)
+    assert reaper.reap(child)
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
 
@@ -62,5 +62,5 @@ async def test_end_handler_may_forget_another_process():
     assert heard == [1]
     ends.close()
     for child, pidfd in zip(both, pidfds, strict=True):
-        assert reaper.reaped(child)
+        assert reaper.reap(child)
         os.close(pidfd)

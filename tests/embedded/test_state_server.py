@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dayfly.embedded import state_door, states
-from dayfly.embedded.state_door import StateDoor
+from dayfly.embedded import state_server, states
+from dayfly.embedded.state_server import StateServer
 from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, Holder, Version
@@ -50,7 +50,7 @@ class TestPort:
             await stop.wait()
 
         async def open_and_close():
-            door, before = StateDoor(tmp_path, SimpleNamespace(uids=list), serve), len(ports)
+            door, before = StateServer(tmp_path, SimpleNamespace(uids=list), serve), len(ports)
             door.variables(WHO)
             await until(lambda: len(ports) > before)
             await door.close()
@@ -72,7 +72,7 @@ class TestPort:
         assert ports[1] not in (0, ports[0])
 
     async def test_without_any_port_the_step_is_refused(self, opened, monkeypatch):
-        monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
+        monkeypatch.setattr(state_server, "HOST", "203.0.113.1")
         with pytest.raises(OSError, match="Cannot assign"):
             await opened()
 
@@ -89,7 +89,7 @@ class TestDoor:
             self.served.append("closed")
 
         def made():
-            return StateDoor(tmp_path, SimpleNamespace(uids=lambda: self.runs), serve)
+            return StateServer(tmp_path, SimpleNamespace(uids=lambda: self.runs), serve)
 
         found = self.door = made()
         yield found
@@ -132,7 +132,7 @@ class TestDoor:
     async def test_unreadable_port_file_does_not_block_the_server(self, door, tmp_path, caplog):
         (tmp_path / "states" / "port").mkdir(parents=True)
         door.resume()
-        assert "states cannot be served: [Errno 21] Is a directory" in caplog.text
+        assert "cannot serve states: [Errno 21] Is a directory" in caplog.text
         assert await self.begun() == 0
 
     async def test_close_works_after_a_failure_to_serve(self, tmp_path):
@@ -140,14 +140,14 @@ class TestDoor:
             sockets[0].close()
             raise OSError("no")
 
-        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(uids=list), serve)
         door.variables(WHO)
         await door.close()
 
     @pytest.mark.parametrize("fault", [OSError("no"), None])
     async def test_port_is_reopened_when_serving_ends(self, tmp_path, monkeypatch, caplog, fault):
         """Terraform asks again, at the address that it was told."""
-        monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
+        monkeypatch.setattr(state_server, "RETRY_AFTER_S", 0.001)
         served = []
 
         async def serve(_app, sockets, *, stop):
@@ -158,7 +158,7 @@ class TestDoor:
                 return
             await stop.wait()
 
-        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(uids=list), serve)
         door.variables(WHO)
         await until(lambda: len(served) == 3)
         assert len(set(served)) == 1
@@ -167,14 +167,14 @@ class TestDoor:
         assert len(served) == 3
 
     async def test_failure_to_reopen_the_port_is_logged(self, tmp_path, monkeypatch, caplog):
-        monkeypatch.setattr(state_door, "AGAIN_S", 0.001)
+        monkeypatch.setattr(state_server, "RETRY_AFTER_S", 0.001)
 
         async def serve(_app, _sockets, *, stop):
             raise OSError("no")
 
-        door = StateDoor(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(uids=list), serve)
         door.variables(WHO)
-        monkeypatch.setattr(state_door, "HOST", "203.0.113.1")
+        monkeypatch.setattr(state_server, "HOST", "203.0.113.1")
         await until(lambda: caplog.text.count("Cannot assign") > 1)
         await door.close()
 
@@ -183,7 +183,7 @@ class TestDoor:
         (tmp_path / "states" / "key").write_bytes(b"short")
         (tmp_path / "states" / "port").write_text("9")
         door.resume()
-        assert "states cannot be served: the key for states has 5 bytes" in caplog.text
+        assert "cannot serve states: the key for states has 5 bytes" in caplog.text
         with pytest.raises(OSError, match="has 5 bytes"):
             door.variables(WHO)
         assert await self.begun() == 0

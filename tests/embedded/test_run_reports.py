@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.embedded.forks import BaselineProcesses
-from dayfly.embedded.run_queries import answering, recorded
+from dayfly.embedded.run_reports import live_endpoints, recorded_values
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import KEPT_LOGS, Folder
@@ -95,13 +95,15 @@ class TestValues:
         units = {"r/a": UnitRecord(attempt=2, state=State.DONE, outputs=outputs)}
         bench.stored = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))
         bench.told = {("r/a", "url"): b"1", ("r/a", "key"): b"2", ("r/a", "former"): b"3"}
-        assert [(each.unit, each.output, each.value, each.sensitive) for each in recorded(bench.reader, "u")] == [
+        assert [
+            (each.unit, each.output, each.value, each.sensitive) for each in recorded_values(bench.reader, "u")
+        ] == [
             ("r/a", "url", b"1", False),
             ("r/a", "key", b"2", True),
         ]
 
     def test_a_run_that_is_over_has_none(self, bench):
-        assert recorded(bench.reader, "u") == ()
+        assert recorded_values(bench.reader, "u") == ()
 
 
 class TestEndpoints:
@@ -110,7 +112,7 @@ class TestEndpoints:
         record = UnitRecord(attempt=2, state=state, generation="g", kind="fork")
         run = Run(uid="u", target=doc.TARGET, plan="", units={FORK: record})
         scene = SimpleNamespace(plan=plan, world=SimpleNamespace(run=run, facts={(FORK, 2): fact}))
-        found = answering(scene, BaselineProcesses(), lambda _name: port)
+        found = live_endpoints(scene, BaselineProcesses(), lambda _name: port)
         return [(each.unit, each.host, each.port) for each in found]
 
     def test_a_fork_that_runs_answers_at_its_port(self):
