@@ -151,9 +151,9 @@ def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
     assert list(dayfly.sandboxes.logs("sb1", since=dt.timedelta(minutes=10))) == []
     for all_of_it in (dt.timedelta.max, dt.timedelta(days=40_000)):
         assert [each.data for each in dayfly.sandboxes.logs("sb1", since=all_of_it)] == [b"one\ntwo\n"]
-    with pytest.raises(InvalidError, match="`since` is in no year from 1 to 9999"):
+    with pytest.raises(InvalidError, match="the year of `since` is not between 1 and 9999"):
         list(dayfly.sandboxes.logs("sb1", since=dt.datetime.min.replace(tzinfo=dt.timezone(dt.timedelta(hours=1)))))
-    with pytest.raises(InvalidError, match="`until` is in no year from 1 to 9999"):
+    with pytest.raises(InvalidError, match="the year of `until` is not between 1 and 9999"):
         dayfly.sandboxes.extend("sb1", until=dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-1))))
     with pytest.raises(InvalidError, match="`since` has no time zone"):
         list(dayfly.sandboxes.logs("sb1", since=dt.datetime(2026, 1, 1)))  # noqa: DTZ001 # that is what is wrong with it
@@ -199,7 +199,7 @@ def test_invalid_spec_reports_its_field(dayfly, tmp_path, server):
     assert (problem.file, problem.line, problem.path) == (str(file), 6, "spec.resources[0].plugin")
     with pytest.raises(InvalidError, match="is a sandbox, not a plugin"):
         dayfly.plugins.apply(str(file), variables={"size": 3})
-    with pytest.raises(InvalidError, match="name: it has no name"):
+    with pytest.raises(InvalidError, match="name: the name is missing"):
         dayfly.sandboxes.apply(wishes.empty())
     with pytest.raises(DayflyError, match=r"nothing.yaml: no such file"):
         dayfly.sandboxes.apply(tmp_path / "nothing.yaml")
@@ -227,7 +227,7 @@ def test_files_without_a_document_are_named(dayfly, tmp_path):
         file.write_text("# nothing yet\n")
     with pytest.raises(DayflyError) as wrong:
         dayfly.apply(*empty)
-    assert wrong.value.message == f"{empty[0]}, {empty[1]}: it contains no document"
+    assert wrong.value.message == f"{empty[0]}, {empty[1]}: the file contains no document"
 
 
 def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_path):
@@ -318,7 +318,7 @@ def test_server_address_is_taken_from_home_login_or_argument(dayfly, server, con
     assert connect(home=tmp_path / "home").sandboxes.list() == ()
     with pytest.raises(DayflyError, match='no server "work" is known here; see: dayfly login'):
         connect(server="work")
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="give either"):
         connect("http://x", server="work")
     with pytest.raises(DayflyError, match="is not the address of a server; write http://host:port"):
         connect("ftp://x")

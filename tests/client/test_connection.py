@@ -190,7 +190,7 @@ def test_an_address_is_host_and_port_alone(connect, behind, message):
 
 def test_a_password_in_an_address_is_refused_and_not_repeated(connect):
     for url in ("http://me:canary@a:1", "gopher://me:canary@a", "http://me:canary@[::1"):
-        with pytest.raises(DayflyError, match="has a name or password in it") as fault:
+        with pytest.raises(DayflyError, match="contains a user name or password") as fault:
             connect(url, KEY)
         assert "canary" not in str(fault.value)
 

@@ -7,8 +7,8 @@ import pytest
 from client.relay import relayed
 from dayfly.client import NotFoundError, Retry, UnreachableError
 from dayfly.client.address import Address
-from dayfly.client.changes import Book, Change, EventParser
-from dayfly.client.connection import walk
+from dayfly.client.changes import Change, ChangeTracker, EventParser
+from dayfly.client.connection import run_iterator
 from dayfly.client.follower import Follower
 from dayfly.client.json_client import JsonClient
 from server import wishes
@@ -77,14 +77,14 @@ def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
 
 def test_follow_reports_deletions_during_a_server_restart():
     """Its events have new numbers, so it says everything again."""
-    book: Book[str] = Book()
-    said = [*book.changed("a", "1"), *book.changed("b", "1"), *book.synced()]
+    tracker: ChangeTracker[str] = ChangeTracker()
+    said = [*tracker.record("a", "1"), *tracker.record("b", "1"), *tracker.end_pass()]
     assert [(each.kind, each.name) for each in said] == [("changed", "a"), ("changed", "b"), ("synced", "")]
-    book.again()
-    assert list(book.changed("b", "1")) == [], "it is known to stand so"
-    assert list(book.synced()) == [Change("deleted", "a")]
-    assert list(book.changed("b", "2")) == [Change("changed", "b", "2")]
-    assert list(book.deleted("a")) == [], "it has been said"
+    tracker.start_pass()
+    assert list(tracker.record("b", "1")) == [], "it is known to stand so"
+    assert list(tracker.end_pass()) == [Change("deleted", "a")]
+    assert list(tracker.record("b", "2")) == [Change("changed", "b", "2")]
+    assert list(tracker.remove("a")) == [], "it has been said"
 
 
 def test_route_groups_have_no_stream(dayfly, server):
@@ -144,7 +144,7 @@ def test_follow_reconnects_after_repeated_cuts():
     still, news = [b": still here\n\n"], [b'event: changed\nid: a-2\ndata: {"name": "sb1"}\n\n']
     io = Quiet([b"event: synced\nid: a-1\ndata: {}\n\n"], still, still, still, news)
     json_client = JsonClient(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
-    changes = walk(Follower(json_client, dict, "/changes", None, "", 1).changes())
+    changes = run_iterator(Follower(json_client, dict, "/changes", None, "", 1).changes())
     assert [told(next(changes)) for _ in range(2)] == [("synced", ""), ("changed", "sb1")]
     changes.close()
 
@@ -163,7 +163,7 @@ def test_follower_polls_when_no_stream_gets_through():
         return next(answers)
 
     json_client = JsonClient(lambda: Address("http://a:1", "k"), Mute([]), timeout=30, retries=QUICK)
-    changes = walk(Follower(json_client, dict, "/changes", read, "", 1).changes())
+    changes = run_iterator(Follower(json_client, dict, "/changes", read, "", 1).changes())
     said = [next(changes) for _ in range(4)]
     assert [told(each) for each in said] == [("changed", "sb1"), ("synced", ""), ("changed", "sb1"), ("deleted", "sb1")]
     assert [said[0].now, said[2].now] == [{"n": 1}, {"n": 2}]

@@ -15,7 +15,7 @@ from dayfly.client.address import Address
 from dayfly.client.connection import run
 from dayfly.client.errors import RefusedError, refusal
 from dayfly.client.json_client import JsonClient
-from dayfly.client.retry import after
+from dayfly.client.retry import parse_retry_after
 from server import wishes
 from server.client import KEY
 
@@ -61,7 +61,7 @@ def test_pauses_grow_to_a_bound_and_differ_by_chance():
     ("header", "seconds"), [("3", 3.0), (None, None), ("", None), ("soon", None), ("-1", None), ("9" * 400, None)]
 )
 def test_retry_after_header_is_parsed(header, seconds):
-    assert after(header) == seconds
+    assert parse_retry_after(header) == seconds
 
 
 class World:

@@ -69,7 +69,7 @@ def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store:
 def test_a_server_elsewhere_is_given_none(connect: Any):
     # Nobody is asked: there is no such machine.
     away = connect("https://dayfly.invalid", KEY)
-    with pytest.raises(DayflyError, match="a server of this machine alone") as fault:
+    with pytest.raises(DayflyError, match="only to a server on this machine") as fault:
         away.sandboxes.apply(WISH, secrets=GIVES)
     assert (fault.value.code, CANARY in str(fault.value)) == (Exit.USAGE, False)
 

@@ -21,7 +21,7 @@ def made(folder: Path, reference: str) -> dict:
         (folder / f"{number}.yaml").write_text(f"name: db@{version}\nspec: {{create: [{step}]}}\n")
     resources = f"[{{name: mydb, plugin: {reference}}}]"
     (folder / "s.yaml").write_text(f"name: box\nspec: {{cluster: local, resources: {resources}}}\n")
-    (resource,) = temporary.of_sandbox(files.load([str(folder)], []))["spec"]["resources"]
+    (resource,) = temporary.sandbox_with_plugins(files.load([str(folder)], []))["spec"]["resources"]
     return resource
 
 

@@ -142,7 +142,10 @@ def of_wishes(found: Sequence[Wished], path: str, client: ServerClient) -> dict[
     plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
     boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
     values = read(path) if boxes else {}  # once: a second read of a pipe finds nothing
-    return {box.name: _chosen(_wanted(temporary.of_sandbox([box, *plugins]), client), values, path) for box in boxes}
+    return {
+        box.name: _chosen(_wanted(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
+        for box in boxes
+    }
 
 
 def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:
@@ -203,7 +206,7 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
             key = next((each for each in written if each in found), None)
             if key is None:
                 missing.append(f"{written[-1]} (of {resource})")
-            elif why := secret_values.unfit(found[key]):
+            elif why := secret_values.invalid_reason(found[key]):
                 unfit.append(f"{key} {why}")
             else:
                 given.setdefault(resource, {})[name] = found[key]

@@ -51,7 +51,7 @@ class Borrowed(NamedTuple):
 
     def name(self) -> str:
         """One that nobody has."""
-        return temporary.name("with", self.of)
+        return temporary.unique_name("with", self.of)
 
     def same_name(self, key: str, secrets: Mapping[str, Mapping[str, str]]) -> str:
         """The same for the same wish. `key` keeps others from telling by it which params and secrets were given."""
@@ -86,13 +86,13 @@ def read(
     if is_sandbox:
         if given:
             raise DayflyError(Exit.USAGE, "a sandbox's file has its params in it", "fill them in with --set NAME=VALUE")
-        body = temporary.of_sandbox(found)
+        body = temporary.sandbox_with_plugins(found)
         of = str(body.pop("name"))
         body["spec"].setdefault("description", "dayfly with")
     else:
         if not plugins:
             raise DayflyError(Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name the file of one")
-        body = temporary.of_plugins(plugins, temporary.given(plugins, given), "dayfly with")
+        body = temporary.sandbox_of_plugins(plugins, temporary.params_by_plugin(plugins, given), "dayfly with")
         of = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
     baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
     return Borrowed(body, of, baselines, _aliases(body, plugins, renames), is_sandbox)
@@ -104,7 +104,7 @@ def params_of(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
     Raises:
         DayflyError: one of another form or name, or one that is required and not given.
     """
-    return temporary.given([plugin], _pairs("-p", params))[plugin.name]
+    return temporary.params_by_plugin([plugin], _pairs("-p", params))[plugin.name]
 
 
 def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:

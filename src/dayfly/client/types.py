@@ -1,4 +1,4 @@
-"""Answers of the server, as types: those of `spec.api`, and what the client adds to them."""
+"""The types of results: those of `spec.api`, and additions of the client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class LogPiece(ApiObject, frozen=True, kw_only=True):
-    """A piece of one log: bytes as the step printed them, and where it was asked for, when."""
+    """A piece of one log: the bytes that the step printed and, if requested, the times of its lines."""
 
     unit: str
     attempt: int
@@ -60,19 +60,19 @@ class LogPiece(ApiObject, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As UTF-8; a piece may end in the middle of a character, which is replaced."""
+        """The data as UTF-8; a partial character at the start or end is replaced."""
         return self.data.decode(errors="replace")
 
 
 class Output(api.Output, frozen=True, kw_only=True):
-    """A value that a step has made. A sensitive value is in `value`, and in nothing that is printed.
+    """An output of a step. Its `repr` hides a sensitive value, which is in `value`.
 
-    A withheld one never leaves its cluster: `value` is empty.
+    The `value` of a withheld output is empty: the output never leaves its cluster.
     """
 
     @property
     def variable(self) -> str:
-        """Its name as an environment variable, like `DB_PROVISION_URL`."""
+        """The name of its environment variable, like `DB_PROVISION_URL`."""
         return variable_name(self.resource, self.step, self.output)
 
     def __repr__(self) -> str:
@@ -82,10 +82,10 @@ class Output(api.Output, frozen=True, kw_only=True):
 
 
 class Outputs(Mapping[str, str]):
-    """The outputs of a sandbox: `outputs["db/provision.url"]`, or shorter where only one is meant by that.
+    """The outputs of a sandbox: `outputs["db/provision.url"]`, or a shorter name if it is unambiguous.
 
-    `["provision.url"]` and `["url"]` will do where one resource has it. Text as it is; bytes that are no text are in
-    base64, as in `dayfly env -o json`: take them from `of(...).content`. What is withheld is in `all` and nowhere else.
+    `["provision.url"]` and `["url"]` work if only one resource has such an output. Binary values are in base64, as in
+    `dayfly env -o json`; `of(...).content` decodes them. Withheld outputs are only in `all`.
     """
 
     def __init__(self, found: tuple[Output, ...]) -> None:
@@ -93,10 +93,10 @@ class Outputs(Mapping[str, str]):
         self._known = {_place(each): each for each in found if not each.withheld}
 
     def of(self, name: str) -> Output:
-        """The output of that name, with all that is known of it.
+        """Return an output with all of its metadata.
 
         Raises:
-            KeyError: there is none, or there are several.
+            KeyError: there is no such output, or the name is ambiguous.
         """
         if name in self._known:
             return self._known[name]

@@ -178,8 +178,8 @@ class FactoryScope:
             body: dict[str, Any] = {"spec": {"cluster": temporary.CLUSTER, "resources": found}}
         else:
             short, resource = wish.name, temporary.resource_name(wish)
-            of = temporary.given([wish], given.items(), "")
-            body = temporary.of_plugins([wish], of, "")
+            of = temporary.params_by_plugin([wish], given.items(), "")
+            body = temporary.sandbox_of_plugins([wish], of, "")
         return ReadyResource(*self._run(body, short, {resource: secrets} if secrets else {}))
 
     def sandbox(
@@ -201,12 +201,12 @@ class FactoryScope:
         place = self._place(file)
         if place is None:
             raise FileNotFoundError(f"{file}: no such file beside the test or below {self._request.config.rootpath}")
-        with sources.placed(None):
+        with sources.errors_with_places(None):
             found = files.load([str(place)], sources.sets({**(variables or {}), **more}))
         for each in found:
             if isinstance(each.wish, Workload):
                 self._client.baselines.apply(documents.export(each.wish))
-        body = temporary.of_sandbox(found)
+        body = temporary.sandbox_with_plugins(found)
         return ReadySandbox(*self._run(body, str(body["name"]), secrets or {}))
 
     def remove(self) -> None:
@@ -241,7 +241,7 @@ class FactoryScope:
 
     def _run(self, body: dict[str, Any], of: str, secrets: Secrets) -> tuple[Client, str, Outputs, dict[str, str]]:
         body["spec"]["description"] = f"pytest: {self._request.node.nodeid or 'session'}"[:500]
-        name = temporary.name("t", of)
+        name = temporary.unique_name("t", of)
         self._made.append(name)
         self._making.apply(body, name, secrets)
         sandbox = self._client.sandboxes.wait_ready(name, timeout=READY_S)
@@ -257,7 +257,7 @@ class FactoryScope:
                 )
             return None
         inside = place / "plugin.yaml"
-        with sources.placed(None):
+        with sources.errors_with_places(None):
             found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").wish
         assert isinstance(found, Plugin), "asked for by its kind"
         return found
