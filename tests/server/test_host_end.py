@@ -236,7 +236,7 @@ async def test_failing_change_report_blocks_no_others(heard: Heard, monkeypatch,
         heard.said.clear()
     heard.host.end.pulse()
     assert heard.said == [wire.Pulse(session=1, count=5, routes=False)]
-    assert "how bad stands cannot be said" in caplog.text
+    assert "cannot report the state of run bad" in caplog.text
 
 
 async def test_unreadable_run_blocks_no_other_answers(heard: Heard, monkeypatch, caplog) -> None:
@@ -252,7 +252,7 @@ async def test_unreadable_run_blocks_no_other_answers(heard: Heard, monkeypatch,
     (answer,) = await heard.told(wire.AskStanding(session=1, number=9, uids=("bad", "u", "unknown")))
     bad, good = answer.runs
     assert (bad.uid, bad.report.ready, bad.report.reason) == ("bad", False, "Blocked")
-    assert "the host's log has the details" in bad.report.message
+    assert "see the log of the host" in bad.report.message
     assert (good.uid, good.report.uid) == ("u", "u")
     assert "a spoiled row" in caplog.text
 
@@ -278,7 +278,7 @@ async def test_unreadable_end_blocks_no_other_reminders(heard: Heard, monkeypatc
     [
         (HostUnavailableError("the disk is full"), Verdict.UNAVAILABLE, "the disk is full"),
         (DocumentsRefusedError("not here"), Verdict.REFUSED, "not here"),
-        (ValueError("a defect"), Verdict.FAILED, "the host's log has the details"),
+        (ValueError("a defect"), Verdict.FAILED, "see the log of the host"),
     ],
 )
 async def test_failed_question_is_answered_with_its_reason(heard: Heard, monkeypatch, fault, verdict, message) -> None:
@@ -315,4 +315,4 @@ async def test_host_goes_on_reminding_after_a_failure(heard: Heard, monkeypatch,
             await asyncio.sleep(0)
     running.cancel()
     assert {type(each) for each in heard.said} == {wire.Pulse}
-    assert "nobody could be reminded" in caplog.text
+    assert "cannot resend messages" in caplog.text

@@ -58,7 +58,7 @@ class Agent:
             way, SecretCursor(cluster.client, home), self._opening, self.served.end, self.served.meet, seed=seed
         )
         self.served.lost = self.dial.reset_session
-        self._births = Births(self.dial.living)
+        self._births = Births(self.dial.permitted)
 
     async def run(self) -> None:
         """Talk to the server, until cancelled."""
