@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def first(*awaitables: Awaitable[Any]) -> None:
-    """Wait until one of them ends, and cancel the others. An error of the one that ended is raised."""
+    """Wait until one of them ends, and cancel the others. Raise the error of that one, if any."""
     tasks = [asyncio.ensure_future(each) for each in awaitables]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
