@@ -282,7 +282,7 @@ class TestLoad:
 
     async def test_removed_auth_provider_is_named(self, tmp_path: Path):
         user = {"auth-provider": {"name": "gcp", "config": {}}}
-        with pytest.raises(auth.CredentialsError, match="no longer has the auth-provider 'gcp'"):
+        with pytest.raises(auth.CredentialsError, match="no longer supports the auth-provider 'gcp'"):
             await auth.load(write(tmp_path / "config", user))
 
     async def test_expired_id_token_is_refreshed(self, tmp_path: Path):

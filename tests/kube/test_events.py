@@ -37,9 +37,9 @@ class TestRecorder:
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
                 for _ in range(3600):
-                    recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                    recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
                     await asyncio.sleep(1)
-                await recorder.written()
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 assert event["series"]["count"] == 3301
                 assert cluster.writes == 12
@@ -55,10 +55,10 @@ class TestRecorder:
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
                 for note in ("1/2", "1/2", "2/2", "1/2"):
-                    recorder.say(POD, "Create", "Progress", note)
-                    recorder.say(POD, "Watch", "Fine", "as ever")
+                    recorder.record(POD, "Create", "Progress", note)
+                    recorder.record(POD, "Watch", "Fine", "as ever")
                     await asyncio.sleep(1)
-                await recorder.written()
+                await recorder.wait_written()
                 notes = sorted(event["note"] for event in cluster.objects("events"))
                 assert notes == ["1/2", "1/2", "2/2", "as ever"]
 
@@ -70,13 +70,13 @@ class TestRecorder:
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
-                recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
+                recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
                 await asyncio.sleep(3_700)
                 (event,) = cluster.objects("events")
                 path = f"/apis/events.k8s.io/v1/namespaces/default/events/{event['metadata']['name']}"
                 assert cluster.answer(Request("DELETE", path)).status == 200
-                recorder.say(POD, "Pull", "PullFailed", "no such image", "Warning")
-                await recorder.written()
+                recorder.record(POD, "Pull", "PullFailed", "no such image", "Warning")
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 assert (event["reason"], recorder.lost) == ("PullFailed", 0)
 
@@ -87,8 +87,10 @@ class TestRecorder:
         async def main():
             cluster = FakeCluster()
             async with recording(cluster) as recorder:
-                recorder.say(msgspec.structs.replace(POD, name="a" * 229 + cut + "b" * 23), "Create", "Progress", "1/2")
-                await recorder.written()
+                recorder.record(
+                    msgspec.structs.replace(POD, name="a" * 229 + cut + "b" * 23), "Create", "Progress", "1/2"
+                )
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 name = event["metadata"]["name"]
                 assert len(name) <= 253
@@ -103,11 +105,11 @@ class TestRecorder:
             cluster = FakeCluster()
             cluster.faults = lambda call: Fault(Harm.TROUBLE_BEFORE) if call.write == 1 else None
             async with recording(cluster) as recorder:
-                recorder.say(POD, "Create", "Progress", "lost")
+                recorder.record(POD, "Create", "Progress", "lost")
                 await asyncio.sleep(400)
-                recorder.say(POD, "Create", "Progress", "lost")
-                recorder.say(POD, "Create", "Progress", "ü" * 2000)
-                await recorder.written()
+                recorder.record(POD, "Create", "Progress", "lost")
+                recorder.record(POD, "Create", "Progress", "ü" * 2000)
+                await recorder.wait_written()
                 (event,) = cluster.objects("events")
                 assert 1024 >= len(event["note"].encode()) >= 1023
                 assert recorder.lost == 1

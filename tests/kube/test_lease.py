@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from dayfly.kube.client import Client
-from dayfly.kube.lease import Elector, Terms, standing
+from dayfly.kube.lease import Elector, Terms, run_election
 from dayfly.kube.objects import LEASES
 from dayfly.kube.transport import Answer, Request
 from kube.fake import FakeCluster, FakeTransport, Fault, Harm, run
@@ -46,17 +46,17 @@ class TestElection:
 
         async def main():
             cluster = FakeCluster()
-            async with standing(elector(cluster, "b-late")) as second:
+            async with run_election(elector(cluster, "b-late")) as second:
                 await asyncio.sleep(0.1)
-                async with standing(elector(cluster, "c")) as third:
+                async with run_election(elector(cluster, "c")) as third:
                     await asyncio.sleep(30)
                     assert second.leading
                     assert not third.leading
             spec = cluster.objects("leases")[0]["spec"]
             assert spec["holderIdentity"] == ""
-            async with standing(elector(cluster, "d")) as fourth:
+            async with run_election(elector(cluster, "d")) as fourth:
                 started = now()
-                await fourth.led()
+                await fourth.wait_leading()
                 assert now() - started < 5
                 assert cluster.objects("leases")[0]["spec"]["leaseTransitions"] == 1
 
@@ -70,12 +70,12 @@ class TestElection:
             cluster = FakeCluster()
             first = elector(cluster, "a", terms)
             task = asyncio.create_task(first.run())
-            await first.led()
-            async with standing(elector(cluster, "b", terms)) as second:
+            await first.wait_leading()
+            async with run_election(elector(cluster, "b", terms)) as second:
                 await asyncio.sleep(10)
                 died = now()
                 cluster.faults = lambda call: Fault(Harm.UNREACHABLE) if call.client == "a" else None
-                await second.led()
+                await second.wait_leading()
                 took = now() - died
                 assert not first.leading, "two lead at once"
                 assert terms.duration - terms.every * 1.5 < took < terms.duration + terms.every * 3
@@ -95,9 +95,9 @@ class TestElection:
         async def main():
             cluster = FakeCluster()
             first = elector(cluster, "a")
-            async with standing(first):
-                await first.led()
-                async with standing(elector(cluster, "b")) as second:
+            async with run_election(first):
+                await first.wait_leading()
+                async with run_election(elector(cluster, "b")) as second:
                     await asyncio.sleep(10)
                     cluster.faults = lambda call: (
                         Fault(Harm.LOST_REQUEST) if call.client == "a" and call.write else None
@@ -118,10 +118,10 @@ class TestElection:
         async def main():
             cluster = FakeCluster()
             cluster.faults = lambda call: Fault(Harm.UNREACHABLE)
-            async with standing(elector(cluster, "a")) as first:
+            async with run_election(elector(cluster, "a")) as first:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(60):
-                        await first.led()
+                        await first.wait_leading()
 
         run(main())
 
@@ -133,10 +133,10 @@ class TestElection:
             transport = Pausing(cluster, "a")
             first = elector(cluster, "a", transport=transport)
             task = asyncio.create_task(first.run())
-            await first.led()
+            await first.wait_leading()
             transport.paused = True
-            async with standing(elector(cluster, "b")) as second:
-                await second.led()
+            async with run_election(elector(cluster, "b")) as second:
+                await second.wait_leading()
                 transport.paused = False
                 task.cancel()
                 writes = len(cluster.calls)
@@ -158,7 +158,7 @@ class TestElection:
                 transport.latency = 0.05
             # With the same jitter.
             one, two = (elector(cluster, name, transport=transport) for name, transport in transports.items())
-            async with standing(one), standing(two):
+            async with run_election(one), run_election(two):
                 led = 0
                 for _ in range(600):
                     await asyncio.sleep(0.1)
@@ -174,7 +174,7 @@ class TestElection:
         async def main():
             cluster = FakeCluster()
             cluster.faults = lambda call: Fault(Harm.LOST_ANSWER) if call.write and call.write % 2 else None
-            async with standing(elector(cluster, "a")) as a, standing(elector(cluster, "b")) as b:
+            async with run_election(elector(cluster, "a")) as a, run_election(elector(cluster, "b")) as b:
                 led = 0
                 for _ in range(600):
                     await asyncio.sleep(0.5)
@@ -189,8 +189,8 @@ class TestElection:
 
         async def main():
             cluster = FakeCluster()
-            async with standing(elector(cluster, "a")) as first:
-                await first.led()
+            async with run_election(elector(cluster, "a")) as first:
+                await first.wait_leading()
                 before = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec
                 await asyncio.sleep(10)
                 after = (await Client(cluster.transport()).get(LEASES, "lead", "default")).spec

@@ -74,7 +74,7 @@ class TestControl:
                 assert pages(server) == {"a": "mine", "b": "hello"}
                 assert 3 < sites.looked.count("a") < 20
                 assert sites.looked.count("b") < 4
-            assert "ConfigMap a is there already, and nobody keeps it" in caplog.text
+            assert "ConfigMap a already exists, and it has no controller" in caplog.text
 
         run(main())
 

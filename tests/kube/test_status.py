@@ -17,7 +17,7 @@ from dayfly.kube import (
     drop_finalizer,
     errors,
 )
-from dayfly.kube.status import Speaker
+from dayfly.kube.status import StatusWriter
 from kube.fake import FakeCluster, Fault, Harm, run
 from kube.websites import KINDS, PAGES, SITES, WEBSITES, Status, ask, site
 
@@ -32,7 +32,7 @@ class Stage:
         self.made = site(self.server, "a")
         self.client = Client(self.server.transport("one"), seed=1)
         self.events = Recorder(self.client, "example.org/sites", "one")
-        self.speaker = Speaker(self.client, self.events, warnings={"Broken"})
+        self.writer = StatusWriter(self.client, self.events, warnings={"Broken"})
 
     async def item(self):
         return await self.client.get(WEBSITES, "a", "default")
@@ -40,13 +40,13 @@ class Stage:
     async def say(self, *conditions: Condition, **fields) -> bool:
         """Whether it was written."""
         before = self.server.writes
-        await self.speaker.say(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
+        await self.writer.write(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
         return self.server.writes > before
 
     async def said(self) -> list[tuple[str, str, str]]:
         """All Events."""
         task = asyncio.create_task(self.events.run())
-        await self.events.written()
+        await self.events.wait_written()
         task.cancel()
         every = sorted(self.server.objects("events"), key=lambda each: int(each["metadata"]["resourceVersion"]))
         return [(each["action"], each["reason"], each["type"]) for each in every]
@@ -104,9 +104,9 @@ class TestStatus:
         async def story(stage: Stage):
             item = await stage.item()
             news = Status(conditions=[Condition("Ready", "True", "Shown")])
-            await stage.speaker.say(WEBSITES, item, news)
+            await stage.writer.write(WEBSITES, item, news)
             with pytest.raises(errors.Conflict):
-                await stage.speaker.say(WEBSITES, item, msgspec.structs.replace(news, ready=True))
+                await stage.writer.write(WEBSITES, item, msgspec.structs.replace(news, ready=True))
             assert stage.status["ready"] is False
             assert len(await stage.said()) == 1
 
@@ -157,7 +157,7 @@ class TestOwnership:
             await create_owned(stage.client, PAGES, body, owner, WEBSITES)
             ask(stage.server, "DELETE", f"{SITES}/a")
             site(stage.server, "a")
-            with pytest.raises(ForeignError, match="Website a keeps it"):
+            with pytest.raises(ForeignError, match="Website a controls it"):
                 await create_owned(stage.client, PAGES, body, await stage.item(), WEBSITES)
 
         playing(story)

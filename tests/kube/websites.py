@@ -66,7 +66,7 @@ class Sites:
         self.gone: list[Key] = []
         self.manager = manager
         self.pages = manager.watch(PAGES)
-        self.speaker = manager.speaker(warnings={"Taken"})
+        self.writer = manager.status_writer(warnings={"Taken"})
         self.sites = manager.control(WEBSITES, self.reconcile, owns=[self.pages], gone=self.gone.append, **options)
 
     async def reconcile(self, site: Website) -> float | None:
@@ -82,7 +82,7 @@ class Sites:
             )
         text = (page.data or {}).get("text", "")
         ready = Condition("Ready", "True", "Shown", f"{len(text)} letters")
-        await self.speaker.say(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
+        await self.writer.write(WEBSITES, site, Status(ready=True, shown=text, conditions=[ready]))
         return None
 
 

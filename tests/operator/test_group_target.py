@@ -131,7 +131,7 @@ class TestGroups:
         """The groups, and the adapters that they have added."""
         bench.caches.grouped = WorkQueue()
         added: list[Any] = []
-        recorder = SimpleNamespace(say=lambda *_: None)
+        recorder = SimpleNamespace(record=lambda *_: None)
         groups = Groups(bench.caches, SimpleNamespace(add=added.append), recorder)
         work = asyncio.create_task(groups.run())
         try:

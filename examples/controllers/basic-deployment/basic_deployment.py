@@ -59,7 +59,7 @@ class Deployments:
     """Hands a BasicDeployment's wish to its set, and tells how that stands. It knows nothing of pods."""
 
     def __init__(self, manager: kube.Manager) -> None:
-        self._client, self._speaker = manager.client, manager.speaker()
+        self._client, self._status_writer = manager.client, manager.status_writer()
         self._sets = manager.watch(SETS)
         manager.control(DEPLOYMENTS, self.reconcile, owns=[self._sets])
 
@@ -83,7 +83,7 @@ class Deployments:
             next((each.message for each in made.status.conditions or () if each.type == "Ready"), "") if known else ""
         )
         news = kube.Condition("Ready", "True" if ready else "False", "Ready" if ready else "Progressing", told)
-        await self._speaker.say(DEPLOYMENTS, item, DeploymentStatus(ready, [news]))
+        await self._status_writer.write(DEPLOYMENTS, item, DeploymentStatus(ready, [news]))
         return None
 
 
@@ -94,7 +94,7 @@ class ReplicaSets:
     """
 
     def __init__(self, manager: kube.Manager) -> None:
-        self._client, self._speaker = manager.client, manager.speaker(warnings={"Refused"})
+        self._client, self._status_writer = manager.client, manager.status_writer(warnings={"Refused"})
         self._pods = manager.watch(kube.PODS, labels=FORM)
         manager.control(SETS, self.reconcile, owns=[self._pods])
 
@@ -116,7 +116,7 @@ class ReplicaSets:
             news = kube.Condition(
                 "Ready", "False", "Progressing", f"{active} of {item.spec.replicas} pods are ready{why}"
             )
-        await self._speaker.say(SETS, item, SetStatus(active, item.metadata.generation, [news]))
+        await self._status_writer.write(SETS, item, SetStatus(active, item.metadata.generation, [news]))
         return AGAIN_S if refusal else None
 
     async def _step(self, item: BasicReplicaSet, pods: dict[str, kube.Pod]) -> None:

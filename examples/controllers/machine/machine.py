@@ -87,7 +87,7 @@ class Machines:
 
     def __init__(self, manager: kube.Manager) -> None:
         self._manager, self._client = manager, manager.client
-        self._speaker = manager.speaker(warnings={"NoContract", "NotServed", "Taken", "Failed"})
+        self._status_writer = manager.status_writer(warnings={"NoContract", "NotServed", "Taken", "Failed"})
         self._machines = manager.control(MACHINES, self.reconcile)
         self._followed: dict[tuple[str, str], kube.Resource[Infrastructure]] = {}
 
@@ -101,9 +101,9 @@ class Machines:
             infrastructure = await self._tied(machine, of)
         except WaitingError as why:
             waits = kube.Condition("Ready", "False", why.reason, str(why))
-            await self._speaker.say(MACHINES, machine, Status(conditions=[waits]))
+            await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
             return why.after
-        await self._speaker.say(MACHINES, machine, told(of.kind, infrastructure))
+        await self._status_writer.write(MACHINES, machine, told(of.kind, infrastructure))
         return None
 
     async def _kind(self, to: Reference) -> kube.Resource[Infrastructure]:
@@ -172,7 +172,7 @@ class Machines:
         if not found.metadata.deletion_timestamp:
             await self._client.delete(of, to.name, meta.namespace, uid=found.metadata.uid)
         waits = kube.Condition("Ready", "False", "Deleting", f"{to.kind} {to.name} is being removed")
-        await self._speaker.say(MACHINES, machine, Status(conditions=[waits]))
+        await self._status_writer.write(MACHINES, machine, Status(conditions=[waits]))
         return 1.0
 
 

@@ -67,7 +67,7 @@ class PodMachines:
 
     def __init__(self, manager: kube.Manager) -> None:
         self._client = manager.client
-        self._speaker = manager.speaker(warnings={"Failed", "Refused"})
+        self._status_writer = manager.status_writer(warnings={"Failed", "Refused"})
         self._pods = manager.watch(PODS, labels=LABEL)
         manager.control(POD_MACHINES, self.reconcile, owns=[self._pods])
 
@@ -81,7 +81,7 @@ class PodMachines:
                 pod = await kube.create_owned(self._client, PODS, rendered(item), item, POD_MACHINES)
             except (kube.errors.Forbidden, kube.errors.Invalid, kube.ForeignError) as no:
                 refusal = no.message if isinstance(no, kube.errors.ApiError) else str(no)
-        await self._speaker.say(POD_MACHINES, item, told(pod, refusal))
+        await self._status_writer.write(POD_MACHINES, item, told(pod, refusal))
         return AGAIN_S if refusal else None
 
 

@@ -78,7 +78,7 @@ class ProcessMachines:
 
     def __init__(self, manager: kube.Manager, service: Service) -> None:
         self._client, self._service = manager.client, service
-        self._speaker = manager.speaker(warnings={"Failed", "ServiceError"})
+        self._status_writer = manager.status_writer(warnings={"Failed", "ServiceError"})
         manager.control(PROCESS_MACHINES, self.reconcile)
 
     async def reconcile(self, item: ProcessMachine) -> float | None:
@@ -88,14 +88,14 @@ class ProcessMachines:
                 if await kube.add_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER):
                     return None  # held before there is anything to clean up
                 process = await self._service.keep(meta.uid, item.spec.program)
-                await self._speaker.say(PROCESS_MACHINES, item, told(process))
+                await self._status_writer.write(PROCESS_MACHINES, item, told(process))
                 return SOON_S if process.state == "starting" else LATER_S
             if FINALIZER in (meta.finalizers or ()):
                 await self._service.remove(meta.uid)
                 await kube.drop_finalizer(self._client, PROCESS_MACHINES, meta, FINALIZER)
         except ServiceError as no:
             news = kube.Condition("Ready", "False", "ServiceError", str(no))
-            await self._speaker.say(PROCESS_MACHINES, item, Status(conditions=[news]))
+            await self._status_writer.write(PROCESS_MACHINES, item, Status(conditions=[news]))
             return LATER_S
         return None
 

@@ -149,7 +149,7 @@ class HookStatus:
         self._cluster.hooked.add(hook)
         if before is None or before.reason != reason:
             kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.TROUBLE else "Normal"
-            self._events.say(_regarding(target), f"Hook-{hook}", reason, f"{hook}: {message}", kind)
+            self._events.record(_regarding(target), f"Hook-{hook}", reason, f"{hook}: {message}", kind)
 
     def settle(self, uid: str, key: str) -> None:
         """Nobody need look at that object any more."""
