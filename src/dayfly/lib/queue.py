@@ -98,7 +98,7 @@ class _UrgencyQueue(Generic[K]):
 class _Shares:
     """The number of workers for each owner: all of them, unless other owners had work recently.
 
-    Turns are not enough for fairness: each started key sends requests, which wait behind those of all other running keys, here
+    Turns are not enough for fairness: the requests of a started key wait behind those of all other running keys, here
     and at the server.
     """
 

@@ -46,7 +46,7 @@ class HttpWay:
     """Requests with aiohttp. It follows no redirects: the token is for one server."""
 
     def __init__(self, url: str, token: str, authority: str = "") -> None:
-        """`authority` is a file with certificates to trust instead of the machine's.
+        """Set the URL of the server. `authority` is a file with certificates to trust instead of the system's.
 
         Raises:
             ValueError: an address that is none, or over which the token would travel in clear.

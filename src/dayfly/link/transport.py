@@ -54,7 +54,7 @@ from dayfly.spec.unsupported_fields import ToLocal
 
 
 class CompileTarget(NamedTuple):
-    """How sandboxes of a host are compiled.
+    """The target for which sandboxes of a host are compiled.
 
     `publisher` is the name of this server's plugin publishers in the host's grants. `namespace` is the namespace of its
     Sandbox objects, if it has any. `declares`: whether forks derive only from baselines that are declared on the

@@ -179,7 +179,7 @@ class Answering(ToControl, frozen=True, kw_only=True):
 
 
 class Inventory(ToControl, frozen=True, kw_only=True):
-    """All living runs, and all ends that are not acknowledged; the first message of each session.
+    """The list of living runs and of ends that are not acknowledged; the first message of each session.
 
     It includes all reports up to its `count`. `routes`: whether the host routes requests to forks by their routing
     key.
