@@ -1,4 +1,4 @@
-"""The kinds of units of the embedded host, over one run that a test has: facts and ports are the test's own."""
+"""A test bench for the executors of the embedded host over one run; the test sets facts and ports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = UnitAttempt("u", "r/a", 1)
 
 
 class Attempts:
-    """Notes what becomes of attempts; facts are the test's."""
+    """Records calls; the test sets the facts."""
 
     def __init__(self, place: AttemptStorage) -> None:
         self.place = place
@@ -49,7 +49,7 @@ class Attempts:
 
 
 class Bench:
-    """The three kinds over one run."""
+    """The three executors over one run."""
 
     def __init__(self, tmp_path) -> None:
         (tmp_path / "work").mkdir(mode=0o700)
@@ -86,7 +86,7 @@ class Bench:
         return self.port
 
     def of(self, *documents, wished=(), **units) -> LiveRun:
-        """A run with these documents and records, from now on the one there is."""
+        """Create a run with these documents and records, and make it the current one."""
         plan = seal(documents, tuple(wished))
         records = {name.replace("__", "/"): record for name, record in units.items()}
         run = Run(uid="u", target=doc.TARGET, plan="", units=records)
@@ -96,7 +96,7 @@ class Bench:
         return self.live
 
     def records(self, order: bytes) -> dict[str, bytes]:
-        """The last of each key of an order."""
+        """Return the last value of each key of an order."""
         return dict(decode("dayfly-order", order))
 
     def variables(self, order: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Alarms ring at their moments by the wall clock, for each run at one alone; and a gap in time is noticed."""
+"""Alarms wake a run at one time of the wall clock, and clock gaps are detected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = 1_000_000
 
 
 class Loop:
-    """Notes what is to be called, and after how long."""
+    """Records timers."""
 
     def __init__(self) -> None:
         self.timers: list[SimpleNamespace] = []
@@ -28,7 +28,7 @@ class Loop:
 
 @pytest.fixture
 def bench(monkeypatch):
-    """Alarms over a loop and a clock of the test's own."""
+    """Alarms over a scripted loop and clock."""
     found = SimpleNamespace(loop=Loop(), now=NOW, rung=[])
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: found.loop)
     monkeypatch.setattr(alarms, "now_ms", lambda: found.now)
@@ -38,7 +38,7 @@ def bench(monkeypatch):
 
 @pytest.mark.parametrize(("at", "delay"), [(NOW + 250, 0.251), (NOW, 0.001), (NOW - 5, 0.001)])
 def test_alarm_fires_just_after_its_time(bench, at, delay):
-    """So that the moment has come for certain when whoever is woken looks."""
+    """The alarm fires a little late, so that the time has certainly come."""
     bench.alarms.set("u", at)
     [timer] = bench.loop.timers
     assert timer.delay == pytest.approx(delay)
@@ -102,11 +102,9 @@ def test_at_the_end_none_rings(bench):
 
 
 class TestGaps:
-    """Time that nobody here has lived through."""
-
     @pytest.fixture
     def time(self, monkeypatch):
-        """Two clocks: by how much the wall's leads, and that by which timers run."""
+        """Two scripted clocks: the offset of the wall clock, and the monotonic clock."""
         found = SimpleNamespace(offset=5_000, now=100)
         clocks = SimpleNamespace(monotonic_ns=lambda: found.now * 1_000_000)
         monkeypatch.setattr(alarms, "time", clocks)

@@ -1,4 +1,4 @@
-"""How the end of what was begun on this machine is noticed, and what is told of it."""
+"""The end of an attempt is detected, and becomes a fact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["told"]
 
 class TestEnding:
     async def ended(self, told, *seen, child=0):
-        """Its process has ended, our own child if there is one; `seen` are the answers to the looks at it."""
+        """End the attempt's process, a child of ours if there is one; `seen` are the next observations."""
         if child:
             told.starter.child = child
             told.folder.tell(observe=[*seen])
@@ -41,7 +41,7 @@ class TestEnding:
         await process.wait()
 
     async def test_adopted_attempt_without_marker_is_lost_not_fenced(self, told):
-        """That it never began could be said only of a child of ours."""
+        """`NeverRan` is only certain for a child of ours."""
         told.folder.tell(exists=True, fence=True)
         process = await sleeper()
         adopt(told, os.pidfd_open(process.pid), [Stalled(since=1)])
@@ -110,10 +110,10 @@ class TestEnding:
 
 
 class TestSealing:
-    """The receipt comes before its runner's end, and the runner says so."""
+    """The receipt comes before the end of the runner, which announces it."""
 
     async def sealed(self, told):
-        """A child that has sealed its receipt and lives on."""
+        """Start a child that has sealed its receipt but keeps running."""
         child = told.starter.child = sleeping()
         told.folder.tell(observe=receipt.lost("it is so"), release=True, leave_beginning=True)
         await told.attempts.launch(KEY, UNIT, told.record, b"order")

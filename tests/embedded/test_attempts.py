@@ -1,4 +1,4 @@
-"""What is begun on this machine, and what is only looked at: without a host around it, and without a runner."""
+"""Starting, adopting, fencing and cancelling attempts, without a host and a runner."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["bench", "told"]
 
 
 async def test_attempt_with_an_order_is_adopted_and_not_started(bench):
-    """The ledger claims each attempt once: this is an older ledger on newer folders, and it may be at work."""
+    """The ledger claims each attempt once: here an older ledger was restored, and the attempt may be running."""
     bench.attempts.folder(KEY).write_order(b"of before")
     bench.attempts.busy.add(KEY)
     await bench.attempts.launch(KEY, UNIT, bench.record, b"order")
     assert bench.starter.started == []
     assert isinstance(bench.fact(), Stalled)
     assert bench.changes == [KEY.run]
-    assert KEY in bench.attempts.busy, "it may begin until it is fenced"
+    assert KEY in bench.attempts.busy, "it may start until it is fenced"
 
 
 async def test_failed_start_is_reported_as_never_ran(bench):
@@ -51,12 +51,11 @@ async def test_successful_start_wakes_no_further_turn(bench):
 
 @pytest.mark.parametrize("slow", [False, True])
 async def test_a_fork_waits_for_no_container(bench, slow):
-    """It is a process of this machine, whatever steps are."""
     bench.starter.slow = slow
     await bench.attempts.launch(KEY, UNIT, msgspec.structs.replace(bench.record, **KEPT), b"order")
     fact = bench.fact()
     assert isinstance(fact, Running)
-    assert not fact.ready, "nobody has asked it"
+    assert not fact.ready, "no probe has succeeded"
 
 
 async def test_close_releases_descriptors_of_running_attempts(told):
@@ -69,7 +68,7 @@ async def test_close_releases_descriptors_of_running_attempts(told):
         os.fstat(descriptor)
     told.attempts.close()
     assert told.attempts.live_forks() == []
-    assert process.returncode is None, "it goes on"
+    assert process.returncode is None, "the process continues"
     process.kill()
     await process.wait()
 
@@ -87,7 +86,7 @@ async def test_sealed_receipt_after_close_is_ignored(bench):
 class TestAdopting:
     @pytest.mark.parametrize(("record", "ready", "busy"), [({}, True, True), (KEPT, False, False)])
     async def test_adopted_running_attempt_keeps_its_slot(self, told, record, ready, busy):
-        """A fork takes no place, and answers no earlier than somebody has asked it."""
+        """A fork takes no slot, and is not ready before its probe."""
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, msgspec.structs.replace(told.record, **record))
         assert told.fact() == Running(since=5, ready=ready)
@@ -169,7 +168,7 @@ class TestCancelling:
         assert told.folder.calls.count("kill_holders") == 1
 
     async def test_cancel_is_repeated_if_lock_holders_were_not_found(self, told):
-        """The server has too many files open for a moment, as when it could have no descriptor of the runner."""
+        """The server has too many open files for a moment, as when it got no pidfd of the runner."""
         adopt(told)
         told.folder.tell(kill_holders=[OSError(errno.EMFILE, "too many"), None])
         with pytest.raises(OSError, match="too many"):
@@ -180,7 +179,7 @@ class TestCancelling:
 
     @pytest.mark.parametrize("record", [{}, KEPT])
     async def test_cancel_in_a_container_signals_the_runner(self, told, record):
-        """Our child is the engine's program. A fork has no container."""
+        """Our child is the client of the engine. A fork has no container."""
         told.starter.slow = True
         engine, runner = sleeping(), await sleeper()
         of_runner = os.pidfd_open(runner.pid)
@@ -226,7 +225,7 @@ class TestReleasing:
         ("apart", "slow", "again"), [(True, False, True), (False, False, False), (True, True, False)]
     )
     async def test_start_folder_is_reused_only_after_isolated_steps(self, told, apart, slow, again):
-        """A PID namespace of the runner's own makes sure of that, and a container's engine is none of ours."""
+        """Only a PID namespace guarantees it, and that of a container belongs to the engine."""
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.apart, told.starter.slow = apart, slow
         told.attempts.release(KEY)
@@ -243,7 +242,7 @@ class TestReleasing:
         assert len(told.starter.cleared) == cleared, "once"
 
     async def test_so_is_one_that_was_found_at_its_end(self, told):
-        """What began under another server, and was seen by this one only when it was over."""
+        """The attempt began under another server, and had ended when this one first observed it."""
         told.folder.tell(observe=receipt.lost("gone"), release=True, leave_beginning=True)
         told.starter.slow = True
         told.attempts.adopt(KEY, UNIT, told.record)

@@ -1,4 +1,4 @@
-"""What the embedded host promises of processes (docs/embedded.md) it keeps for containers: the same tests again."""
+"""The promises of docs/embedded.md for processes, with containers: the same tests again."""
 
 import stat
 
@@ -55,12 +55,9 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.long_story]
 
 @pytest_asyncio.fixture
 async def machine(store, request, tmp_path, runner, monkeypatch):
-    """Each of its steps has an image; podman shows their containers the folder of the test's journal, and says which it is.
-
-    Up, but for who first makes the disks that it stands on.
-    """
+    """A machine whose steps have images; podman mounts the folder of the test's journal in them."""
     if "disk" in request.fixturenames:
-        request.getfixturevalue("disk")  # so that our end comes before theirs
+        request.getfixturevalue("disk")  # so that this fixture ends before the others
     monkeypatch.setitem(doc.step.__kwdefaults__, "image", IMAGE)
     found = Machine(tmp_path, runner)
     seen = tmp_path / "seen"

@@ -1,4 +1,4 @@
-"""What is known of a step while its container is being made: nobody tells us when it has begun, so we look."""
+"""A step while its container is created: its start is not announced, so it is polled."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from embedded.alone import KEY, UNIT, is_nobody, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
-# Within so long it would be looked at several times.
+# Several polls fit into this time.
 LOOKS_S = 0.02
 
 
 @pytest.fixture
 async def begun(told):
-    """The engine is at work on it; returns its process."""
+    """Start the engine for the step; return its process."""
     child = told.starter.child = sleeping()
     told.starter.slow = True
     told.folder.tell(observe=Stalled(since=1))
@@ -45,7 +45,7 @@ async def test_step_is_starting_until_its_marker_is_seen(told, begun):
     assert told.changes == [KEY.run], "once"
     seen = len(told.folder.calls)
     await asyncio.sleep(LOOKS_S)
-    assert len(told.folder.calls) == seen, "and is not looked at any more"
+    assert len(told.folder.calls) == seen, "and is no longer polled"
 
 
 async def test_container_that_ended_is_not_polled_again(told, begun):

@@ -1,4 +1,4 @@
-"""What goes through the proxy: each protocol as it came, for as long as both ends want."""
+"""Traffic through the proxy: each protocol unchanged, for as long as both ends want."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def proxy(tmp_path):
 
 
 async def before(proxy, base, fork):
-    """Ways before two servers: by the key of each request, and one that gives it."""
+    """Entries in front of two servers: by routing key, and a preview that adds one."""
     ports = free_port(), free_port()
     leads = (Lead((KEY,), fork),)
     ways = [EnvoyEntry("baseline/a/b", ports[0], base, leads), EnvoyEntry("preview/u/x", ports[1], base, leads, KEY)]
@@ -43,7 +43,7 @@ async def before(proxy, base, fork):
 
 
 async def talk(who):
-    """A gRPC server of one method, which says who it is as often as it is called."""
+    """A gRPC server with one method, which returns its name in each message."""
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
@@ -72,7 +72,7 @@ async def test_grpc_streams_both_ways_and_survives_a_removed_route(proxy):
 
     calls = [await call(ports[0]), await call(ports[0], (MEMBER,)), await call(ports[1])]
     assert [said for _, _, said in calls] == [b"base one", b"fork one", b"fork one"]
-    # A stream that has begun stays where it is, as long as its server does.
+    # A stream that has started stays on its server, as long as the server runs.
     assert await proxy.apply([EnvoyEntry("baseline/a/b", ports[0], to_base)], [to_fork]) == {}
     channel, stream, _ = calls[1]
     await stream.write(b"two")
@@ -169,7 +169,7 @@ async def test_nothing_is_started_without_ways(proxy):
 
 
 async def test_port_of_two_ways_goes_to_the_first(proxy):
-    """A baseline can be declared with a port that was chosen for an endpoint before."""
+    """A baseline can be declared with a port that was chosen for a preview before."""
     port, other = free_port(), free_port()
     ways = [
         EnvoyEntry("baseline/a/b", port, 1),

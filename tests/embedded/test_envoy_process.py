@@ -1,4 +1,4 @@
-"""The process of a proxy, whichever program it is: who holds its lock, how it is watched and ended; and its ports."""
+"""The process of a proxy: the holder of its lock, its watch and its end; and probes of ports."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class TestHolder:
             os.close(held)
             assert holder(str(lock)) == child.pid
             child.kill()
-        assert holder(str(lock)) == 0, "it is there, and nobody holds it"
+        assert holder(str(lock)) == 0, "the lock exists, and no process holds it"
 
     def test_lock_holder_is_never_this_process(self, tmp_path):
-        """Who looks for it at this moment has the file open as well."""
+        """A process that only checks the lock has the file open as well."""
         lock = tmp_path / "lock"
         ours = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         with lock.open() as held, subprocess.Popen(["sleep", "60"], pass_fds=(held.fileno(),)) as child:
@@ -59,7 +59,7 @@ def test_port_without_listener_is_closed(monkeypatch):
     asked = []
     monkeypatch.setattr(socket, "create_connection", lambda to, timeout: asked.append((to, timeout)) or server)
     assert not is_closed(port)
-    assert asked == [(("127.0.0.1", port), 2.0)], "who neither answers nor refuses is given up"
+    assert asked == [(("127.0.0.1", port), 2.0)], "the probe has a timeout"
 
 
 def test_another_build_of_a_program_has_another_stamp(tmp_path):
@@ -77,14 +77,14 @@ def test_another_build_of_a_program_has_another_stamp(tmp_path):
 class TestProcess:
     @pytest.fixture
     def opened(self, monkeypatch):
-        """Descriptors of processes, in the order in which they were opened."""
+        """Return the opened pidfds, in order."""
         found, opens = [], os.pidfd_open
         monkeypatch.setattr(os, "pidfd_open", lambda *given: found.append(opens(*given)) or found[-1])
         return found
 
     @pytest.fixture(params=[True])
     async def begun(self, request, opened):
-        """One that is watched, as our child by default, and how often its end was told."""
+        """A watched process, our child by default, and the number of its end notifications."""
         self.told = []
         self.child = sleeping()
         found = Process(self.child, child=request.param, ended=lambda: self.told.append(self.child))
@@ -132,7 +132,9 @@ class TestProcess:
 
     @pytest.mark.parametrize("begun", [False], indirect=True)
     async def test_process_of_another_parent_is_not_waited_for(self, begun, monkeypatch):
-        monkeypatch.setattr(envoy_process.os, "waitpid", lambda *_: pytest.fail("it may be anybody's by now"))
+        monkeypatch.setattr(
+            envoy_process.os, "waitpid", lambda *_: pytest.fail("the number may belong to another process")
+        )
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)
         monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Forks on this machine, each rule alone: what is refused, objected to and ordered, and when one is ready."""
+"""The rules of forks on this machine: refusals, objections, work orders, and readiness."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TestForks:
         records = bench.records(order)
         assert records["isolation"] == b"user"
         assert "cwd" not in records
-        assert bench.attempts.begun == [], "it begins where its baseline does"
+        assert bench.attempts.begun == [], "it starts in the directory of its baseline"
         assert not bench.attempts.folder(UnitAttempt("u", FORK, 1)).log_size()
 
     def test_fork_has_baseline_environment_with_ordered_changes(self, bench):
@@ -114,12 +114,12 @@ class TestForks:
 
 
 class TestProbing:
-    """A fork is ready once it answers at its port; without one, once it runs."""
+    """A fork is ready once its port accepts connections; without a port, once it runs."""
 
     KEY = UnitAttempt("u", FORK, 1)
 
     def running(self, bench, monkeypatch, answers: bool = True) -> list[int]:
-        """A fork that runs; returns the ports that are asked."""
+        """Start a fork; return the ports that are probed."""
         asked: list[int] = []
 
         async def answered(port, is_there):
@@ -134,7 +134,7 @@ class TestProbing:
 
     @staticmethod
     async def asked_all():
-        """No task is left that asks a fork."""
+        """Wait until no probe is running."""
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
     @pytest.mark.parametrize(("port", "answers", "ready"), [(7, True, 1), (7, False, 0), (0, False, 1)])
@@ -146,10 +146,10 @@ class TestProbing:
         await self.asked_all()
         told = [each for each in bench.attempts.done if each[0] == "set_fact"]
         assert told == [("set_fact", self.KEY, Running(since=3, ready=True))] * ready
-        assert asked == ([port] if port else []), "by one alone"
+        assert asked == ([port] if port else []), "by one probe"
 
     async def test_unfenced_running_fork_is_probed(self, bench, monkeypatch):
-        """A server was killed as its launcher began, and the next one has seen no marker yet."""
+        """The server was killed before the fork's marker was set."""
         asked = self.running(bench, monkeypatch)
         [(key, begun)] = bench.attempts.now.items()
         bench.attempts.now.clear()
@@ -190,11 +190,9 @@ class TestProbing:
 
 
 class TestAnswering:
-    """Whether something accepts connections at a port, asked as long as the process is there."""
-
     @pytest.fixture
     def pauses(self, monkeypatch):
-        """Between two questions; they take no time."""
+        """Record the pauses between probes instead of sleeping."""
         found: list[float] = []
         monkeypatch.setattr(forks.asyncio, "sleep", self._noted(found))
         monkeypatch.setattr(forks, "time", SimpleNamespace(monotonic=lambda: sum(found)))
@@ -209,7 +207,7 @@ class TestAnswering:
 
     @staticmethod
     def listening(monkeypatch, after: int) -> list[int]:
-        """Somebody listens, after so many questions; returns the ports that are asked."""
+        """Accept a connection after a number of probes; return the probed ports."""
         asked: list[int] = []
 
         async def connect(host, port):

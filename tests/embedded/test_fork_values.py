@@ -1,4 +1,4 @@
-"""What forks tell the hooks of their sandbox on this machine: names, addresses, whether they answer; and what if not."""
+"""Values of forks for the hooks of their sandbox on this machine: names, addresses, readiness, and missing values."""
 
 from types import SimpleNamespace
 
@@ -37,10 +37,8 @@ def said(machine, name):
 
 
 class TestTelling:
-    """What one fork tells, by itself."""
-
     def told(self, *, state=State.CLAIMED, kept=True, port=80):
-        """The values of a run whose fork was given a port once; its baseline is as it is now."""
+        """Return the values of a run whose fork has a port."""
         baselines = BaselineProcesses()
         baselines.take(Workload(name="app", command=("app",), port=port))
         plan = SimpleNamespace(kept={NAME: SimpleNamespace(unit=doc.fork())} if kept else {})

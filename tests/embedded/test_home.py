@@ -1,4 +1,4 @@
-"""What a server of a machine does first: it takes its home, and finds out where it stands."""
+"""The start of a server: it takes the lock of its home and opens the ledger."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def test_lock_file_holds_only_the_current_process_id(tmp_path):
 
 
 def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
-    """Two servers that begin at once would else take each other for one that only looks, and both give up."""
+    """Otherwise two servers that start at once would take each other for a mere check, and both would fail."""
     looks, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
     fcntl.flock(looks, fcntl.LOCK_SH)
     waited = []
@@ -50,7 +50,7 @@ def test_waiting_for_a_shared_lock_does_not_block_others(monkeypatch, tmp_path):
 
 def test_home_of_another_server_is_refused_at_once(monkeypatch, tmp_path):
     other = startup.take(tmp_path)
-    monkeypatch.setattr(startup.time, "sleep", lambda _seconds: pytest.fail("it waits for a server's end"))
+    monkeypatch.setattr(startup.time, "sleep", lambda _seconds: pytest.fail("it waits for the end of a server"))
     opened = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(startup.HomeBusyError, match=rf"\(process {os.getpid()}\) uses {tmp_path}"):
         startup.take(tmp_path)

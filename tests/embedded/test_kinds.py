@@ -1,4 +1,4 @@
-"""What this machine can run, each kind alone: what it refuses and objects to, what its orders say, what it probes."""
+"""The rules of the executors on this machine: refusals, objections, work orders and probes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TestOrders:
         assert bench.asked == ([] if read == "at hand" else ["u"])
 
     def test_cached_value_of_an_unrecorded_attempt_is_ignored(self, bench):
-        """It failed, or is not recorded yet: what an earlier one told still holds."""
+        """A new attempt failed or is not recorded yet: the output of the earlier attempt is still valid."""
         later = msgspec.structs.replace(MADE, attempt=2, outcome="failed")
         live = bench.of(doc.resource("r", [self.MAKE, self.READS]), r__make=later)
         bench.attempts.values[KEY._replace(unit="r/make", attempt=2)] = {"url": b"at hand"}
@@ -111,7 +111,7 @@ class TestOrders:
         assert bench.variables(bench.steps.order(live, KEY, unit))["KEY"] == "ours"
         assert bench.asked == ["secrets of u"]
         bench.steps.order(live, KEY, doc.step("a"))
-        assert bench.asked == ["secrets of u"], "whoever reads none is given none"
+        assert bench.asked == ["secrets of u"], "a step without inputs gets none"
 
     @pytest.mark.parametrize("traced", [True, False])
     def test_step_gets_a_trace_parent_only_if_traced(self, bench, traced):
@@ -133,11 +133,11 @@ class TestOrders:
         unit = Unit(name="a", kind="webhook", webhook=WebhookUnit(request=request))
         records = bench.records(bench.hooks.order(bench.of(doc.resource("r", [unit])), KEY, unit))
         assert records["isolation"] == b"user"
-        assert "private" not in records, "it is no script, and writes nothing"
+        assert "private" not in records, "it is not a script and writes nothing"
 
 
 class TestStates:
-    """Only a step that has a state is told of one."""
+    """Only a step with a state gets its variables."""
 
     def steps(self, bench, door, environment=None, *, has_images=False):
         given = {"runs": bench.runs, "environment": environment or {}, "has_images": has_images, "states": door}
@@ -231,7 +231,7 @@ class TestSteps:
         bench.of(doc.resource("r", [doc.step("a")]), hooks)
         found = bench.steps.objections(bench.live)
         assert {name: each.reason for name, each in found.items()} == {"warm": Reason.WAITING_FOR_FORKS}
-        assert list(bench.hooks.objections(bench.live)) == ["say"], "each kind speaks for its own"
+        assert list(bench.hooks.objections(bench.live)) == ["say"], "each executor reports its own units"
 
     SHARED = doc.step("a", outputs=[("x", "/srv/x"), ("y", "/srv/y")])
 

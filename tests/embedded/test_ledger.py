@@ -1,4 +1,4 @@
-"""The ledger's file alone: what a write changes, what it refuses, and what is kept of it for how long."""
+"""The ledger file: effects of writes, refusals, and retention."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stored(uid="u", **wish) -> StoredRun:
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Connections to databases, in the order in which they were made."""
+    """The connections to databases, in order."""
     connect, found = sqlite3.connect, []
 
     def noted(*given, **more):
@@ -55,14 +55,14 @@ def db(ledger, opened):
 
 
 def claimed(ledger, uid="u") -> Run:
-    """A run that was born, with its step claimed."""
+    """A run after its birth, with a claimed step."""
     assert ledger.birth(stored(uid))
     claim = Claim(unit="r/a", attempt=1, kind="exec", ref="boot", at=4)
     return ledger.commit(ledger.load(uid).run, PLAN, (claim,), {}, 4)
 
 
 def over(ledger, uid="u", at=9) -> Run:
-    """A run that has ended, with nothing left to do."""
+    """A run that has ended."""
     assert ledger.birth(stored(uid))
     run = ledger.load(uid).run
     closed = ledger.commit(run, PLAN, (Close(request=ASKED),), {}, at)
@@ -89,8 +89,8 @@ class TestFile:
         assert list(tmp_path.iterdir()) == []
 
     def test_wipe_removes_deleted_rows_unless_a_reader_is_open(self, ledger, db, tmp_path):
-        """Nobody waits for him: it is tried again."""
-        assert ledger.needs_truncation, "a server that was killed may have left something"
+        """The truncation does not wait for the reader; it is repeated later."""
+        assert ledger.needs_truncation, "a killed server may have left values"
         ledger.wipe()
         assert not ledger.needs_truncation
         over(ledger)
@@ -247,7 +247,7 @@ class TestWishes:
 
     @pytest.mark.parametrize(("lease", "lapses"), [(0, False), (99, True), (100, True), (101, False)])
     def test_leases_that_end_too_soon_are_extended(self, ledger, lease, lapses):
-        """0 is none: such a run has no lease at all."""
+        """A lease of 0 means that the run has none."""
         ledger.birth(stored(lease_until=lease))
         assert ledger.has_lease_before(100) is lapses
         ledger.extend_leases(100)
@@ -289,12 +289,12 @@ class TestEnd:
         assert (ledger.last("old"), ledger.history("old")) == (None, [])
         assert ledger.last("new") is not None
         assert ledger.history("new")
-        assert ledger.birth(stored("old")), "it may be anybody's by now"
+        assert ledger.birth(stored("old")), "it may be of any run"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"\x00{}", b"\xff\xfe"])
 def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged):
-    """Without that no server begins, and no run of it takes a turn."""
+    """Otherwise no server starts, and no run takes a turn."""
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid, lease_until=5))
     db.execute("UPDATE run SET wish = ? WHERE uid = 'bad'", (damaged,))
@@ -302,13 +302,13 @@ def test_damaged_wish_does_not_block_renewal_of_other_leases(ledger, db, damaged
     ledger.extend_leases(9)
     assert ledger.load("good").wish.lease_until == 9
     assert not ledger.has_lease_before(8)
-    assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is left as it is"
+    assert db.execute("SELECT wish FROM run WHERE uid = 'bad'").fetchone() == (damaged,), "it is unchanged"
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"{}x", b"\xff\xfe", b"[" * 10_000])
 @pytest.mark.parametrize("column", ["ledger", "documents", "forks", "wish"])
 def test_damaged_row_is_reported_with_its_run(ledger, db, tmp_path, column, damaged):
-    """A writer's group is of many runs: what is one run's fault must not be taken for the file's."""
+    """A group of writes has several runs: an error of one run must not count as an error of the file."""
     for uid in ("bad", "good"):
         assert ledger.birth(stored(uid))
     db.execute(f"UPDATE run SET {column} = ? WHERE uid = 'bad'", (damaged,))
@@ -328,7 +328,7 @@ def test_units_are_kept_as_they_were_written(ledger):
 
 @pytest.mark.parametrize("unit", ["r/a", "r/gone", "fork:default/app"])
 def test_closed_run_claims_delete_steps_only(ledger, unit):
-    """Whether a unit is a create step, or is not wished for any more, or is kept."""
+    """Return whether a unit is a create step; units that are no longer desired, or kept, are not."""
     assert ledger.birth(stored())
     closed = ledger.commit(ledger.load("u").run, PLAN, (Close(request=ASKED),), {}, 4)
     with pytest.raises(IllegalMoveError):
@@ -353,10 +353,10 @@ def test_closed_run_claims_delete_steps_only(ledger, unit):
     ],
 )
 def test_locked_database_is_reported_as_unavailable(ledger, db, tmp_path, read):
-    """An order that it befalls is given again; after a defect a baseline would not be."""
+    """An order with this error is repeated; with a defect, a baseline would not be."""
     read(ledger)
     db.execute("PRAGMA busy_timeout = 0")
-    db.execute("PRAGMA journal_mode = DELETE")  # in which who writes keeps out who reads
+    db.execute("PRAGMA journal_mode = DELETE")  # a mode in which a writer blocks readers
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(HostUnavailableError, match=r"^the ledger cannot be (read|written): database is locked$"):

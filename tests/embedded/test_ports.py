@@ -1,4 +1,4 @@
-"""The ports of forks, kept until their run is over; and what makes another fork of one: its baseline, and addresses."""
+"""The ports of forks, kept until their run ends; and the generation of a fork, from its baseline and addresses."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_port_of_a_fork_stays_the_same(place):
     port = ports.assign("u", FORK)
     assert ports.assign("u", FORK) == ports.find("u", FORK) == ports.renew("u", FORK) == port
     assert ports.assign("u", PEER) != port
-    assert Ports(place).find("u", FORK) == port, "the next server knows"
+    assert Ports(place).find("u", FORK) == port, "the next server has it"
 
 
 def test_a_note_that_is_no_port_is_none(place):
-    """As one that was damaged, or written by hand: a fork that cannot start with it would never start."""
+    """A damaged or edited note: with that port, the fork could never start."""
     for number in (0, 65_536, 99_999_999):
         place.note(f"u.{forks.slug(FORK)}.port", number)
         ports = Ports(place)
@@ -59,7 +59,7 @@ def test_with_its_run_it_is_forgotten_and_no_other(place):
 
 
 def test_promised_port_survives_removal_of_its_file(place):
-    """They lie where somebody may clear up under a fork that runs."""
+    """A cleanup program may remove the notes while the fork runs."""
     ports = Ports(place)
     kept = ports.assign("other", FORK)
     ports.assign("u", FORK)
@@ -88,14 +88,14 @@ def test_promised_port_is_not_chosen_again(place):
     ports = Ports(place, iter([7, 7, 8]).__next__)
     assert [ports.assign("u", FORK), ports.assign("u", PEER)] == [7, 8]
     later = Ports(place, iter([7, 9]).__next__)
-    assert [later.assign("u", FORK), later.assign("v", FORK)] == [7, 9], "nor by the next server"
+    assert [later.assign("u", FORK), later.assign("v", FORK)] == [7, 9], "also not by the next server"
 
 
 def test_one_at_which_old_connections_close_is_kept(place):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
-            server.accept()[0].close()  # whoever closes first has the closing connection
+            server.accept()[0].close()  # the side that closes first keeps the closing connection
     ports = Ports(place, lambda: port)
     assert ports.assign("u", FORK) == ports.find("u", FORK) == port
     assert ports.renew("u", FORK) == port
@@ -107,7 +107,7 @@ def plan(*forks):
 
 
 def asks(name, *peers):
-    """A fork that is told where others answer."""
+    """A fork that uses the addresses of others."""
 
     def source(peer):
         of = {"kind": "Deployment", "namespace": "default", "name": peer}
@@ -129,7 +129,7 @@ def test_fork_generation_changes_with_addresses_it_reads(place):
     assert before == {name: fork.generation for name, fork in wished.kept.items()} | {
         FORK: f"{wished.kept[FORK].generation} [{ports.find('u', PEER)}]"
     }
-    assert ports.find("u", "fork:default/mute") == 0, "it has none, so none is chosen"
+    assert ports.find("u", "fork:default/mute") == 0, "a fork without a port gets none"
     assert generations() == before
     ports.forget("u")
     assert generations()[FORK] != before[FORK]
@@ -156,6 +156,6 @@ class TestBaselines:
         before = generations()
         assert {name for name in plain if before[name] != plain[name]} == {FORK, "fork:default/mute"}
         baselines.take(Workload(name="app", command=("/bin/app",), port=80, routed_port=91))
-        assert generations() == before, "where its own requests are taken in is nothing to its forks"
+        assert generations() == before, "the routed port of the baseline does not change its forks"
         baselines.take(Workload(name="app", command=("/bin/app", "-v"), port=80))
         assert {name for name, each in generations().items() if each != before[name]} == {FORK}

@@ -1,4 +1,4 @@
-"""Who has ended, who is to be waited for, and which folders are still to go."""
+"""Ends of runners, children to be reaped, and folders to be removed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_end_is_reported_until_it_is_forgotten():
 
 
 async def test_end_handler_may_forget_another_process():
-    """Both have ended when the first is heard of, and the second is somebody else's business by then."""
+    """Both have ended at the first notification, and the callback of the first handles the second."""
     ends, heard = reaper.ProcessExits(), []
     both = [ended() for _ in range(2)]
     pidfds = [os.pidfd_open(child) for child in both]

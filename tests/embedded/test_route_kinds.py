@@ -1,4 +1,4 @@
-"""Routes and previews as units of this machine, each rule alone: what is refused, put, taken over, and let go."""
+"""The rules of routes and previews on this machine: refusals, entries, adoption and removal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN, FORKED = (msgspec.structs.replace(ALIVE, kind=kind) for kind in ("preview
 
 
 class Bench:
-    """Both kinds over one run; `done` is what they asked of what routes."""
+    """Both executors over one run; `done` are their calls of the route table."""
 
     def __init__(self) -> None:
         self.done: list[tuple] = []
@@ -101,7 +101,7 @@ class TestTakingOver:
         assert bench.done[0][2] == LED
         bench.known = {KEY, FRONT}
         bench.routes.take_over(live)
-        assert bench.done[2:] == bench.done[:1], "its form may be another one"
+        assert bench.done[2:] == bench.done[:1], "its form may have changed"
 
     @pytest.mark.parametrize("state", [State.NONE, State.DONE])
     def test_absent_route_is_not_put(self, bench, state):

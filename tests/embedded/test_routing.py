@@ -1,4 +1,4 @@
-"""What this machine routes as it is wished for, with a proxy of the test's own: what is put, taken up, and drains."""
+"""The route table with a scripted proxy: entries, confirmation, and draining."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREVIEW = UnitAttempt("u", "preview:site", 1)
 
 
 class Proxy:
-    """Takes up what it is asked for, once it may; `refuses` has what it cannot, and why."""
+    """A proxy that applies entries when permitted; `refuses` has entries that it cannot apply, with the reason."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[EnvoyEntry], set[int]]] = []
@@ -56,7 +56,7 @@ class Proxy:
 
 
 async def idle():
-    """Whatever is to happen without a pause has happened."""
+    """Let all ready callbacks run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -146,7 +146,7 @@ class TestFollowing:
         bench.changes.clear()
         bench.proxy.refuses = {}
         await until(lambda: bench.fact(key).ready)
-        assert bench.changes == [key.run], "nobody else tells that it is there now"
+        assert bench.changes == [key.run], "no other event reports that the route works"
 
     @pytest.mark.parametrize(
         ("fault", "said"), [(EnvoyError("no Envoy"), "no Envoy"), (KeyError("x"), "an internal error of Dayfly")]
@@ -175,7 +175,7 @@ class TestFollowing:
         bench.proxy.refuses = {"baseline/shop/web": "its port is taken"}
         bench.routing.touch()
         await until(lambda: len(bench.changes) > 2)
-        assert set(bench.changes[2:]) == {"old", "u"}, "what was in force is so no more"
+        assert set(bench.changes[2:]) == {"old", "u"}, "routes of a dead proxy are not in force"
         assert bench.fact(old).message == "its port is taken"
 
     async def test_when_the_proxy_has_ended_nothing_is_in_force(self, bench):
@@ -208,7 +208,7 @@ class TestGoing:
         assert bench.fact().result.reason == Reason.CANCELLED
         change = bench.routing.touch()
         bench.routing.forget(KEY)
-        assert bench.routing.touch() == change + 1, "the proxy knows nothing of it any more"
+        assert bench.routing.touch() == change + 1, "the proxy has already removed it"
 
     async def test_route_does_not_drain_during_an_earlier_apply(self, bench):
         said = []
@@ -235,7 +235,7 @@ class TestGoing:
         bench.routing.drop(PREVIEW)
         assert bench.routing.touch() == change + 1
         await until(lambda: "the route is removed" in bench.fact().message)
-        assert not isinstance(bench.fact(), Ended), "it drains as long as was said"
+        assert not isinstance(bench.fact(), Ended), "it drains for the configured time"
 
     async def test_route_that_never_led_anywhere_does_not_drain(self, bench):
         bench.routing.put(KEY, wished(port=0, drain_ms=60_000))
@@ -289,7 +289,9 @@ class TestWithoutProxy:
         await asyncio.sleep(0)
 
     async def test_route_going_since_the_last_server_ends_without_proxy(self):
-        """That one had a proxy. It goes already when it is taken over, so to let it go now is nothing new."""
+        """The earlier server had a proxy. The entry is being removed when it is adopted, so dropping it changes
+        nothing.
+        """
         bench = Bench(proxy=False)
         bench.routing.put(KEY, wished(), going=True)
         bench.routing.start()
@@ -300,7 +302,7 @@ class TestWithoutProxy:
 
 
 class TestInVain:
-    """What is wished for where it leads nowhere is said, whatever else holds."""
+    """Missing targets are reported in any case."""
 
     @pytest.fixture
     def baselines(self):

@@ -1,4 +1,4 @@
-"""What is told of a run from its ledger, facts and folders: its logs, its outputs, where its forks answer."""
+"""Reports of a run from its ledger, facts and folders: logs, outputs and endpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORK = "fork:default/app"
 
 
 class Bench:
-    """A run whose ledger and folders are the test's."""
+    """A run with a scripted ledger and folders."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.place = AttemptStorage(
@@ -38,7 +38,7 @@ class Bench:
         self.step_logs = StepLogFiles(self.place, self.reader)
 
     def wrote(self, *moves: tuple[str, str, int]) -> None:
-        """Lines of the run's history: move, unit, attempt."""
+        """Set the run's history: move, unit, attempt."""
         self.entries += [
             HistoryEntry(seq=1, at=1, unit=unit, attempt=attempt, move=move, reason="", message="")
             for move, unit, attempt in moves
@@ -63,7 +63,7 @@ def bench(tmp_path):
 
 class TestLogs:
     def test_every_attempt_that_ran_or_runs_has_a_log(self, bench):
-        """One that said nothing has no file."""
+        """An attempt without output has no file."""
         bench.wrote(("Claim", "r/b", 1), ("Record", "r/b", 1), ("Claim", "r/a", 1), ("Void", "r/c", 1))
         bench.printed("r/d", 2, "abc")
         bench.printed("r/a", 1, "abcd")

@@ -1,4 +1,4 @@
-"""The secrets that come with a run: there before its birth, read by its steps, and nowhere once it has ended."""
+"""The secrets of a run: stored before its birth, read by its steps, and removed at its end."""
 
 import sqlite3
 
@@ -50,7 +50,7 @@ async def test_without_them_there_is_no_birth(machine):
 
 
 async def test_ended_run_does_not_miss_its_secrets(machine):
-    """An offer that comes late is told that it is over, which its sandbox waits for."""
+    """A late offer is answered with the end of the run, which its sandbox waits for."""
     await machine.host.secrets.keep("u", GIVEN)
     await machine.host.offer(offer(DB))
     await machine.finish()

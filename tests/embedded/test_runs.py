@@ -1,4 +1,4 @@
-"""The runs in memory: read when they are asked for, read again when their rows were changed, and dropped."""
+"""The run cache: read on demand, read again after changes of rows, and dropped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORK = "fork:default/app"
 
 
 class Bench:
-    """Runs over rows that the test has; `reads` are those that were read."""
+    """Runs over scripted rows; `reads` are the rows that were read."""
 
     def __init__(self) -> None:
         self.rows: dict[str, StoredRun] = {}
@@ -73,7 +73,7 @@ def test_a_row_that_was_changed_is_read_again_if_it_is_in_memory(bench):
 
 
 def test_unreadable_run_does_not_block_rereading_others(bench):
-    """Leases that begin anew and a baseline's new form are for all of them; no turn was taken until that was done."""
+    """Extended leases and changed baselines affect all runs, before their next turns."""
     for uid in ("bad", "good"):
         bench.row(uid)
         bench.runs.load(uid)
@@ -88,7 +88,7 @@ def test_unreadable_run_does_not_block_rereading_others(bench):
 
 @pytest.mark.parametrize(("closed", "followed"), [(False, 1), (True, 0)])
 def test_closed_run_needs_no_fork_addresses(bench, closed, followed):
-    """Those that are promised to others are noted, and noted for nobody then."""
+    """Ports of a closed run's forks are not noted."""
     bench.baselines.take(Workload(name="app", command=("app",), port=80))
     bench.row(forks=[doc.fork()], closed=closed)
     plan = bench.runs.peek("u").plan

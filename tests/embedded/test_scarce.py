@@ -1,4 +1,4 @@
-"""The server has no descriptor left for a moment: what it cannot look at now it looks at later, and loses nothing of it."""
+"""The server has no free descriptor for a moment: it repeats what failed, and loses nothing."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def refuse(monkeypatch):
-    """Makes a function fail the next time, and only then; returns where it is noted that it has."""
+    """Make a function fail once at its next call; return the list that records it."""
 
     def refuse_once(owner, name):
         real, refused = getattr(owner, name), []
@@ -87,7 +87,7 @@ async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
 
 
 async def test_while_a_container_is_made(machine, refuse, monkeypatch):
-    """The step is then known to run, so that a delete can end it."""
+    """The step is then known to run, so a delete can end it."""
     monkeypatch.setattr(Processes, "slow", True)
     refused = refuse(process.Folder, "observe")
     await offer(machine)

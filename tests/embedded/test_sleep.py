@@ -1,4 +1,4 @@
-"""The machine sleeps, or the server is stopped: the wall clock goes on, and nobody here with it."""
+"""The machine sleeps, or the server is stopped, while the wall clock continues."""
 
 import time
 
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def sleep(monkeypatch):
-    """Lets the wall clock jump by so many milliseconds."""
+    """Let the wall clock jump by a number of milliseconds."""
     real, slept = time.time_ns, [0]
     monkeypatch.setattr(time, "time_ns", lambda: real() + slept[0] * 1_000_000)
 
@@ -33,13 +33,13 @@ def box(script="true"):
 
 @pytest.fixture
 def looks(monkeypatch):
-    """The clock is looked at often."""
+    """Check the clock often."""
     monkeypatch.setattr("dayfly.embedded.engine.CLOCK_CHECK_INTERVAL_S", 0.01)
 
 
 @pytest.mark.parametrize("fault", [None, LedgerError("the disk is full"), ValueError("a defect")])
 async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypatch, fault):
-    """Also if leases could not be read as the machine woke."""
+    """Also if leases could not be read after the sleep."""
     await machine.host.offer(doc.offer(box(), expires_at=now() + HOUR))
     await machine.ready()
     has_lease_before, faults = SqliteLedger.has_lease_before, [fault] if fault else []
@@ -57,7 +57,7 @@ async def test_run_expires_on_time_after_a_sleep(looks, machine, sleep, monkeypa
 
 
 async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
-    """Whoever renews it slept as well, and something else happens before it comes to renew."""
+    """The client slept as well, and another event happens before it can renew the lease."""
     wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
     await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))
     await machine.wrote("up")
@@ -70,7 +70,7 @@ async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
 
 
 async def test_neither_is_it_while_the_server_was_stopped(machine, sleep, monkeypatch):
-    """By Ctrl-Z, say: whoever would renew it gets no answer."""
+    """For example by Ctrl-Z: clients that renew leases get no answer."""
     real, hour = time.monotonic_ns, HOUR * 1_000_000
     wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
     await machine.host.offer(doc.offer(box(wait), lease_until=now() + 20_000))

@@ -1,4 +1,4 @@
-"""Where states are kept and served, each rule alone: without a server, a step or a ledger."""
+"""The rules of storing and serving states, without a host, steps or a ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VERSION = Version(number=1, at=1, holder=Holder(unit="db/make", attempt=1), size
 
 
 class TestPort:
-    """At which running steps look for their states."""
+    """Return a free port, as running steps expect it."""
 
     @pytest.fixture
     def ports(self):
@@ -44,7 +44,7 @@ class TestPort:
         async def serve(_app, sockets, *, stop):
             port = sockets[0].getsockname()[1]
             with socket.create_connection(("127.0.0.1", port)):
-                sockets[0].accept()[0].close()  # whoever closes first has the closing connection
+                sockets[0].accept()[0].close()  # the side that closes first keeps the closing connection
             sockets[0].close()
             ports.append(port)
             await stop.wait()
@@ -146,7 +146,7 @@ class TestDoor:
 
     @pytest.mark.parametrize("fault", [OSError("no"), None])
     async def test_port_is_reopened_when_serving_ends(self, tmp_path, monkeypatch, caplog, fault):
-        """Terraform asks again, at the address that it was told."""
+        """Terraform retries the same address."""
         monkeypatch.setattr(state_server, "RETRY_AFTER_S", 0.001)
         served = []
 
@@ -208,16 +208,16 @@ class TestFiles:
         assert await files.find(PLACE) == Found(Head())
         head = Head(sandbox="s", versions=(VERSION,))
         assert await files.swap(PLACE, await files.find(PLACE), head)
-        assert not await files.swap(PLACE, Found(Head()), Head(sandbox="t")), "it has been another one since"
+        assert not await files.swap(PLACE, Found(Head()), Head(sandbox="t")), "the head has changed since"
         assert await files.find(PLACE) == Found(head, digest(msgspec.json.encode(head)))
         assert states.heads(tmp_path) == {PLACE: head}
         seen = await files.find(PLACE)
         self.known.clear()
-        assert not await files.swap(PLACE, seen, Head()), "its run is over"
+        assert not await files.swap(PLACE, seen, Head()), "the run has ended"
 
     @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]"])
     async def test_damaged_head_is_reported_with_its_path(self, files, tmp_path, data):
-        """Nobody begins anew over it, though a head that is empty could be taken for none."""
+        """Terraform must not start from scratch, though an empty head could count as none."""
         assert await files.swap(PLACE, await files.find(PLACE), Head(versions=(VERSION,)))
         path = tmp_path / "states" / "u" / "db" / "head"
         path.write_bytes(data)
@@ -234,7 +234,7 @@ class TestFiles:
         await files.keep(PLACE, None, "c", [b"4"])
         assert await files.chunks(PLACE, VERSION) == [b"1", b"2", b"3"]
         (tmp_path / "states" / "u" / "db" / "b.1").unlink()
-        assert await files.chunks(PLACE, VERSION) == [b"1", b"3"], "those that are there"
+        assert await files.chunks(PLACE, VERSION) == [b"1", b"3"], "the existing ones"
         await files.drop(PLACE, "b", 3)
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
@@ -250,7 +250,7 @@ class TestFiles:
         assert len(await files.chunks(PLACE, VERSION)) == 2 * fits
 
     async def test_refused_write_leaves_no_chunks(self, files, tmp_path, monkeypatch):
-        """As where its owner has a quota, which `statvfs` does not tell: a Terraform that asks again would fill it."""
+        """As with a disk quota, which `statvfs` does not show: the retries of Terraform would fill it."""
         write, written = states.make, []
 
         def refuse(path, data):

@@ -1,4 +1,4 @@
-"""The embedded host's runs as traces: each is looked at until it is told, and no turn is spoilt by that."""
+"""The runs of the embedded host as traces: each is read until it is exported, and no turn fails because of it."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from server.test_cloud_event_publisher import report
 
 
 class Bench:
-    """An engine with one run, which is ready, and a tracer whose traces are kept."""
+    """An engine with one ready run, and a tracer whose traces are kept."""
 
     def __init__(self, history=lambda _uid: HISTORY):
         self.heard, self.looks, self.traces = [], [], []
@@ -37,8 +37,8 @@ def test_ended_run_is_traced_only_once():
         bench.engine.on_change(RUN.uid)
     bench.engine.on_end(RUN.uid)
     bench.tracer.close()
-    assert bench.heard == [("changed", RUN.uid)] * 3 + [("ended", RUN.uid)], "whoever heard of it before still does"
-    assert bench.looks == [RUN.uid], "what was told is not looked at again"
+    assert bench.heard == [("changed", RUN.uid)] * 3 + [("ended", RUN.uid)], "earlier subscribers still get it"
+    assert bench.looks == [RUN.uid], "an exported run is not read again"
     assert [len(spans) for spans in bench.traces] == [6]
 
 

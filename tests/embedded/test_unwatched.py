@@ -1,4 +1,4 @@
-"""Attempts whose end no descriptor tells, as there is none to be had, and those of which something may be left over."""
+"""Attempts without a pidfd, and attempts that may have leftovers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNCLEAR = Unclear(since=1, reason="FolderLost", message="m", dead_by=9)
 
 @pytest.fixture
 async def child(told, monkeypatch):
-    """It has begun, and no descriptor is left for it."""
+    """Start an attempt without a pidfd."""
     monkeypatch.setattr(attempts, "open_pidfd", lambda _child: None)
     found = told.starter.child = sleeping()
     told.folder.tell(observe=LOST)
@@ -39,7 +39,7 @@ async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, m
     await until(lambda: len(looks) > 2)
     assert isinstance(told.fact(), Running)
     told.starter.sealed(child)
-    assert isinstance(told.fact(), Running), "that it has sealed is seen when it has ended"
+    assert isinstance(told.fact(), Running), "its receipt is read when it has ended"
     os.kill(child, signal.SIGKILL)
     await until(lambda: told.fact() == LOST)
     assert is_nobody(child)
@@ -47,7 +47,7 @@ async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, m
 
 @pytest.mark.parametrize("adopted", [True, False])
 async def test_running_attempt_without_folder_has_an_unclear_end(told, adopted):
-    """Whether another server began it, or a child of ours that was killed under it."""
+    """Another server started it, or its starter was killed."""
     told.folder.tell(observe=[Running(since=5), Stalled(since=1)], removed=UNCLEAR, exists=True, fence=True)
     if adopted:
         told.attempts.adopt(KEY, UNIT, told.record)
@@ -68,7 +68,7 @@ async def test_container_with_an_unseen_end_is_cleared(told, observed):
     told.attempts.cancel(KEY)
     os.kill(begun, signal.SIGKILL)
     await until(lambda: told.attempts.live_forks() == [])
-    assert told.changes, "that is news"
+    assert told.changes, "listeners are notified"
     told.attempts.release(KEY)
     await until(lambda: len(told.starter.cleared) == 1)
 

@@ -1,4 +1,4 @@
-"""The thread that writes the ledger: what it does while nobody asks for anything, and what it answers to whom."""
+"""The thread that writes the ledger: results of jobs, and its work while idle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from embedded.machine import until
 
 
 class Ledger:
-    """Notes transactions; `remains` is whether there is something to wipe."""
+    """Records transactions; `needs_truncation` is scripted."""
 
     def __init__(self, *, remains: bool = False) -> None:
         self.needs_truncation = remains
@@ -42,7 +42,7 @@ def threads() -> list[threading.Thread]:
 
 @pytest.fixture
 def held():
-    """A job that begins, and does not end before it is set."""
+    """A job that starts, and ends only when the event is set."""
     return threading.Event()
 
 
@@ -62,7 +62,7 @@ async def test_error_of_a_job_reaches_its_own_caller_only(held):
     ledger = Ledger()
     made = Writer(ledger)
     [thread] = threads()
-    assert thread.daemon, "a server that dies is not kept by it"
+    assert thread.daemon, "it does not block the end of a server"
 
     def wrong():
         raise ValueError("a defect")
@@ -108,7 +108,7 @@ async def test_any_error_reaches_all_callers_and_later_jobs_succeed(fault):
 
 
 async def test_job_that_runs_out_of_memory_changes_nothing(tmp_path):
-    """SQLite says so in the middle of a change, too, and then half of it would be written."""
+    """SQLite can fail in the middle of a change, and half of it would be committed."""
     ledger = ledgers.SqliteLedger(tmp_path / "ledger.db")
     made = Writer(ledger)
 
