@@ -1,4 +1,4 @@
-"""Everything that a client can ask, of the real API; by the synchronous client and by the asynchronous one."""
+"""All methods of both clients with the real API."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_outputs_are_decoded_by_name_and_not_printed(dayfly, host):
     assert dict(found) == {"mydb/provision.url": "db://h", "mydb/seed.rows": "2", "mydb/seed.raw": "/w=="}
     assert found.of("raw").content == b"\xff"
     assert found.variables() == {"MYDB_PROVISION_URL": "db://h", "MYDB_SEED_ROWS": "2"}
-    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "a traceback shows what is printed"
+    assert "db://h" not in repr(found) + repr(found.of("url")) + str(found.all), "tracebacks print values"
     with pytest.raises(KeyError, match=r"no output port; there are mydb/provision.url"):
         found["port"]
 
@@ -116,7 +116,7 @@ def test_log_that_grows_while_read_returns_a_bounded_part(dayfly, host, monkeypa
 
     def growing(*where, offset, limit):
         asked.append(offset)
-        assert len(asked) < 9, "it is read for ever"
+        assert len(asked) < 9, "the read never ends"
         host.log_data[key] = (host.log_data[key][0] + b"x" * 300_000, False)
         return read(*where, offset=offset, limit=limit)
 
@@ -141,7 +141,7 @@ def test_lines_of_a_log_come_with_their_times_and_since_a_time(dayfly, host):
     began = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     at = int(began.timestamp() * 1000)
     host.log_data[key] = (b"one\ntwo\n", True)
-    assert [each.times for each in dayfly.sandboxes.logs("sb1", timestamps=True)] == [()], "a log of an older release"
+    assert [each.times for each in dayfly.sandboxes.logs("sb1", timestamps=True)] == [()], "a log of an older host"
     host.times[key] = ((0, at), (4, at + 61_000))
     [piece] = dayfly.sandboxes.logs("sb1", timestamps=True)
     assert [(each.offset, each.time) for each in piece.times] == [(0, began), (4, began + dt.timedelta(seconds=61))]
@@ -255,12 +255,14 @@ def test_files_are_applied_in_the_order_in_which_they_can_be_had(dayfly, tmp_pat
 def test_plugins_and_their_versions(dayfly, server):
     for version in ("1.0.0", "1.1.0"):
         dayfly.plugins.apply(wishes.plugin(f"db@{version}"))
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).name == "db@1.0.0", "unchanged is no mistake"
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).name == "db@1.0.0", "an unchanged version is accepted"
     with pytest.raises(ConflictError, match=r"1.0.0 already exists") as other:
         dayfly.plugins.apply(wishes.plugin("db@1.0.0", description="another"))
     assert "another version than 1.0.0" in other.value.advice
     assert dayfly.plugins.apply(wishes.plugin("db@1.0.0") | {"readme": "# DB"}).readme == "# DB"
-    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).readme == "# DB", "who says nothing of it leaves it"
+    assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).readme == "# DB", (
+        "a plugin without a README keeps the published one"
+    )
     assert dayfly.plugins.get("db").version == "1.1.0"
     assert [each.version for each in dayfly.plugins.versions("db")] == ["1.1.0", "1.0.0"]
     assert len(dayfly.plugins.list(all_versions=True)) == 2
@@ -338,7 +340,7 @@ def test_an_answer_that_is_no_dayflys(connect):
 
 
 class Retold:
-    """A run that is told of by scripted reports; its clock goes a second with each."""
+    """A run with scripted reports; its clock advances a second with each."""
 
     subject, flags = "sb1", ""
 
@@ -361,7 +363,7 @@ class Retold:
 
 
 def test_another_one_of_the_name_is_noticed_whatever_its_version():
-    """Each counts its own reports, so two that were made of one file come to the same numbers."""
+    """Report versions are counted per object, so a new object with the same name can reach the same version."""
     assert run(waiting.until_gone(Retold(("u-1", False), ("u-2", True)), 30, None)) == "cleaned"
     with pytest.raises(FailedError, match="that exists now is another one"):
         run(waiting.until_ready(Retold(("u-1", False), ("u-2", True)), 30, None))
@@ -369,7 +371,7 @@ def test_another_one_of_the_name_is_noticed_whatever_its_version():
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_name_that_a_proxy_would_resolve_is_never_sent(dayfly, name):
-    """`..` behind a name would be the address of something else."""
+    """`..` as a name would be another path."""
     for ask in (dayfly.sandboxes.get, dayfly.sandboxes.delete, dayfly.plugins.get):
         with pytest.raises(NotFoundError, match="nothing called"):
             ask(name)

@@ -1,4 +1,4 @@
-"""What is followed is told once each time it changes, whatever becomes of the stream."""
+"""`follow` yields each change once, despite lost streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = Retry(patience=20, first=0.01, longest=0.05)
 
 @pytest.fixture
 def cut(server, connect):
-    """A client whose way to the server can be cut."""
+    """A client behind a relay."""
     with relayed(server.port) as relay:
         yield relay, connect(f"http://127.0.0.1:{relay.port}", KEY, retries=QUICK)
 
@@ -70,21 +70,21 @@ def test_a_stream_that_is_cut_goes_on_where_it_was(cut, server):
     for n in ("1", "2", "3"):
         relay.cut()
         server.put("sandboxes/sb1", wishes.empty(labels={"n": n}))
-        assert labels(next(stream)) == ("sb1", n), "once, and nothing of what was known"
+        assert labels(next(stream)) == ("sb1", n), "once, and no known state"
     assert relay.made == 4
     stream.close()
 
 
 def test_follow_reports_deletions_during_a_server_restart():
-    """Its events have new numbers, so it says everything again."""
+    """The restarted server numbers events anew, so it sends everything again."""
     tracker: ChangeTracker[str] = ChangeTracker()
     said = [*tracker.record("a", "1"), *tracker.record("b", "1"), *tracker.end_pass()]
     assert [(each.kind, each.name) for each in said] == [("changed", "a"), ("changed", "b"), ("synced", "")]
     tracker.start_pass()
-    assert list(tracker.record("b", "1")) == [], "it is known to stand so"
+    assert list(tracker.record("b", "1")) == [], "the state is known"
     assert list(tracker.end_pass()) == [Change("deleted", "a")]
     assert list(tracker.record("b", "2")) == [Change("changed", "b", "2")]
-    assert list(tracker.remove("a")) == [], "it has been said"
+    assert list(tracker.remove("a")) == [], "it is already reported"
 
 
 def test_route_groups_have_no_stream(dayfly, server):
@@ -112,7 +112,7 @@ def test_a_server_that_stays_away_is_said(cut, server, connect):
 
 
 class Quiet:
-    """An `Io` whose every connection is a stream: its pieces, each an hour after the one before, and then its end."""
+    """An `Io` whose connections are streams: one piece per hour, and then the end."""
 
     def __init__(self, *streams):
         self.streams = list(streams)
@@ -140,7 +140,7 @@ class Quiet:
 
 
 def test_follow_reconnects_after_repeated_cuts():
-    """As by a proxy that ends what lasts too long. Where nothing changes a server only says that it is still there."""
+    """As with a proxy that ends long streams. Without changes, a server only sends heartbeats."""
     still, news = [b": still here\n\n"], [b'event: changed\nid: a-2\ndata: {"name": "sb1"}\n\n']
     io = Quiet([b"event: synced\nid: a-1\ndata: {}\n\n"], still, still, still, news)
     json_client = JsonClient(lambda: Address("http://a:1", "k"), io, timeout=30, retries=QUICK)
@@ -150,8 +150,6 @@ def test_follow_reconnects_after_repeated_cuts():
 
 
 class Mute(Quiet):
-    """No stream gets through."""
-
     async def receive(self, timeout):  # noqa: ASYNC109 # as above
         raise TimeoutError
 

@@ -1,4 +1,4 @@
-"""Secrets that a program gives: to a server of this machine, and to nothing that is told."""
+"""Secrets from Python programs: sent only to a server on this machine, and never printed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, stor
         made = dayfly.sandboxes.apply(WISH, secrets=GIVES, lease=600)
     assert list(store.values()) == [GIVEN]
     assert CANARY not in repr(made)
-    assert "secrets" not in WISH, "what was given is as it was"
+    assert "secrets" not in WISH, "the argument is unchanged"
     with pytest.raises(ConflictError, match="cannot change while it lives") as other:
         dayfly.sandboxes.apply(WISH, secrets={"mydb": {"key": "canary-other"}})
     assert "canary" not in str(other.value)
@@ -67,7 +67,7 @@ def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store:
 
 
 def test_a_server_elsewhere_is_given_none(connect: Any):
-    # Nobody is asked: there is no such machine.
+    # The machine does not exist, so no request is sent.
     away = connect("https://dayfly.invalid", KEY)
     with pytest.raises(DayflyError, match="only to a server on this machine") as fault:
         away.sandboxes.apply(WISH, secrets=GIVES)
@@ -75,7 +75,7 @@ def test_a_server_elsewhere_is_given_none(connect: Any):
 
 
 def printed(fault: BaseException) -> str:
-    """What pytest prints of the call that raised, beside the sentence: its arguments."""
+    """Pytest prints the arguments of the failing call, which must hide the secrets."""
     frame, _ = list(traceback.walk_tb(fault.__traceback__))[-1]
     names, _, _, values = inspect.getargvalues(frame)
     return "".join(repr(values[name]) for name in names if name != "self")

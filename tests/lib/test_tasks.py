@@ -23,7 +23,7 @@ async def test_first_that_ends_cancels_the_others():
         ended.append("soon")
 
     await asyncio.wait_for(first(long(), soon()), 10)
-    assert ended == ["soon", "long"], "they have ended when it returns"
+    assert ended == ["soon", "long"], "all have ended on return"
 
 
 async def test_first_that_fails_raises_its_error():
