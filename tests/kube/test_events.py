@@ -1,4 +1,4 @@
-"""Events: a change is told, a repetition counted."""
+"""Events: one for each change, and a count for repetitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def recording(cluster: FakeCluster) -> AsyncIterator[Recorder]:
 
 class TestRecorder:
     def test_a_repetition_is_counted_and_seldom_written(self):
-        """The same said each second for an hour: one Event, its series renewed every five minutes."""
+        """The same Event each second for an hour: one Event, whose series is written every five minutes."""
 
         async def main():
             cluster = FakeCluster()
@@ -49,7 +49,9 @@ class TestRecorder:
         run(main())
 
     def test_a_change_is_a_new_event(self):
-        """Another note, reason or type about the same topic, or a return to the first, is news; other topics are apart."""
+        """Another note, reason or type of the same topic is a new Event, as is a return to the first; topics are
+        separate.
+        """
 
         async def main():
             cluster = FakeCluster()
@@ -65,7 +67,7 @@ class TestRecorder:
         run(main())
 
     def test_event_repeated_after_its_deletion_is_new(self):
-        """Servers keep them for an hour: to count on then would tell nobody."""
+        """Servers keep Events for an hour: a series of a deleted Event would be lost."""
 
         async def main():
             cluster = FakeCluster()
@@ -99,7 +101,7 @@ class TestRecorder:
         run(main())
 
     def test_lost_event_is_counted_and_later_ones_are_written(self):
-        """Writing fails: the next are written, and a series without a beginning is not."""
+        """A write fails: the next ones are written, except a series whose Event is missing."""
 
         async def main():
             cluster = FakeCluster()

@@ -1,4 +1,4 @@
-"""Leader election: one leads, another takes over, and nobody leads past its time."""
+"""Leader election: one leader, a takeover, and no leader after its time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def elector(
 
 
 class Pausing(FakeTransport):
-    """The connection of a process that can be paused: until it goes on, nothing ends a request."""
+    """A transport that can be paused: until it continues, no request ends."""
 
     paused = False
 
@@ -42,7 +42,7 @@ def now() -> float:
 
 class TestElection:
     def test_one_leads_and_releases_at_its_end(self):
-        """The other takes over within two rounds, without waiting for the lease to expire."""
+        """Another process takes over within two rounds, without waiting for the lease to expire."""
 
         async def main():
             cluster = FakeCluster()
@@ -64,7 +64,7 @@ class TestElection:
 
     @pytest.mark.parametrize("terms", [Terms(), Terms.lasting(5)], ids=["usual", "short"])
     def test_a_dead_leader_is_followed_after_the_duration(self, terms):
-        """Not before its lease has run out as its rivals see it, and soon after."""
+        """Not before the lease has expired for its rivals, and soon after."""
 
         async def main():
             cluster = FakeCluster()
@@ -90,7 +90,9 @@ class TestElection:
         run(main())
 
     def test_a_leader_that_cannot_renew_stops_in_time(self):
-        """It reads well, but its writes get lost: it leads no longer than it renewed for, and never beside another one."""
+        """Reads succeed, but writes are lost: it leads only until its last renewal expires, and never beside another
+        leader.
+        """
 
         async def main():
             cluster = FakeCluster()
@@ -113,7 +115,7 @@ class TestElection:
         run(main())
 
     def test_elector_without_a_server_never_leads(self):
-        """A standby without a server stays one."""
+        """A standby process without a server stays on standby."""
 
         async def main():
             cluster = FakeCluster()
@@ -126,7 +128,7 @@ class TestElection:
         run(main())
 
     def test_overtaken_leader_does_not_release_the_lease(self):
-        """It was paused, another one leads since, and it ends before it has looked at the Lease again."""
+        """It was paused, another process is the leader, and it stops before it reads the Lease again."""
 
         async def main():
             cluster = FakeCluster()
@@ -141,13 +143,13 @@ class TestElection:
                 task.cancel()
                 writes = len(cluster.calls)
                 await asyncio.wait([task])
-                assert any(call.client == "a" for call in cluster.calls[writes:]), "it looks at the Lease"
+                assert any(call.client == "a" for call in cluster.calls[writes:]), "it reads the Lease"
                 assert cluster.objects("leases")[0]["spec"]["holderIdentity"] == "b"
 
         run(main())
 
     def test_two_simultaneous_candidates_elect_one_leader(self):
-        """Both have read the Lease of one that died, and both write: the second one's is of an older version."""
+        """Both have read the Lease of a dead leader, and both write: the second write has an old version."""
 
         async def main():
             cluster = FakeCluster()
@@ -169,7 +171,7 @@ class TestElection:
         run(main())
 
     def test_lost_answers_harm_nothing(self):
-        """Half of all writes lose their answers: there is never more than one leader, and always one again."""
+        """Half of all writes lose their responses: there is never more than one leader, and always one again."""
 
         async def main():
             cluster = FakeCluster()
@@ -185,7 +187,7 @@ class TestElection:
         run(main())
 
     def test_times_are_for_people(self):
-        """The Lease reads well and keeps when it was acquired."""
+        """The Lease is readable and keeps its acquisition time."""
 
         async def main():
             cluster = FakeCluster()

@@ -1,4 +1,4 @@
-"""Controllers of one process: shared caches, owners that hear of what they own, one leader, an end in order."""
+"""Controllers of one process: shared caches, owners of changed objects, one leader, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class TestControl:
                 ask(server, "PATCH", f"{SITES}/new", {"spec": {"text": "good night"}})
                 await asyncio.sleep(1)
                 assert pages(server)["new"] == "good night"
-                # Somebody takes away what it owns, and somebody alters it.
+                # Another client deletes an owned object, and changes another one.
                 ask(server, "DELETE", f"{MAPS}/old")
                 ask(server, "PATCH", f"{MAPS}/new", {"data": {"text": "!"}})
                 await asyncio.sleep(1)
                 assert pages(server) == {"old": "hello", "new": "good night"}
                 ask(server, "DELETE", f"{SITES}/old")
                 await asyncio.sleep(1)
-                assert pages(server) == {"new": "good night"}, "the collector takes what is owned"
+                assert pages(server) == {"new": "good night"}, "the garbage collector deletes owned objects"
                 assert Key("default", "old") in sites.gone
 
         run(main())
@@ -61,7 +61,7 @@ class TestControl:
         run(main())
 
     def test_object_of_another_owner_is_left_unchanged(self, caplog):
-        """The name is taken: that is said, tried again later, and no other object waits for it."""
+        """The name is taken: the error is logged and retried, and other objects do not wait."""
 
         async def main():
             server = cluster()
@@ -107,7 +107,7 @@ class TestCaches:
         run(main())
 
     def test_kind_watched_late_syncs_and_fails_separately(self):
-        """What it lacks is told by it alone: no other kind waits."""
+        """Its error is only in its own `trouble`; other kinds do not wait."""
 
         async def main():
             server = cluster()
@@ -275,6 +275,6 @@ class TestFace:
             _ = dayfly.kube.Reconciler
 
     def test_lazy_name_imports_no_http_client(self):
-        """An install without the extra `operator` has no HTTP client, and reads objects all the same."""
+        """An installation without the extra `operator` has no HTTP client, but can decode objects."""
         code = "import sys; from dayfly.kube import Pod, errors; print('aiohttp' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

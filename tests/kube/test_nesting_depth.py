@@ -1,4 +1,4 @@
-"""What is nested too deeply is cut, and nothing else of it is another than it was."""
+"""JSON that is nested too deeply is cut, and the rest is unchanged."""
 
 import json
 import re
@@ -16,7 +16,7 @@ VALUES = st.recursive(
 
 
 def bounded(value, most):
-    """The same by recursion, as it could be written if there were no bound to that."""
+    """The same by recursion, without the limit of recursion."""
     if isinstance(value, list | dict) and most == 0:
         return answers.CUT
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Statuses and Events for people, and whose an object is: written to what was looked at, and said once."""
+"""Statuses and Events, and ownership: bound to the object that was read, and written once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FINALIZER = "example.org/held"
 
 
 class Stage:
-    """One Website, and who speaks of it."""
+    """One Website, and its status writer."""
 
     def __init__(self) -> None:
         self.server = FakeCluster(seed=1, extra=KINDS)
@@ -38,13 +38,13 @@ class Stage:
         return await self.client.get(WEBSITES, "a", "default")
 
     async def say(self, *conditions: Condition, **fields) -> bool:
-        """Whether it was written."""
+        """Write a status; return whether it was a change."""
         before = self.server.writes
         await self.writer.write(WEBSITES, await self.item(), Status(conditions=list(conditions), **fields))
         return self.server.writes > before
 
     async def said(self) -> list[tuple[str, str, str]]:
-        """All Events."""
+        """Return all Events."""
         task = asyncio.create_task(self.events.run())
         await self.events.wait_written()
         task.cancel()
@@ -68,7 +68,7 @@ class TestStatus:
         async def story(stage: Stage):
             waiting = Condition("Ready", "False", "Waiting", "for a page")
             assert await stage.say(waiting)
-            assert stage.status["ready"] is False, "also what is as it would be by default"
+            assert stage.status["ready"] is False, "including default values"
             assert not await stage.say(waiting)
             since = stage.status["conditions"][0].pop("lastTransitionTime")
             assert stage.status["conditions"] == [
@@ -76,7 +76,7 @@ class TestStatus:
             ]
             await asyncio.sleep(5)
             assert await stage.say(Condition("Ready", "False", "Waiting", "for two pages"), shown="x")
-            assert stage.status["conditions"][0]["lastTransitionTime"] == since, "it is so since then"
+            assert stage.status["conditions"][0]["lastTransitionTime"] == since, "the time of the change"
             assert await stage.say(Condition("Ready", "True", "Shown"), ready=True)
             assert "shown" not in stage.status
             assert not await stage.say(Condition("Ready", "True", "Shown"), ready=True)
@@ -99,7 +99,7 @@ class TestStatus:
         playing(story)
 
     def test_status_of_a_changed_object_conflicts(self):
-        """Of two who saw the same, one speaks."""
+        """Two writers with the same object: one writes."""
 
         async def story(stage: Stage):
             item = await stage.item()
@@ -205,7 +205,7 @@ class TestFinalizers:
 
     @pytest.mark.parametrize("method", ["PATCH", "GET"])
     def test_unsupported_kind_does_not_count_as_finalized(self, method):
-        """With that request, of which the second follows where another finalizer has gone meanwhile."""
+        """Return the request of a drop; with the second one, another finalizer is gone before."""
 
         async def story(stage: Stage):
             ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x", FINALIZER]}})

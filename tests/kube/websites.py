@@ -1,4 +1,4 @@
-"""A kind of a test's own, and a controller as small as one can be: a ConfigMap for every Website."""
+"""A kind for tests and a minimal controller: a ConfigMap for every Website."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ KINDS = (custom("example.org", "v1", "websites", "Website"),)
 
 
 class Spec(Slim, frozen=True):
-    """What it is to show."""
+    """The spec: a text to show."""
 
     text: str = ""
 
 
 class Status(Slim, frozen=True):
-    """What has become of it."""
+    """The status."""
 
     ready: bool = False
     shown: str | None = None
@@ -39,7 +39,7 @@ class Status(Slim, frozen=True):
 
 
 class Website(Slim, frozen=True):
-    """A site."""
+    """A Website."""
 
     metadata: ObjectMeta
     spec: Spec = Spec()
@@ -47,7 +47,7 @@ class Website(Slim, frozen=True):
 
 
 class Page(Slim, frozen=True):
-    """What a site shows."""
+    """A ConfigMap of a Website."""
 
     metadata: ObjectMeta
     data: dict[str, str] | None = None
@@ -87,12 +87,12 @@ class Sites:
 
 
 def cluster() -> FakeCluster:
-    """One with that kind."""
+    """A fake cluster with that kind."""
     return FakeCluster(seed=1, extra=KINDS)
 
 
 def ask(cluster: FakeCluster, method: str, path: str, body=None, kind: str = "application/merge-patch+json"):
-    """As a user."""
+    """Send a request as a user."""
     answer = cluster.answer(
         Request(method, path, {}, json.dumps(body or {}).encode(), kind if method == "PATCH" else "application/json")
     )
@@ -115,7 +115,7 @@ def manager(cluster: FakeCluster, client: str = "one", **options) -> Manager:
 
 @contextlib.asynccontextmanager
 async def running(managed: Manager) -> AsyncIterator[asyncio.Task[None]]:
-    """A manager at work; it ends in order."""
+    """Run a manager during the block, then stop it."""
     task = asyncio.create_task(managed.run())
     try:
         yield task
