@@ -145,7 +145,7 @@ def adopt(bench, pidfd=None, then=(), **record):
     bench.changes.clear()
 
 
-def nobody() -> int:
+def exiting() -> int:
     """Start a child that ends at once."""
     return os.posix_spawn("/bin/true", ["true"], {})
 
@@ -161,7 +161,7 @@ def kill(child: int) -> None:
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
-def is_nobody(child: int) -> bool:
+def is_reaped(child: int) -> bool:
     """Return whether the child has ended and was reaped."""
     try:
         os.waitpid(child, os.WNOHANG)
@@ -177,6 +177,6 @@ async def sleeper():
 
 def ended() -> int:
     """Start a child and wait for its end without reaping it."""
-    child = nobody()
+    child = exiting()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     return child

@@ -13,7 +13,7 @@ from dayfly.embedded import attempt_sweeper, attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.run import OutputRecord, Result
-from embedded.alone import KEY, UNIT, adopt, is_nobody, kill, nobody, sleeper, sleeping, told
+from embedded.alone import KEY, UNIT, adopt, exiting, is_reaped, kill, sleeper, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
@@ -73,13 +73,13 @@ class TestEnding:
     )
     async def test_a_child_of_ours_that_left_no_marker(self, told, answers, fact):
         told.folder.tell(**answers)
-        await self.ended(told, Stalled(since=1), child=nobody())
+        await self.ended(told, Stalled(since=1), child=exiting())
         assert isinstance(told.fact(), fact)
 
     @pytest.mark.parametrize(("complaint", "said"), [("no memory", ": no memory"), ("", " before it started the step")])
     async def test_why_a_child_of_ours_left_no_marker_is_said(self, told, complaint, said):
         told.folder.tell(exists=True, fence=True, complaint=complaint)
-        await self.ended(told, Stalled(since=1), child=nobody())
+        await self.ended(told, Stalled(since=1), child=exiting())
         assert told.fact().message == f"{told.starter.name} ended{said}"
 
     async def test_its_outputs_are_read_with_its_end(self, told):
@@ -135,14 +135,14 @@ class TestSealing:
         assert "release" not in told.folder.calls
         os.kill(child, signal.SIGKILL)
         await until(lambda: "leave_beginning" in told.folder.calls)
-        assert is_nobody(child)
+        assert is_reaped(child)
 
     async def test_release_reaps_a_sealed_runner_that_has_ended(self, told):
         child = await self.sealed(told)
         kill(child)
         told.attempts.release(KEY)
         assert told.folder.calls[-1] == "leave_beginning"
-        assert is_nobody(child)
+        assert is_reaped(child)
 
     async def test_closing_server_waits_for_the_last_folder(self, told, monkeypatch):
         monkeypatch.setattr(attempt_sweeper, "CLOSE_TIMEOUT_S", 3600)
@@ -162,7 +162,7 @@ class TestSealing:
         [descriptor] = opened
         kill(child)
         told.attempts.close()
-        assert is_nobody(child)
+        assert is_reaped(child)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
 

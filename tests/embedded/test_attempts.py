@@ -14,7 +14,7 @@ from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.reaper import reap
 from dayfly.execute import receipt
 from dayfly.plan.world import NeverRan, Running, Stalled
-from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_nobody, kill, sleeper, sleeping, told
+from embedded.alone import KEPT, KEY, UNIT, adopt, bench, is_reaped, kill, sleeper, sleeping, told
 from embedded.machine import until
 
 __all__ = ["bench", "told"]
@@ -141,7 +141,7 @@ class TestFencing:
         told.folder.tell(fence=True, observe=never)
         await told.attempts.launch(KEY, UNIT, told.record, b"order")
         told.attempts.fence(KEY, UNIT, told.record, "r", "m")
-        await until(lambda: is_nobody(child))
+        await until(lambda: is_reaped(child))
         assert told.fact() == never
 
     async def test_fence_without_a_descriptor_sends_no_signal(self, told):
@@ -188,15 +188,15 @@ class TestCancelling:
         await told.attempts.launch(KEY, UNIT, msgspec.structs.replace(told.record, **record), b"order")
         told.attempts.cancel(KEY)
         if record:
-            await until(lambda: is_nobody(engine))
+            await until(lambda: is_reaped(engine))
             assert runner.returncode is None
             runner.kill()
         else:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(of_runner)
-            assert not is_nobody(engine)
+            assert not is_reaped(engine)
             os.kill(engine, signal.SIGKILL)
-            await until(lambda: is_nobody(engine))
+            await until(lambda: is_reaped(engine))
         assert await runner.wait() == (-signal.SIGKILL if record else -signal.SIGTERM)
 
 

@@ -11,7 +11,7 @@ import pytest
 from dayfly.execute import receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running, Stalled, Waiting
-from embedded.alone import KEY, UNIT, is_nobody, sleeping, told
+from embedded.alone import KEY, UNIT, is_reaped, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
@@ -27,9 +27,9 @@ async def begun(told):
     told.folder.tell(observe=Stalled(since=1))
     await told.attempts.launch(KEY, UNIT, told.record, b"order")
     yield child
-    if not is_nobody(child):
+    if not is_reaped(child):
         os.kill(child, signal.SIGKILL)
-        await until(lambda: is_nobody(child))
+        await until(lambda: is_reaped(child))
 
 
 async def looked(told, more: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from dayfly.embedded.reaper import reap
 from dayfly.embedded.routes import envoy_process
 from dayfly.embedded.routes.envoy_process import Process, build_stamp, holder, is_closed, unbindable
-from embedded.alone import is_nobody, sleeping
+from embedded.alone import is_reaped, sleeping
 from embedded.machine import until
 
 
@@ -99,7 +99,7 @@ class TestProcess:
     async def test_end_of_process_is_reported_once_and_reaped(self, begun, opened):
         os.kill(self.child, signal.SIGKILL)
         await until(lambda: self.told)
-        assert is_nobody(self.child)
+        assert is_reaped(self.child)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(opened[0])
         await begun.end()

@@ -139,7 +139,7 @@ class TestTransaction:
         with pytest.raises(LedgerError, match="cannot be written"), ledger.transaction("x"):
             ledger.birth(stored())
         db.execute("PRAGMA query_only = 0")
-        assert ledger.uids() == []
+        assert ledger.live_uids() == []
 
     def test_full_disk_is_reported_with_its_path(self, ledger, db, tmp_path):
         (pages,) = db.execute("PRAGMA page_count").fetchone()
@@ -269,14 +269,14 @@ class TestEnd:
         ended = msgspec.structs.replace(run, phase=Phase.ABANDONED, ended_at=9)
         db.execute("UPDATE run SET phase = 'abandoned' WHERE uid = 'u'")
         ledger.dissolve(ended, "box")
-        assert (ledger.uids(), ledger.values("u"), ledger.last("u")) == (["other"], {}, ended)
-        assert ledger.last("other") is None
+        assert (ledger.live_uids(), ledger.values("u"), ledger.ended_run("u")) == (["other"], {}, ended)
+        assert ledger.ended_run("other") is None
         assert [entry.move for entry in ledger.history("u")] == ["Born", "Claim", "Record"]
 
     def test_open_run_is_not_dissolved(self, ledger):
         run = claimed(ledger)
         ledger.dissolve(run, "box")
-        assert ledger.uids() == ["u"]
+        assert ledger.live_uids() == ["u"]
 
     def test_ended_run_is_forgotten_once_acknowledged_and_old(self, ledger):
         for uid, at in (("old", 9), ("new", 20), ("untold", 9)):
@@ -286,8 +286,8 @@ class TestEnd:
         assert ledger.unacknowledged() == ["untold"]
         assert ledger.forget(9) == []
         assert ledger.forget(10) == ["old"]
-        assert (ledger.last("old"), ledger.history("old")) == (None, [])
-        assert ledger.last("new") is not None
+        assert (ledger.ended_run("old"), ledger.history("old")) == (None, [])
+        assert ledger.ended_run("new") is not None
         assert ledger.history("new")
         assert ledger.birth(stored("old")), "it may be of any run"
 
@@ -341,9 +341,9 @@ def test_closed_run_claims_delete_steps_only(ledger, unit):
     [
         lambda ledger: ledger.load("u"),
         lambda ledger: ledger.has_lease_before(1),
-        lambda ledger: ledger.uids(),
+        lambda ledger: ledger.live_uids(),
         lambda ledger: ledger.unacknowledged(),
-        lambda ledger: ledger.last("u"),
+        lambda ledger: ledger.ended_run("u"),
         lambda ledger: ledger.values("u"),
         lambda ledger: ledger.value("u", "r/a", "url"),
         lambda ledger: ledger.secrets("u"),

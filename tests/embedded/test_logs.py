@@ -169,7 +169,7 @@ class Known:
     def __init__(self, place: AttemptStorage, *uids: str) -> None:
         self.place, self.uids = place, uids
 
-    def known(self) -> set[str]:
+    def known_uids(self) -> set[str]:
         Folder(self.place, uid(9), "r/a", 1).say("it begins")
         return {*self.uids, uid(9)} if self.uids else raised(LedgerError("it cannot be read"))
 
@@ -203,7 +203,7 @@ def test_old_logs_of_unknown_runs_are_removed(place, before, gone):
 
 def test_logs_of_a_run_born_during_cleanup_are_kept(place):
     reader = Known(place, uid(1))
-    reader.known = lambda: (Known.known(reader), {uid(1)})[1]  # as before the birth
+    reader.known_uids = lambda: (Known.known_uids(reader), {uid(1)})[1]  # as before the birth
     StepLogFiles(place, reader).forget([], now_ms() + 60_000)
     assert left(place) == {uid(1), uid(9), "saved", "of-" + uid(4), ".begun"}
 

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from dayfly.embedded import reaper
-from embedded.alone import ended, nobody, sleeper
+from embedded.alone import ended, exiting, sleeper
 from embedded.machine import until
 
 
@@ -22,7 +22,7 @@ def test_child_reaped_elsewhere_counts_as_ended():
 
 
 def test_a_child_that_has_ended_is_waited_for():
-    child = nobody()
+    child = exiting()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     assert reaper.reap(child)
     with pytest.raises(ChildProcessError):

@@ -37,7 +37,7 @@ class Bench:
         self.routing = SimpleNamespace(
             works=True,
             knows=lambda key: key in self.known,
-            put=lambda key, wished, *, going=False: self.done.append(("put", key, wished, going)),
+            put=lambda key, wished, *, removing=False: self.done.append(("put", key, wished, removing)),
             facts=lambda uid, kind: {(f"{kind}:of {uid}", 1): Running(since=1)},
             can_route_to=lambda _of: True,
             **{word: self._noted(word) for word in ("drop", "forget", "forget_all", "expect")},
@@ -94,7 +94,7 @@ class TestTakingOver:
         live = bench.live(route("k"), preview("k"), route=ALIVE, preview=SHOWN)
         for executor in (bench.routes, bench.previews):
             executor.take_over(live)
-        assert [(word, key, going) for word, key, _, going in bench.done] == [
+        assert [(word, key, removing) for word, key, _, removing in bench.done] == [
             ("put", KEY, False),
             ("put", FRONT, False),
         ]
@@ -112,7 +112,7 @@ class TestTakingOver:
     def test_ending_route_is_put_as_going_only_once(self, bench, wished, closed):
         live = bench.live(*wished, route=ALIVE, closed=closed)
         bench.routes.take_over(live)
-        assert [(word, key, going) for word, key, _, going in bench.done] == [("put", KEY, True)]
+        assert [(word, key, removing) for word, key, _, removing in bench.done] == [("put", KEY, True)]
         bench.known = {KEY}
         bench.routes.take_over(live)
         assert len(bench.done) == 1

@@ -109,7 +109,7 @@ class TestWays:
 
     async def test_dropped_route_leads_nowhere(self, bench):
         bench.routing.put(KEY, wished())
-        bench.routing.put(PREVIEW, wished(listens=6001), going=True)
+        bench.routing.put(PREVIEW, wished(listens=6001), removing=True)
         bench.routing.drop(KEY)
         assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
@@ -293,7 +293,7 @@ class TestWithoutProxy:
         nothing.
         """
         bench = Bench(proxy=False)
-        bench.routing.put(KEY, wished(), going=True)
+        bench.routing.put(KEY, wished(), removing=True)
         bench.routing.start()
         bench.routing.drop(KEY)
         await until(lambda: isinstance(bench.fact(), Ended), seconds=5)

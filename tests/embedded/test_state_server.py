@@ -50,7 +50,7 @@ class TestPort:
             await stop.wait()
 
         async def open_and_close():
-            door, before = StateServer(tmp_path, SimpleNamespace(uids=list), serve), len(ports)
+            door, before = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve), len(ports)
             door.variables(WHO)
             await until(lambda: len(ports) > before)
             await door.close()
@@ -89,7 +89,7 @@ class TestDoor:
             self.served.append("closed")
 
         def made():
-            return StateServer(tmp_path, SimpleNamespace(uids=lambda: self.runs), serve)
+            return StateServer(tmp_path, SimpleNamespace(live_uids=lambda: self.runs), serve)
 
         found = self.door = made()
         yield found
@@ -140,7 +140,7 @@ class TestDoor:
             sockets[0].close()
             raise OSError("no")
 
-        door = StateServer(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve)
         door.variables(WHO)
         await door.close()
 
@@ -158,7 +158,7 @@ class TestDoor:
                 return
             await stop.wait()
 
-        door = StateServer(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve)
         door.variables(WHO)
         await until(lambda: len(served) == 3)
         assert len(set(served)) == 1
@@ -172,7 +172,7 @@ class TestDoor:
         async def serve(_app, _sockets, *, stop):
             raise OSError("no")
 
-        door = StateServer(tmp_path, SimpleNamespace(uids=list), serve)
+        door = StateServer(tmp_path, SimpleNamespace(live_uids=list), serve)
         door.variables(WHO)
         monkeypatch.setattr(state_server, "HOST", "203.0.113.1")
         await until(lambda: caplog.text.count("Cannot assign") > 1)

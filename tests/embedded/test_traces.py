@@ -17,7 +17,7 @@ class Bench:
 
     def __init__(self, history=lambda _uid: HISTORY):
         self.heard, self.looks, self.traces = [], [], []
-        reader = SimpleNamespace(load=lambda _uid: SimpleNamespace(run=RUN), last=lambda _uid: None)
+        reader = SimpleNamespace(load=lambda _uid: SimpleNamespace(run=RUN), ended_run=lambda _uid: None)
         self.engine = SimpleNamespace(
             reader=reader,
             on_change=lambda uid: self.heard.append(("changed", uid)),

@@ -11,7 +11,7 @@ import pytest
 from dayfly.embedded import attempts
 from dayfly.execute import receipt
 from dayfly.plan.world import Running, Stalled, Unclear
-from embedded.alone import KEPT, KEY, UNIT, is_nobody, sleeping, told
+from embedded.alone import KEPT, KEY, UNIT, is_reaped, sleeping, told
 from embedded.machine import until
 
 __all__ = ["told"]
@@ -28,9 +28,9 @@ async def child(told, monkeypatch):
     told.folder.tell(observe=LOST)
     await told.attempts.launch(KEY, UNIT, told.record, b"order")
     yield found
-    if not is_nobody(found):
+    if not is_reaped(found):
         os.kill(found, signal.SIGKILL)
-        await until(lambda: is_nobody(found))
+        await until(lambda: is_reaped(found))
 
 
 async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, monkeypatch):
@@ -42,7 +42,7 @@ async def test_child_without_a_descriptor_is_polled_until_it_ends(told, child, m
     assert isinstance(told.fact(), Running), "its receipt is read when it has ended"
     os.kill(child, signal.SIGKILL)
     await until(lambda: told.fact() == LOST)
-    assert is_nobody(child)
+    assert is_reaped(child)
 
 
 @pytest.mark.parametrize("adopted", [True, False])

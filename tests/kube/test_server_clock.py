@@ -48,7 +48,7 @@ def test_clock_off_by_a_day_is_corrected_by_one_answer(off):
     watch = Watch(AT + off)
     asked = watch.ticks
     watch.passes(40)
-    watch.clock.hear(date(AT), asked)
+    watch.clock.adjust(date(AT), asked)
     assert AT <= watch.clock.now() <= AT + 1040
     watch.passes(5000)
     assert AT + 5000 <= watch.clock.now() <= AT + 6040
@@ -60,38 +60,38 @@ def test_correct_clock_ignores_coarse_dates():
     for _ in range(100):
         asked = watch.ticks
         watch.passes(130)
-        watch.clock.hear(date(watch.own - 60), asked)
+        watch.clock.adjust(date(watch.own - 60), asked)
         assert watch.clock.now() == watch.own
 
 
 def test_slow_answer_changes_the_clock_little():
     """The response may have been dated at any time during the request."""
     watch = Watch(AT)
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     asked = watch.ticks
     watch.passes(20_000)
-    watch.clock.hear(date(AT), asked)
+    watch.clock.adjust(date(AT), asked)
     assert watch.clock.now() == AT + 20_000
-    watch.clock.hear(date(AT + 20_000), asked)
+    watch.clock.adjust(date(AT + 20_000), asked)
     assert watch.clock.now() == AT + 20_000
 
 
 def test_local_clock_change_does_not_move_the_server_clock():
     watch = Watch(AT)
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     watch.own += DAY
     assert watch.clock.now() == AT
     watch.passes(1)
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     assert watch.clock.now() == AT + 1
 
 
 def test_server_clock_change_is_followed():
     watch = Watch(AT)
-    watch.clock.hear(date(AT), watch.ticks)
-    watch.clock.hear(date(AT + DAY), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT + DAY), watch.ticks)
     assert watch.clock.now() == AT + DAY
-    watch.clock.hear(date(AT), watch.ticks)
+    watch.clock.adjust(date(AT), watch.ticks)
     assert AT <= watch.clock.now() <= AT + 1000
 
 
@@ -101,7 +101,7 @@ def test_server_clock_change_is_followed():
 )
 def test_invalid_date_is_ignored(said):
     watch = Watch(AT + DAY)
-    watch.clock.hear(said, watch.ticks)
+    watch.clock.adjust(said, watch.ticks)
     assert watch.clock.now() == AT + DAY
 
 

@@ -226,7 +226,7 @@ async def test_failing_change_report_blocks_no_others(heard: Heard, monkeypatch,
             raise ValueError("a defect")
         return wire.Standing(uid=uid, seq=heard.host.version(uid))
 
-    monkeypatch.setattr(heard.host.end, "news", fails)
+    monkeypatch.setattr(heard.host.end, "changed_status", fails)
     heard.said.clear()
     for uids in (("u", "bad", "v"), ("w", "bad")):
         for uid in uids:

@@ -79,7 +79,9 @@ def read(
     found = reading.load(files, sets)
     for wished in found:
         if wished.kind in ("route group", "lifecycle hook"):
-            raise wished.document.error(f"is a {wished.kind}, which is not made for one command: {wished.way}")
+            raise wished.document.error(
+                f"is a {wished.kind}, which is not made for one command: {wished.apply_command}"
+            )
     plugins = [wished.wish for wished in found if isinstance(wished.wish, Plugin)]
     given = [*_pairs("-p", params), *_contents(param_files)]
     is_sandbox = any(wished.kind == "sandbox" for wished in found)

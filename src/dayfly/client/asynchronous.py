@@ -92,13 +92,13 @@ class AsyncClient(ClientInterface):
         return (await self._json.ask(_Rules, "GET", _RULES, asked)).routing_rules
 
     async def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
-        ways = {
+        appliers = {
             "plugin": self.plugins.apply,
             "baseline": self.baselines.apply,
             "sandbox": self.sandboxes.apply,
             "route group": self.route_groups.apply,
         }
-        return await sources.apply_all(ways, paths, variables or {})
+        return await sources.apply_all(appliers, paths, variables or {})
 
     async def close(self) -> None:
         self._json.close()

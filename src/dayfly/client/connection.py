@@ -163,7 +163,7 @@ class Connection:
         if self._pipe is None:
             await self._connect()
         try:
-            await self._ask(request, timeout)
+            await self._send_request(request, timeout)
             while not isinstance(event := await self._next(timeout), h11.Response):
                 if isinstance(event, (h11.ConnectionClosed, h11.EndOfMessage)):
                     raise self._ended()  # noqa: TRY301 # the handler below closes the connection
@@ -209,7 +209,7 @@ class Connection:
             raise UnreachableError(f"no server answers at {self.address.url} ({reason})", advice) from None
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
 
-    async def _ask(self, request: ApiRequest, timeout: float) -> None:
+    async def _send_request(self, request: ApiRequest, timeout: float) -> None:
         headers = {"Host": self._target.host, **request.headers}
         if request.body is not None:
             headers["Content-Length"] = str(len(request.body))

@@ -54,7 +54,7 @@ class Wished(NamedTuple):
         return {"sandbox": self.name, "route group": subject.group(self.name)}.get(self.kind, "")
 
     @property
-    def way(self) -> str:
+    def apply_command(self) -> str:
         """Return the command that applies the document."""
         return "kubectl apply -f" if isinstance(self.wish, LifecycleHook) else "dayfly apply -f"
 
@@ -103,7 +103,7 @@ def load_one(files: Iterable[str], sets: Iterable[str], kind: str) -> Wished:
     found = load(files, sets)
     for wished in found:
         if wished.kind != kind:
-            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.way}")
+            raise wished.document.error(f"is a {wished.kind}, not a {kind}; apply it with: {wished.apply_command}")
     if len(found) != 1:
         message = f"there are {len(found)} {kind}s, and this command accepts one"
         raise DayflyError(Exit.USAGE, message, "apply several with: dayfly apply -f")

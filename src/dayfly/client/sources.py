@@ -83,7 +83,7 @@ class Applied(NamedTuple):
     route_groups: tuple[RouteGroup, ...]
 
 
-async def apply_all(ways: dict[str, Any], paths: Iterable[str | os.PathLike[str]], variables: Variables) -> Applied:
+async def apply_all(appliers: dict[str, Any], paths: Iterable[str | os.PathLike[str]], variables: Variables) -> Applied:
     """Apply all documents of files with the function of their kind.
 
     Raises:
@@ -94,9 +94,9 @@ async def apply_all(ways: dict[str, Any], paths: Iterable[str | os.PathLike[str]
         for wished in found:
             if wished.kind == "lifecycle hook":
                 problem = f"{quote(wished.name)} is a lifecycle hook, which only clusters support"
-                raise wished.document.error(f"{problem}: apply it with {wished.way} {wished.document.file}")
-    made: dict[str, list[Any]] = {kind: [] for kind in ways}
+                raise wished.document.error(f"{problem}: apply it with {wished.apply_command} {wished.document.file}")
+    made: dict[str, list[Any]] = {kind: [] for kind in appliers}
     for wished in found:
         with errors_with_places(wished.document):
-            made[wished.kind].append(await ways[wished.kind](documents.export(wished.wish)))
+            made[wished.kind].append(await appliers[wished.kind](documents.export(wished.wish)))
     return Applied(*(tuple(each) for each in made.values()))

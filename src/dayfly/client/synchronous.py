@@ -44,41 +44,41 @@ T = TypeVar("T", bound=Sandbox | RouteGroup)
 class Runs(RunsInterface, Generic[T]):
     """Sandboxes or route groups of one server."""
 
-    def __init__(self, of: AsyncRuns[T]) -> None:
-        self._of = of
+    def __init__(self, asynchronous: AsyncRuns[T]) -> None:
+        self._async = asynchronous
 
     def get(self, name: str) -> T:
-        return run(self._of.get(name))
+        return run(self._async.get(name))
 
     def list(self, *, label: str = "") -> tuple[T, ...]:
-        return run(self._of.list(label=label))
+        return run(self._async.list(label=label))
 
     def delete(self, name: str) -> None:
-        run(self._of.delete(name))
+        run(self._async.delete(name))
 
     def wait_ready(self, name: str, *, timeout: float = 300, on_report: Callable[[Report], None] | None = None) -> T:
-        return run(self._of.wait_ready(name, timeout=timeout, on_report=on_report))
+        return run(self._async.wait_ready(name, timeout=timeout, on_report=on_report))
 
     def wait_gone(self, name: str, *, timeout: float = 600, on_report: Callable[[Report], None] | None = None) -> str:
-        return run(self._of.wait_gone(name, timeout=timeout, on_report=on_report))
+        return run(self._async.wait_gone(name, timeout=timeout, on_report=on_report))
 
     def follow(self, name: str = "", *, poll: float = 1.0) -> Iterator[Change[T]]:
-        return run_iterator(self._of.follow(name, poll=poll))
+        return run_iterator(self._async.follow(name, poll=poll))
 
     def report(self, name: str, *, after: int | None = None, wait: int = 0) -> Report:
-        return run(self._of.report(name, after=after, wait=wait))
+        return run(self._async.report(name, after=after, wait=wait))
 
     def why(self, name: str) -> Blocker | None:
-        return run(self._of.why(name))
+        return run(self._async.why(name))
 
     def outputs(self, name: str) -> Outputs:
-        return run(self._of.outputs(name))
+        return run(self._async.outputs(name))
 
     def attempts(self, name: str) -> tuple[Attempt, ...]:
-        return run(self._of.attempts(name))
+        return run(self._async.attempts(name))
 
     def log(self, name: str, unit: str, *, attempt: int | None = None) -> str:
-        return run(self._of.log(name, unit, attempt=attempt))
+        return run(self._async.log(name, unit, attempt=attempt))
 
     def logs(
         self,
@@ -89,27 +89,27 @@ class Runs(RunsInterface, Generic[T]):
         timestamps: bool = False,
         since: dt.datetime | dt.timedelta | None = None,
     ) -> Iterator[LogPiece]:
-        return run_iterator(self._of.logs(name, unit, follow=follow, timestamps=timestamps, since=since))
+        return run_iterator(self._async.logs(name, unit, follow=follow, timestamps=timestamps, since=since))
 
     def history(self, name: str) -> tuple[Move, ...]:
-        return run(self._of.history(name))
+        return run(self._async.history(name))
 
     def retry(self, name: str, unit: str = "") -> dict[str, int]:
-        return run(self._of.retry(name, unit))
+        return run(self._async.retry(name, unit))
 
     def extend(self, name: str, *, seconds: int = 0, until: dt.datetime | None = None) -> T:
-        return run(self._of.extend(name, seconds=seconds, until=until))
+        return run(self._async.extend(name, seconds=seconds, until=until))
 
     def abandon(self, name: str, reason: str, *, force: bool = False) -> None:
-        run(self._of.abandon(name, reason, force=force))
+        run(self._async.abandon(name, reason, force=force))
 
 
 class Sandboxes(Runs[Sandbox], SandboxesInterface):
     """The sandboxes of one server."""
 
-    def __init__(self, of: AsyncSandboxes) -> None:
-        super().__init__(of)
-        self._sandboxes = of
+    def __init__(self, asynchronous: AsyncSandboxes) -> None:
+        super().__init__(asynchronous)
+        self._sandboxes = asynchronous
 
     def apply(
         self,
@@ -128,9 +128,9 @@ class Sandboxes(Runs[Sandbox], SandboxesInterface):
 class RouteGroups(Runs[RouteGroup], RouteGroupsInterface):
     """The route groups of one server."""
 
-    def __init__(self, of: AsyncRouteGroups) -> None:
-        super().__init__(of)
-        self._groups = of
+    def __init__(self, asynchronous: AsyncRouteGroups) -> None:
+        super().__init__(asynchronous)
+        self._groups = asynchronous
 
     def apply(self, source: Source, *, variables: Variables | None = None) -> RouteGroup:
         return run(self._groups.apply(source, variables=variables))
@@ -139,42 +139,42 @@ class RouteGroups(Runs[RouteGroup], RouteGroupsInterface):
 class Plugins(PluginsInterface):
     """The resource plugins of one server. A name may include a version: `db@1.2.0`."""
 
-    def __init__(self, of: AsyncPlugins) -> None:
-        self._of = of
+    def __init__(self, asynchronous: AsyncPlugins) -> None:
+        self._async = asynchronous
 
     def apply(self, source: Source, *, variables: Variables | None = None) -> Plugin:
-        return run(self._of.apply(source, variables=variables))
+        return run(self._async.apply(source, variables=variables))
 
     def get(self, name: str) -> Plugin:
-        return run(self._of.get(name))
+        return run(self._async.get(name))
 
     def list(self, *, all_versions: bool = False) -> tuple[Plugin, ...]:
-        return run(self._of.list(all_versions=all_versions))
+        return run(self._async.list(all_versions=all_versions))
 
     def versions(self, name: str) -> tuple[Plugin, ...]:
-        return run(self._of.versions(name))
+        return run(self._async.versions(name))
 
     def delete(self, name: str) -> None:
-        run(self._of.delete(name))
+        run(self._async.delete(name))
 
 
 class Baselines(BaselinesInterface):
     """The baselines of one server, by namespace and name."""
 
-    def __init__(self, of: AsyncBaselines) -> None:
-        self._of = of
+    def __init__(self, asynchronous: AsyncBaselines) -> None:
+        self._async = asynchronous
 
     def apply(self, source: Source, *, variables: Variables | None = None) -> Baseline:
-        return run(self._of.apply(source, variables=variables))
+        return run(self._async.apply(source, variables=variables))
 
     def get(self, name: str, namespace: str = "default") -> Baseline:
-        return run(self._of.get(name, namespace))
+        return run(self._async.get(name, namespace))
 
     def list(self) -> tuple[Baseline, ...]:
-        return run(self._of.list())
+        return run(self._async.list())
 
     def delete(self, name: str, namespace: str = "default") -> None:
-        run(self._of.delete(name, namespace))
+        run(self._async.delete(name, namespace))
 
 
 class Client(ClientInterface):
@@ -209,29 +209,29 @@ class Client(ClientInterface):
         timeout: float = TIMEOUT_S,
         retries: Retry = Retry(),  # noqa: B008 # a value
     ) -> None:
-        self._of = _BlockingAsyncClient(
+        self._async = _BlockingAsyncClient(
             url, key, org=org, server=server, home=home, tls=tls, timeout=timeout, retries=retries
         )
-        self.sandboxes = Sandboxes(self._of.sandboxes)
-        self.route_groups = RouteGroups(self._of.route_groups)
-        self.plugins = Plugins(self._of.plugins)
-        self.baselines = Baselines(self._of.baselines)
+        self.sandboxes = Sandboxes(self._async.sandboxes)
+        self.route_groups = RouteGroups(self._async.route_groups)
+        self.plugins = Plugins(self._async.plugins)
+        self.baselines = Baselines(self._async.baselines)
 
     @property
     def url(self) -> str:
-        return self._of.url
+        return self._async.url
 
     def version(self) -> str:
-        return run(self._of.version())
+        return run(self._async.version())
 
     def routing_rules(self, *, baseline: str = "", key: str = "", sandbox: str = "") -> tuple[RoutingRule, ...]:
-        return run(self._of.routing_rules(baseline=baseline, key=key, sandbox=sandbox))
+        return run(self._async.routing_rules(baseline=baseline, key=key, sandbox=sandbox))
 
     def apply(self, *paths: str | os.PathLike[str], variables: Variables | None = None) -> Applied:
-        return run(self._of.apply(*paths, variables=variables))
+        return run(self._async.apply(*paths, variables=variables))
 
     def close(self) -> None:
-        run(self._of.close())
+        run(self._async.close())
 
     def __enter__(self) -> Self:
         return self

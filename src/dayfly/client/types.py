@@ -90,7 +90,7 @@ class Outputs(Mapping[str, str]):
 
     def __init__(self, found: tuple[Output, ...]) -> None:
         self.all = found
-        self._known = {_place(each): each for each in found if not each.withheld}
+        self._known = {_full_name(each): each for each in found if not each.withheld}
 
     def of(self, name: str) -> Output:
         """Return an output with all of its metadata.
@@ -105,7 +105,7 @@ class Outputs(Mapping[str, str]):
             return self._known[ends[0]]
         if ends:
             raise KeyError(f"{name} may be any of {', '.join(ends)}")
-        if any(f"/{_place(each)}".endswith((f"/{name}", f".{name}")) for each in self.all if each.withheld):
+        if any(f"/{_full_name(each)}".endswith((f"/{name}", f".{name}")) for each in self.all if each.withheld):
             raise KeyError(f"output {name} is sensitive and never leaves its cluster")
         raise KeyError(f"no output {name}; there are {', '.join(self._known) or 'none'}")
 
@@ -117,7 +117,7 @@ class Outputs(Mapping[str, str]):
         """
         known = [each for each in self._known.values() if each.encoding == "utf-8" and "\0" not in each.value]
         for each in known:
-            check_variable(each.variable, _place(each))
+            check_variable(each.variable, _full_name(each))
         return {each.variable: each.value for each in known}
 
     def __getitem__(self, name: str) -> str:
@@ -133,6 +133,6 @@ class Outputs(Mapping[str, str]):
         return f"Outputs({', '.join(map(repr, self.all))})"
 
 
-def _place(output: Output) -> str:
+def _full_name(output: Output) -> str:
     way = "/".join(part for part in (output.resource, output.step) if part)
     return f"{way}.{output.output}"

@@ -68,14 +68,14 @@ class WaitedRun:
         return self._client.below(*subject.at(self.subject), *path)
 
 
-async def until_ready(run: WaitedRun, seconds: float, tell: OnReport | None, redraw_s: float = 0) -> Report:
+async def until_ready(run: WaitedRun, seconds: float, on_report: OnReport | None, redraw_s: float = 0) -> Report:
     """Wait until the run is ready.
 
     Args:
         run: The run to wait for.
         seconds: The maximum time to wait.
-        tell: Called with each new report.
-        redraw_s: Seconds without a new report after which `tell` gets the last one again; 0 for never.
+        on_report: Called with each new report.
+        redraw_s: Seconds without a new report after which `on_report` gets the last one again; 0 for never.
 
     Raises:
         NotFoundError: the sandbox or route group does not exist.
@@ -89,8 +89,8 @@ async def until_ready(run: WaitedRun, seconds: float, tell: OnReport | None, red
             message = f"{name} was deleted, and the {subject.kind(name)} of that name that exists now is another one"
             see = f"see: dayfly get {subject.verb(name)} {subject.bare(name)}{run.flags}"
             raise FailedError(message, see, "Deleted")
-        if tell is not None and is_due:
-            tell(report)
+        if on_report is not None and is_due:
+            on_report(report)
         if report.ready:
             return report
         if report.reason in FAILED:
@@ -109,7 +109,7 @@ async def until_ready(run: WaitedRun, seconds: float, tell: OnReport | None, red
 async def until_gone(
     run: WaitedRun,
     seconds: float,
-    tell: OnReport | None,
+    on_report: OnReport | None,
     redraw_s: float = 0,
     *,
     uid: str = "",
@@ -120,7 +120,7 @@ async def until_gone(
     Args:
         run: The run to wait for.
         seconds: The maximum time to wait.
-        tell: As for `until_ready`.
+        on_report: As for `until_ready`.
         redraw_s: As for `until_ready`.
         uid: The UID to wait for: another object with the same name does not count. Empty if unknown.
         requested: Whether the deletion has been requested, even if no report shows it yet.
@@ -134,17 +134,17 @@ async def until_gone(
             if report.uid != (uid := uid or report.uid):
                 return "cleaned"
             last = report
-            if tell is not None and is_due:
-                tell(report)
+            if on_report is not None and is_due:
+                on_report(report)
             if report.is_over and not await run.exists():
                 return report.phase
     except NotFoundError:
         return last.phase if last is not None and last.is_over else "cleaned"
     assert last is not None, "there is always a first report"
     requested = requested or last.closed is not None
-    nobody = "" if requested else f", and its deletion has not been requested ({last.reason})"
+    unrequested = "" if requested else f", and its deletion has not been requested ({last.reason})"
     because = f": {last.reason}: {last.message}" if requested else ""
-    message = f"{name} is still {'being deleted' if requested else 'there'} after {seconds:g} s{because}{nobody}"
+    message = f"{name} is still {'being deleted' if requested else 'there'} after {seconds:g} s{because}{unrequested}"
     raise WaitTimeoutError(message, f"see: dayfly why {name}{run.flags}", last.reason)
 
 

@@ -158,11 +158,11 @@ class AttemptExecutor(abc.ABC):
         for sentence in inputs.unfit.values():
             self._attempts.folder(key).say(f"{sentence}; it is passed as absent")
         return {
-            name: self._told(run, source) if isinstance(source, UnitOutputRef) else source
+            name: self._output_value(run, source) if isinstance(source, UnitOutputRef) else source
             for name, source in inputs.sources.items()
         }
 
-    def _told(self, run: Run, source: UnitOutputRef) -> bytes | None:
+    def _output_value(self, run: Run, source: UnitOutputRef) -> bytes | None:
         """Return the value of a recorded output, from memory or the ledger; None if the ledger has none."""
         record = run.unit(source.unit).outputs.get(source.output)
         at_hand = self._attempts.values.get(UnitAttempt(run.uid, source.unit, record.attempt)) if record else None

@@ -57,11 +57,11 @@ class WatchedAttempt(NamedTuple):
 class Attempts:
     """The facts of all attempts in flight. `on_change(run)` is called after each change of a fact."""
 
-    def __init__(self, place: AttemptStorage, starter: Starter) -> None:
-        self.place = place
+    def __init__(self, storage: AttemptStorage, starter: Starter) -> None:
+        self.storage = storage
         self.values: dict[UnitAttempt, dict[str, bytes]] = {}
         self._starter = starter
-        self._cached_folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, place))
+        self._cached_folder = functools.lru_cache(maxsize=256)(functools.partial(run.Folder, storage))
         self.on_change: Callable[[str], None] = lambda _run: None
         self._loop = asyncio.get_running_loop()
         self._facts: dict[str, dict[AttemptKey, Fact]] = {}
@@ -70,7 +70,7 @@ class Attempts:
         self._ends = ProcessExits()
         self._leaving = ExitingRunners(self._ends)
         self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(
-            self.folder, starter, self._leaving, Beginnings(place)
+            self.folder, starter, self._leaving, Beginnings(storage)
         )
         self._cancelled: set[UnitAttempt] = set()
         self.busy: set[UnitAttempt] = set()

@@ -67,8 +67,8 @@ class Engine:
         self.scenes = scenes
         self.executors = executors
         self.ports = ports
-        self.on_change: Callable[[str], None] = _nobody
-        self.on_end: Callable[[str], None] = _nobody
+        self.on_change: Callable[[str], None] = _ignore
+        self.on_end: Callable[[str], None] = _ignore
         # Whether leases could not be extended when the server started.
         self.leases_unextended = False
         self._queue: WorkQueue[str] = WorkQueue()
@@ -89,7 +89,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the workers; every run that has not ended gets a turn."""
-        known = self.reader.uids()
+        known = self.reader.live_uids()
         self._take_over(set(known))
         self._workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
         self._background_tasks = [asyncio.create_task(self._watch_clock())]
@@ -98,7 +98,7 @@ class Engine:
 
     def adopt_routes(self) -> None:
         """Adopt the routes and previews of all runs, before any run takes a turn."""
-        for uid in self.reader.uids():
+        for uid in self.reader.live_uids():
             with _log_errors(uid):
                 if (live := self.runs.peek(uid)) is not None:
                     self._adopt_routes_of(live)
@@ -117,7 +117,7 @@ class Engine:
 
         Also remove the folders whose results a killed server had recorded but not yet removed.
         """
-        for key in (UnitAttempt(*found) for found in folders(self.attempts.place)):
+        for key in (UnitAttempt(*found) for found in folders(self.attempts.storage)):
             with _log_errors(key.run):
                 self._take_over_attempt(key)
         self.ports.keep_only(known)
@@ -361,7 +361,7 @@ class Engine:
         self.on_end(run.uid)
 
 
-def _nobody(_uid: str) -> None:
+def _ignore(_uid: str) -> None:
     """Ignore a change: no subscriber is set yet."""
 
 

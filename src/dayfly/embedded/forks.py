@@ -76,8 +76,8 @@ class Ports:
     the next server; they may be removed while the fork runs.
     """
 
-    def __init__(self, place: AttemptStorage, free_port: Callable[[], int] | None = None) -> None:
-        self._place = place
+    def __init__(self, storage: AttemptStorage, free_port: Callable[[], int] | None = None) -> None:
+        self._storage = storage
         self._free_port = free_port or _any_free
         self._ports: dict[str, int] = {}
 
@@ -93,7 +93,7 @@ class Ports:
     def find(self, run: str, fork: str) -> int:
         """Return the port of the fork; 0 if none is chosen."""
         name = _note(run, fork)
-        port = self._ports.get(name) or self._place.noted(name)
+        port = self._ports.get(name) or self._storage.noted(name)
         if not 0 < port <= _MOST:
             return 0  # the file does not hold a port number
         self._ports[name] = port
@@ -103,12 +103,12 @@ class Ports:
         """Forget the ports of a run's forks, which have ended."""
         for name in [name for name in self._ports if name.startswith(f"{run}.")]:
             del self._ports[name]
-        for note in Path(self._place.work).glob(f"{run}.*.port"):
+        for note in Path(self._storage.work).glob(f"{run}.*.port"):
             note.unlink(missing_ok=True)
 
     def keep_only(self, runs: set[str]) -> None:
         """Forget the ports of all other runs."""
-        for note in Path(self._place.work).glob("*.port"):
+        for note in Path(self._storage.work).glob("*.port"):
             if note.name.split(".", 1)[0] not in runs:
                 note.unlink(missing_ok=True)
 
@@ -129,7 +129,7 @@ class Ports:
         promised = set(self._ports.values())
         port = next(port for port in iter(self._free_port, None) if port not in promised)
         name = _note(run, fork)
-        self._place.note(name, port)
+        self._storage.note(name, port)
         self._ports[name] = port
         return port
 
@@ -142,7 +142,7 @@ def fork_values(
     A process has no other name than the one in its sandbox.
     """
 
-    def told(value: ForkValue) -> str:
+    def resolve_value(value: ForkValue) -> str:
         of, name = value.fork_of, fork_id(value.fork_of)
         if name not in plan.kept or run.unit(name).state not in ALIVE:
             raise UntoldError(Reason.WAITING_FOR_FORKS, f"{name} does not run")
@@ -154,7 +154,7 @@ def fork_values(
             raise UntoldError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
         return value_from.fill(value.expression, known)
 
-    return told
+    return resolve_value
 
 
 def fork_order(unit: Unit, workload: Workload, attempt: OrderContext, port: int, elsewhere: Mapping[str, int]) -> bytes:

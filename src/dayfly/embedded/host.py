@@ -84,8 +84,8 @@ class EmbeddedHost:
         self._states = states
         self._routing = routing
         self.routes = routing.works
-        self._place = engine.attempts.place
-        self._logs = StepLogFiles(self._place, engine.reader)
+        self._storage = engine.attempts.storage
+        self._logs = StepLogFiles(self._storage, engine.reader)
         # Versions of reports rise over restarts, so a client that waits for a newer version gets ours at once.
         self._first = life * VERSIONS_PER_LIFE
         self._versions: dict[str, int] = {}
@@ -180,9 +180,9 @@ class EmbeddedHost:
         await self._engine.attempts.cleared()
         self._engine.attempts.close()
         await self._writer.close()
-        if not self._engine.reader.uids():
+        if not self._engine.reader.live_uids():
             with contextlib.suppress(OSError):
-                leave_place(self._place)
+                leave_place(self._storage)
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)
@@ -196,7 +196,7 @@ class EmbeddedHost:
 
     def living(self) -> Iterable[str]:
         """Return the UIDs of all runs that have not ended."""
-        return self._engine.reader.uids()
+        return self._engine.reader.live_uids()
 
     def unacknowledged(self) -> Iterable[str]:
         """Return the UIDs of ended runs whose end the server has not acknowledged."""
@@ -338,12 +338,12 @@ class EmbeddedHost:
         scene = self._engine.scene(uid)
         if scene is not None:
             return live_report(scene, self._baselines, routes=self.routes, write_error=self._writer.trouble)
-        last = self._engine.reader.last(uid)
+        last = self._engine.reader.ended_run(uid)
         return None if last is None else last_report(last)
 
     def has_ended(self, uid: str) -> bool:
         """Return whether the run existed and has ended."""
-        return self._engine.reader.last(uid) is not None
+        return self._engine.reader.ended_run(uid) is not None
 
     def standing(self, uid: str) -> Standing | None:
         """Return the state and endpoints of a run, or its last state if it has ended; None if the run is unknown."""

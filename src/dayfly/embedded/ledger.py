@@ -279,7 +279,7 @@ class SqliteLedger:
 
     def drop_secrets_except(self, desired: Collection[str]) -> None:
         """Delete the secrets of all runs that neither live nor are in `desired`."""
-        for uid in self.uids_with_secrets() - {*desired, *self.uids()}:
+        for uid in self.uids_with_secrets() - {*desired, *self.live_uids()}:
             self.drop_secrets(uid)
 
     def dissolve(self, run: Run, name: str) -> None:
@@ -363,7 +363,7 @@ class SqliteLedger:
         )
         return bool(found)
 
-    def uids(self) -> list[str]:
+    def live_uids(self) -> list[str]:
         """Return the UIDs of all runs that have not ended."""
         return [uid for (uid,) in self._read("SELECT uid FROM run ORDER BY rowid")]
 
@@ -371,11 +371,11 @@ class SqliteLedger:
         """Return the UIDs of ended runs whose end the server has not acknowledged."""
         return [uid for (uid,) in self._read("SELECT uid FROM ended WHERE NOT acknowledged")]
 
-    def known(self) -> set[str]:
+    def known_uids(self) -> set[str]:
         """Return the UIDs of all runs with a record: live ones, and ended ones that are not deleted yet."""
         return {uid for (uid,) in self._read("SELECT uid FROM run UNION SELECT uid FROM ended")}
 
-    def last(self, uid: str) -> Run | None:
+    def ended_run(self, uid: str) -> Run | None:
         """Return the last ledger of a run that has ended; None if it has not ended or is unknown."""
         found = self._read("SELECT ledger FROM ended WHERE uid = ?", uid)
         return ledger.decode(found[0][0]) if found else None

@@ -23,7 +23,7 @@ class ProcessExits:
         self._loop = asyncio.get_running_loop()
         self._poll = select.epoll()
         self._calls: dict[int, Callable[[], None]] = {}
-        self._loop.add_reader(self._poll.fileno(), self._hear)
+        self._loop.add_reader(self._poll.fileno(), self._dispatch)
 
     def watch(self, pidfd: int, call: Callable[[], None]) -> None:
         """Call `call` repeatedly from the end of the process until `forget`."""
@@ -44,7 +44,7 @@ class ProcessExits:
         self._poll.close()
         self._calls.clear()
 
-    def _hear(self) -> None:
+    def _dispatch(self) -> None:
         for pidfd, _ in self._poll.poll(0):
             # An earlier callback of this batch may have called `forget`.
             if (call := self._calls.get(pidfd)) is not None:

@@ -50,7 +50,7 @@ class RunSecrets:
             return
         uid = documents[0].target.uid
         if missing := sorted(wanted - self._reader.secrets(uid).keys()):
-            if self._reader.last(uid) is not None:
+            if self._reader.ended_run(uid) is not None:
                 return  # the run has ended; `offer` reports that
             names = ", ".join("/".join(each) for each in missing)
             raise DocumentsRefusedError(

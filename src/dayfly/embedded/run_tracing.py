@@ -27,27 +27,27 @@ class TraceExporter:
 
     def _changed(self, uid: str) -> None:
         self._change(uid)
-        self._safely(self._look, uid)
+        self._safely(self._export_change, uid)
 
     def _ended(self, uid: str) -> None:
         self._end(uid)
-        self._safely(self._over, uid)
+        self._safely(self._export_end, uid)
 
-    def _look(self, uid: str) -> None:
+    def _export_change(self, uid: str) -> None:
         if not self._tracer.expects(uid):
             return
         stored, report = self._reader.load(uid), self._report(uid)
         if stored is not None and report is not None:
             self._tracer.look(stored.run, report, lambda: self._history(uid))
 
-    def _over(self, uid: str) -> None:
-        if (run := self._reader.last(uid)) is not None:
+    def _export_end(self, uid: str) -> None:
+        if (run := self._reader.ended_run(uid)) is not None:
             self._tracer.ended(run, lambda: self._history(uid))
 
     @staticmethod
-    def _safely(tell: Callable[[str], None], uid: str) -> None:
+    def _safely(export: Callable[[str], None], uid: str) -> None:
         """Keep a defect of the tracer from failing a turn."""
         try:
-            tell(uid)
+            export(uid)
         except Exception:
             log.exception("cannot export the trace of run %s", uid)

@@ -42,7 +42,7 @@ class SceneBuilder:
             target=route_group.state(live.run, live.plan.documents, facts),
             facts=facts,
             gated=self._executors.gated,
-            ref=self._attempts.place.ref,
+            ref=self._attempts.storage.ref,
             # Without private paths, one step starts at a time, so that the next turn sees the paths in use.
             slots=slots if self._starter.apart else min(slots, 1),
             objections=dict(known.objections),

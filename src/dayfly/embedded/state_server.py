@@ -54,7 +54,7 @@ class StateServer:
     def resume(self) -> None:
         """Start serving at once if running steps may know the address."""
         try:
-            if self._known_port() and self._reader.uids():
+            if self._known_port() and self._reader.live_uids():
                 self._open()
         except (OSError, ValueError) as error:
             log.warning("cannot serve states: %s", error)

@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 class StepLogFiles:
     """The log files in the attempt folders of one home."""
 
-    def __init__(self, place: AttemptStorage, reader: SqliteLedger) -> None:
-        self._place = place
+    def __init__(self, storage: AttemptStorage, reader: SqliteLedger) -> None:
+        self._storage = storage
         self._reader = reader
 
     def listed(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
         """Return all logs of a run by unit and attempt."""
         sizes = dict.fromkeys(self._attempts_without_output(uid) | running, 0)
-        for key in logged(self._place, uid):
-            if (size := Folder(self._place, uid, *key).log_size()) is not None:
+        for key in logged(self._storage, uid):
+            if (size := Folder(self._storage, uid, *key).log_size()) is not None:
                 sizes[key] = size
         return tuple(
             LogInfo(unit=unit, attempt=number, size=size, sealed=(unit, number) not in running)
@@ -40,12 +40,12 @@ class StepLogFiles:
 
     def read(self, uid: str, unit: str, attempt: int, *, offset: int, limit: int) -> bytes | None:
         """Return bytes of one log from `offset`; None if there is no such log."""
-        data = Folder(self._place, uid, unit, attempt).read_log(offset, limit)
+        data = Folder(self._storage, uid, unit, attempt).read_log(offset, limit)
         return b"" if data is None and (unit, attempt) in self._attempts_without_output(uid) else data
 
     def times(self, uid: str, unit: str, attempt: int) -> Sequence[Entry]:
         """Return the times of the lines of one log."""
-        return Folder(self._place, uid, unit, attempt).log_times()
+        return Folder(self._storage, uid, unit, attempt).log_times()
 
     def forget(self, uids: Iterable[str], before: int) -> None:
         """Remove the logs of these runs and of unknown runs: a server may have been killed after it deleted their
@@ -57,12 +57,12 @@ class StepLogFiles:
         unknown: set[str] = set()
         try:
             # List the logs first: the ledger knows each run before its first log exists.
-            there = runs_logged(self._place, before)
-            unknown = there - self._reader.known()
+            there = runs_logged(self._storage, before)
+            unknown = there - self._reader.known_uids()
         except (LedgerError, OSError) as error:
             log.warning("logs of unknown runs are kept until the next sweep: %s", error)
         for uid in {*uids, *unknown}:
-            forget(self._place, uid)
+            forget(self._storage, uid)
 
     def _attempts_without_output(self, uid: str) -> set[tuple[str, int]]:
         """Return attempts that have run and whose logs are kept: an attempt without output has no log file."""

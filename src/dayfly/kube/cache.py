@@ -126,11 +126,11 @@ class Cache(Generic[T]):
         if old is not None and old.metadata.resource_version == item.metadata.resource_version:
             self._ahead.discard(key)
         elif old is not None and key in self._ahead and not is_newer(item, old):
-            self._tell(Change(key, old, old))
+            self._notify(Change(key, old, old))
         else:
             self._ahead.discard(key)
             self._set(key, old, item)
-            self._tell(Change(key, old, item))
+            self._notify(Change(key, old, item))
 
     def advance(self, item: T) -> None:
         """Store the server's response to our own change before the watch delivers it, without notifying listeners.
@@ -150,7 +150,7 @@ class Cache(Generic[T]):
         old = self._items.pop(key, None)
         if old is not None:
             self._unindex(key, old)
-            self._tell(Change(key, old, None))
+            self._notify(Change(key, old, None))
 
     def replace(self, items: list[T]) -> None:
         """Replace the whole content. Objects that are missing were deleted unseen, and are reported as gone."""
@@ -184,7 +184,7 @@ class Cache(Generic[T]):
             if label in labels:
                 yield index, labels[label]
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for listener in self._listeners:
             listener(change)
 
@@ -223,7 +223,7 @@ class Reflector(Generic[T]):
         """Called when the cache has become current: after its first list, and after an error."""
         self._client = client
         self._resource = resource
-        self._where = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._page = page
         self._patience = patience or Patience()
         self._random = random.Random(seed)  # noqa: S311 - jitter, no secret
@@ -289,7 +289,7 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         self.cache.begun += 1
-        listing = await self._client.list_all(self._resource, **self._where, limit=self._page)
+        listing = await self._client.list_all(self._resource, **self._selection, limit=self._page)
         self.cache.replace(listing.items)
         self._version = listing.resource_version
         is_first = not self._full.is_set()
@@ -299,7 +299,7 @@ class Reflector(Generic[T]):
     def _watch(self) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         lifetime = round(self._patience.lifetime * self._random.uniform(1.0, 2.0))
         patience = dataclasses.replace(self._patience, lifetime=lifetime)
-        return watch(self._client, self._resource, self._version, **self._where, patience=patience)
+        return watch(self._client, self._resource, self._version, **self._selection, patience=patience)
 
     def _take(self, event: WatchEvent[T] | Bookmark) -> None:
         if isinstance(event, Bookmark):

@@ -15,7 +15,7 @@ import msgspec
 
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import Listing, Page
-from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, given, writing
+from dayfly.kube.forms import METADATA, Propagation, Style, accept, deletion, query_params, writing
 from dayfly.kube.objects import PODS, Resource, ServedGroup, ServedKind, ServedKinds, group_root, root
 from dayfly.kube.transport import JSON, Answer, LostError, NotSentError, Request, Stream, Transport
 from dayfly.lib.pace import Pace, Urgency
@@ -125,7 +125,7 @@ class Client:
         Raises:
             errors.Gone: `continue_` has expired; start again.
         """
-        query = given(labelSelector=labels, fieldSelector=fields, limit=str(limit), **{"continue": continue_})
+        query = query_params(labelSelector=labels, fieldSelector=fields, limit=str(limit), **{"continue": continue_})
         request = self._request("GET", resource.path(namespace), query, accept=accept(resource, "List"))
         return answers.decode(Page[resource.model], await self._send(request), request)  # type: ignore[name-defined] # a type made at run time
 
@@ -171,7 +171,7 @@ class Client:
             errors.Refused: status 400: the container has not started yet.
             errors.ServerTrouble: the connection broke; the pieces so far are only a part.
         """
-        query = given(
+        query = query_params(
             container=container,
             follow="true" if follow else "",
             timestamps="true" if timestamps else "",
@@ -243,7 +243,7 @@ class Client:
         Raises:
             errors.Conflict: the UID or version differs, or another manager owns a field.
         """
-        query = writing(dry_run, manager) | given(force="true" if force else "")
+        query = writing(dry_run, manager) | query_params(force="true" if force else "")
         path = resource.path(namespace, name, subresource)
         return await self._change(resource, "PATCH", path, patch, query, style.value)
 

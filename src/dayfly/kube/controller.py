@@ -52,12 +52,12 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until the queue is closed."""
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._look(self._resync)) if self._resync else None
+            resyncing = tasks.create_task(self._add_periodically(self._resync)) if self._resync else None
             await asyncio.wait([tasks.create_task(work(self.queue, self._handle)) for _ in range(self._workers)])
-            if looking:
-                looking.cancel()
+            if resyncing:
+                resyncing.cancel()
 
-    async def _look(self, resync: Resync[K]) -> None:
+    async def _add_periodically(self, resync: Resync[K]) -> None:
         while True:
             for key in list(resync.keys()):
                 self.queue.add(key, urgency=Urgency.BACKGROUND)

@@ -37,20 +37,20 @@ def accept(resource: Resource[Any], suffix: str = "") -> str:
     return _PARTIAL.format(suffix) if resource.partial else JSON
 
 
-def given(**parameters: str) -> dict[str, str]:
+def query_params(**parameters: str) -> dict[str, str]:
     """Return the query parameters that are not empty."""
     return {name: value for name, value in parameters.items() if value}
 
 
 def writing(dry_run: bool, manager: str) -> dict[str, str]:
     """Return the query parameters of a change."""
-    return given(dryRun="All" if dry_run else "", fieldManager=manager)
+    return query_params(dryRun="All" if dry_run else "", fieldManager=manager)
 
 
 def deletion(uid: str, resource_version: str, grace: int | None, propagation: Propagation | None) -> dict[str, Any]:
     """Return the DeleteOptions: preconditions, grace period in seconds, and propagation policy."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    if preconditions := given(uid=uid, resourceVersion=resource_version):
+    if preconditions := query_params(uid=uid, resourceVersion=resource_version):
         options["preconditions"] = preconditions
     if grace is not None:
         options["gracePeriodSeconds"] = grace

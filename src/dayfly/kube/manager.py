@@ -135,7 +135,7 @@ class Manager:
         cache = self.watch(resource)
         queue: WorkQueue[Key] = WorkQueue(backoff, owner=lambda key: key.namespace, seed=self._seed)
 
-        async def look(key: Key) -> float | None:
+        async def reconcile_key(key: Key) -> float | None:
             item = cache.get(key.name, key.namespace)
             if item is None:
                 gone(key)
@@ -144,7 +144,7 @@ class Manager:
 
         every = Resync(resync, lambda: [Key.of(item) for item in cache])
         expected = (ForeignError,)
-        controller = Controller(resource.kind, look, queue, workers=workers, expected=expected, resync=every)
+        controller = Controller(resource.kind, reconcile_key, queue, workers=workers, expected=expected, resync=every)
 
         def changed(change: Change[T]) -> None:
             queue.add(change.key)
@@ -259,12 +259,12 @@ class Controlled(Generic[T]):
     def follows(self, cache: Cache[O], keys: Callable[[O], Iterable[Key]]) -> None:
         """After each change in the cache, reconcile the objects that `keys` returns for the old and the new state."""
 
-        def heard(change: Change[O]) -> None:
+        def on_change(change: Change[O]) -> None:
             for item in (change.old, change.new):
                 for key in keys(item) if item is not None else ():
                     self._queue.add(key)
 
-        cache.listen(heard)
+        cache.listen(on_change)
 
     def _owners(self, item: HasMeta) -> Iterator[Key]:
         owner, ours = controller_of(item), self._resource

@@ -41,10 +41,10 @@ class ServerClock:
     def now(self) -> int:
         return self._own() if self._ahead is None else self.ticks() + self._ahead
 
-    def hear(self, date: str, asked: int) -> None:
+    def adjust(self, date: str, asked: int) -> None:
         """Adjust the clock by the `Date` of a response; `asked` are the ticks before the request was sent."""
         try:
-            told = self._told(date)
+            told = self._parse(date)
         except (ValueError, OverflowError):
             return
         ticks = self.ticks()
@@ -52,7 +52,7 @@ class ServerClock:
         # The header was written after the request was sent, and not later than now.
         self._ahead = min(max(ahead, told - ticks), told + _SECOND_MS - asked)
 
-    def _told(self, date: str) -> int:
+    def _parse(self, date: str) -> int:
         if self._read is None or date != self._read[0]:
             moment = parsedate_to_datetime(date)
             if moment.tzinfo is None:
@@ -71,14 +71,14 @@ class Dated:
     async def send(self, request: Request) -> Answer:
         asked = self._clock.ticks()
         answer = await self._inner.send(request)
-        self._hear(answer.status, answer.headers, asked)
+        self._adjust(answer.status, answer.headers, asked)
         return answer
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         asked = self._clock.ticks()
         async with self._inner.stream(request) as stream:
-            self._hear(stream.status, stream.headers, asked)
+            self._adjust(stream.status, stream.headers, asked)
             yield stream
 
     async def renew_credentials(self) -> bool:
@@ -87,6 +87,6 @@ class Dated:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _hear(self, status: int, headers: Mapping[str, str], asked: int) -> None:
+    def _adjust(self, status: int, headers: Mapping[str, str], asked: int) -> None:
         if status < _NO_SUCCESS and (date := headers.get("date")):
-            self._clock.hear(date, asked)
+            self._clock.adjust(date, asked)

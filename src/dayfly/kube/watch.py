@@ -14,7 +14,7 @@ import msgspec
 from dayfly.kube import answers, errors
 from dayfly.kube.answers import cut
 from dayfly.kube.client import Client
-from dayfly.kube.forms import accept, given
+from dayfly.kube.forms import accept, query_params
 from dayfly.kube.objects import HasMeta, ObjectMeta, Resource, Slim, Status
 from dayfly.kube.transport import LostError, Request
 
@@ -72,7 +72,7 @@ async def watch(
         errors.ServerTrouble: the stream broke or was silent for too long: continue from the last version.
     """
     patience = patience or Patience()
-    query = given(
+    query = query_params(
         watch="true",
         allowWatchBookmarks="true",
         resourceVersion=resource_version,

@@ -213,9 +213,9 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _expect_read(self, left: int) -> None:
         """Check later whether less than `left` bytes are buffered; nothing is added until then."""
-        self._takes = self.loop.call_later(READ_INTERVAL_S, self._look, left)
+        self._takes = self.loop.call_later(READ_INTERVAL_S, self._check_read, left)
 
-    def _look(self, before: int) -> None:
+    def _check_read(self, before: int) -> None:
         if (left := self.transport.get_write_buffer_size()) < before:
             self._expect_read(left)
         else:

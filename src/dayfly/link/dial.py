@@ -118,7 +118,7 @@ class Dial:
     """The connection of one operator to one server.
 
     Args:
-        way: The connection.
+        connection: The HTTP connection.
         cursor: The stored position in the messages of the server.
         opening: Returns the request that begins each session.
         end: Executes the received messages.
@@ -128,7 +128,7 @@ class Dial:
 
     def __init__(
         self,
-        way: ServerConnection,
+        connection: ServerConnection,
         cursor: Cursor,
         opening: Callable[[], Opening],
         end: End,
@@ -136,7 +136,7 @@ class Dial:
         *,
         seed: int | None = None,
     ) -> None:
-        self._way = way
+        self._connection = connection
         self._cursor = cursor
         self._opening = opening
         self._end = end
@@ -355,7 +355,7 @@ class Dial:
     async def _request(
         self, method: str, path: str, form: type[T], query: dict[str, str] | None = None, body: bytes = b""
     ) -> T:
-        answer = await self._way.ask(method, path, query, body, seconds=REQUEST_TIMEOUT_S)
+        answer = await self._connection.ask(method, path, query, body, seconds=REQUEST_TIMEOUT_S)
         if answer.status == 200:
             try:
                 return msgspec.json.decode(answer.body, type=form)

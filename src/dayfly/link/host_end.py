@@ -160,7 +160,7 @@ class HostEnd:
     def answer(self, question: wire.Question) -> None:
         """Answer a question, at once or later."""
         if isinstance(question, wire.AskAdmit | wire.AskStanding):
-            self.tell(question, lambda: self._stand(question))
+            self.answer_with(question, lambda: self._answer_state(question))
         else:
             self.begin(self._look_up(question))
 
@@ -172,7 +172,7 @@ class HostEnd:
         else:
             self.send_to_server(answer)
 
-    def tell(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
+    def answer_with(self, question: wire.Question, find: Callable[[], wire.Answer]) -> None:
         """Send what `find` returns, or why it fails."""
         try:
             answer = find()
@@ -191,16 +191,16 @@ class HostEnd:
                 log.error("%s failed", type(question).__name__, exc_info=fault)
                 self.reply(question, Verdict.FAILED, "see the log of the host")
 
-    def _stand(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
+    def _answer_state(self, question: wire.AskAdmit | wire.AskStanding) -> wire.Answer:
         match question:
             case wire.AskAdmit(documents=documents, forks=forks):
                 self._host.admit(documents, forks)
                 return wire.Reply(**question.address, verdict=Verdict.TAKEN)
             case wire.AskStanding(uids=uids):
-                runs = tuple(run for uid in uids if (run := self._standing(uid)) is not None)
+                runs = tuple(run for uid in uids if (run := self._read_status(uid)) is not None)
                 return wire.Standings(**question.address, runs=runs)
 
-    def _standing(self, uid: str) -> wire.Standing | None:
+    def _read_status(self, uid: str) -> wire.Standing | None:
         """Return the state of a run. An unreadable run, for example in the ledger, must not hide the others."""
         try:
             return self._host.standing(uid)
@@ -282,7 +282,7 @@ class HostEnd:
         changed, self._changed = self._changed, set()
         for uid in changed:
             try:
-                run = self.news(uid)
+                run = self.changed_status(uid)
             except Exception:
                 # A run that cannot be read must not block the others.
                 log.exception("cannot report the state of run %s", uid)
@@ -290,7 +290,7 @@ class HostEnd:
             self._count += 1
             self.send_to_server(wire.Stands(session=self._session, count=self._count, run=run))
 
-    def news(self, uid: str) -> wire.Standing:
+    def changed_status(self, uid: str) -> wire.Standing:
         """Return the status of a changed run: with its report, if a question would have to cross the network."""
         return (self._host.standing(uid) if self._host.is_remote else None) or self._bare(uid)
 

@@ -255,7 +255,7 @@ class Link:
     async def look(self, uids: Sequence[str]) -> tuple[dict[str, wire.Standing], str]:
         """Return the state of runs that the host knows, and why it may be out of date (empty: it is not)."""
         now = time.time_ns() // 1_000_000
-        found = {uid: _at(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
+        found = {uid: _advance_clocks(last, now) for uid in uids if (last := self.state.last_report(uid)) is not None}
         stale = tuple(uid for uid in uids if uid not in found or not self.state.is_fresh(found[uid]))
         if len(stale) <= RUNS_AT_ONCE:
             asked = [await self._standings(stale)] if stale else []
@@ -299,7 +299,7 @@ class Link:
         return await self.ask(where, wire.LogBytes)
 
 
-def _at(standing: wire.Standing, now: int) -> wire.Standing:
+def _advance_clocks(standing: wire.Standing, now: int) -> wire.Standing:
     """Return a status with the clocks of its report as they are `now`."""
     return msgspec.structs.replace(standing, report=standing.report and respoken(standing.report, now))
 

@@ -29,8 +29,8 @@ from dayfly.embedded.routes.envoy_process import (
     Process,
     build_stamp,
     holder,
+    ignore_end,
     is_closed,
-    nobody,
     unbindable,
 )
 from dayfly.execute.process.files import put, slurp
@@ -82,7 +82,7 @@ class Envoy:
     """
 
     def __init__(self, program: str, home: Path, forms: Forms = Forms()) -> None:  # noqa: B008  -- frozen
-        self.on_end: Callable[[], None] = nobody
+        self.on_end: Callable[[], None] = ignore_end
         self._program = program
         self._folder = home / "routing"
         self._forms = forms
@@ -114,7 +114,7 @@ class Envoy:
             found = await asyncio.to_thread(holder, self._lock)
             if found and slurp(f"{self._folder}/form").decode(errors="replace") != self._form():
                 log.warning("stopping the Envoy (process %d) of a server with another configuration or release", found)
-                await Process(found, child=False, ended=nobody).end()
+                await Process(found, child=False, ended=ignore_end).end()
             elif found:
                 self._token = slurp(f"{self._folder}/token").decode(errors="replace")
                 self._process = Process(found, child=False, ended=self._ended)

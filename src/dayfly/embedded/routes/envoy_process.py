@@ -24,9 +24,9 @@ class Process:
     def __init__(self, pid: int, *, child: bool, ended: Callable[[], None]) -> None:
         self.pid = pid
         self._child = child
-        self._gone = asyncio.Event()
+        self._ended = asyncio.Event()
         self._pidfd = os.pidfd_open(pid)
-        self._tell = ended
+        self._on_end = ended
         asyncio.get_running_loop().add_reader(self._pidfd, self._has_ended)
 
     def _has_ended(self) -> None:
@@ -34,8 +34,8 @@ class Process:
         if self._child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        self._gone.set()
-        self._tell()
+        self._ended.set()
+        self._on_end()
 
     def detach(self) -> None:
         """Stop watching the process."""
@@ -44,13 +44,13 @@ class Process:
 
     async def end(self) -> None:
         """Terminate the process and wait for its end."""
-        self._tell = nobody
+        self._on_end = ignore_end
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self._gone.is_set():
+            if not self._ended.is_set():
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pidfd, number)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._gone.wait(), KILL_AFTER_S)
+                    await asyncio.wait_for(self._ended.wait(), KILL_AFTER_S)
 
 
 class Admin(http.client.HTTPConnection):
@@ -122,5 +122,5 @@ def unbindable(port: int) -> str:
     return ""
 
 
-def nobody() -> None:
+def ignore_end() -> None:
     """Ignore the end of a process."""

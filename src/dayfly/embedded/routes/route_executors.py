@@ -51,11 +51,11 @@ class RouteTableExecutor(abc.ABC):
         for name, record in live.run.units.items():
             if record.state not in ALIVE or live.kind(name) != self.kind:
                 continue
-            key, goes = UnitAttempt(live.run.uid, name, record.attempt), self._goes(live, name)
-            if not goes or not self._routing.knows(key):
-                self._routing.put(key, self.desired(live, key, live.unit(name)), going=goes)
+            key, ending = UnitAttempt(live.run.uid, name, record.attempt), self._is_ending(live, name)
+            if not ending or not self._routing.knows(key):
+                self._routing.put(key, self.desired(live, key, live.unit(name)), removing=ending)
 
-    def _goes(self, live: LiveRun, name: str) -> bool:
+    def _is_ending(self, live: LiveRun, name: str) -> bool:
         return live.run.phase is not Phase.OPEN or name not in live.plan.kept
 
     def known(self, live: LiveRun) -> Known:

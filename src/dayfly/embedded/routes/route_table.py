@@ -46,7 +46,7 @@ class _RouteEntry:
     since: int
     # The number of the change that set this form, or removed the entry.
     change: int = 0
-    going: bool = False
+    removing: bool = False
     gone_at: int = 0
     ended: bool = False
 
@@ -93,12 +93,12 @@ class RouteTable:
 
     # --- desired entries ----------------------------------------------------------------------------------------------
 
-    def put(self, key: UnitAttempt, desired: DesiredRoute, *, going: bool = False) -> None:
+    def put(self, key: UnitAttempt, desired: DesiredRoute, *, removing: bool = False) -> None:
         """Set the entry of a live attempt; idempotent. An entry that is being removed is not changed."""
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _RouteEntry(desired, now_ms(), going=going)
-        elif entry.going or entry.desired == desired:
+            entry = self._entries[key] = _RouteEntry(desired, now_ms(), removing=removing)
+        elif entry.removing or entry.desired == desired:
             return
         entry.desired = desired
         entry.change = self.touch()
@@ -119,11 +119,11 @@ class RouteTable:
     def drop(self, key: UnitAttempt) -> None:
         """Remove the entry from the proxy and let it drain."""
         entry = self._entries.get(key)
-        if entry is None or entry.going:
+        if entry is None or entry.removing:
             return
         if not any(lead.port == entry.desired.port for each in self.proxy_entries() for lead in each.leads):
             entry.desired = replace(entry.desired, drain_ms=0)  # no route has used the port
-        entry.going, entry.change = True, self.touch()
+        entry.removing, entry.change = True, self.touch()
         if self._proxy is None:
             self._settle()
 
@@ -163,7 +163,7 @@ class RouteTable:
     def _fact(self, key: UnitAttempt, entry: _RouteEntry) -> Fact:
         if entry.ended:
             return Ended(result=Result(outcome="failed", reason=Reason.CANCELLED, message="", ended_at=entry.gone_at))
-        if entry.going:
+        if entry.removing:
             return Running(since=entry.since, ready=False, reason=Reason.STOPPING, message=self._removal_message(entry))
         if self._proxy is None:
             return Running(since=entry.since, ready=False, reason=Reason.NOT_ROUTED, message=MISSING)
@@ -193,7 +193,7 @@ class RouteTable:
         previews = []
         for key, entry in self._entries.items():
             desired = entry.desired
-            if entry.going or desired.baseline is None:
+            if entry.removing or desired.baseline is None:
                 continue
             if desired.listens:
                 previews.append((key, desired, desired.baseline))
@@ -255,13 +255,13 @@ class RouteTable:
 
     def _unrouted_ports(self) -> Collection[int]:
         """Return the ports of forks that drain or start, to which no route leads."""
-        lingering = {entry.desired.port for entry in self._entries.values() if entry.going and entry.desired.port}
+        lingering = {entry.desired.port for entry in self._entries.values() if entry.removing and entry.desired.port}
         return lingering.union(*self._starting_ports.values())
 
     def _settle(self) -> None:
         """Start draining the entries that are gone from the proxy."""
         for key, entry in self._entries.items():
-            if entry.going and not entry.gone_at and (entry.change <= self._applied or self._proxy is None):
+            if entry.removing and not entry.gone_at and (entry.change <= self._applied or self._proxy is None):
                 entry.gone_at = now_ms()
                 self._begin(self._drain(key, entry))
 
