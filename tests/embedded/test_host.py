@@ -258,7 +258,7 @@ async def test_unreadable_run_stops_no_other_and_is_logged_once(machine, caplog,
     await machine.ready("bad")
 
 
-@pytest.mark.parametrize(("executor", "taking"), [(ProcessStepExecutor, "adopt"), (EnvoyRouteExecutor, "take_over")])
+@pytest.mark.parametrize(("executor", "taking"), [(ProcessStepExecutor, "adopt"), (EnvoyRouteExecutor, "adopt_all")])
 async def test_server_starts_though_a_run_cannot_be_taken_over(machine, monkeypatch, caplog, executor, taking):
     """The disk is full, or too many files are open for a moment."""
     step = 'while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'

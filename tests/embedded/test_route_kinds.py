@@ -93,28 +93,28 @@ class TestTakingOver:
     def test_existing_routes_are_put_in_their_current_form(self, bench):
         live = bench.live(route("k"), preview("k"), route=ALIVE, preview=SHOWN)
         for executor in (bench.routes, bench.previews):
-            executor.take_over(live)
+            executor.adopt_all(live)
         assert [(word, key, removing) for word, key, _, removing in bench.done] == [
             ("put", KEY, False),
             ("put", FRONT, False),
         ]
         assert bench.done[0][2] == LED
         bench.known = {KEY, FRONT}
-        bench.routes.take_over(live)
+        bench.routes.adopt_all(live)
         assert bench.done[2:] == bench.done[:1], "its form may have changed"
 
     @pytest.mark.parametrize("state", [State.NONE, State.DONE])
     def test_absent_route_is_not_put(self, bench, state):
-        bench.routes.take_over(bench.live(route("k"), route=msgspec.structs.replace(ALIVE, state=state)))
+        bench.routes.adopt_all(bench.live(route("k"), route=msgspec.structs.replace(ALIVE, state=state)))
         assert bench.done == []
 
     @pytest.mark.parametrize(("wished", "closed"), [((), False), ((route("k"),), True)])
     def test_ending_route_is_put_as_going_only_once(self, bench, wished, closed):
         live = bench.live(*wished, route=ALIVE, closed=closed)
-        bench.routes.take_over(live)
+        bench.routes.adopt_all(live)
         assert [(word, key, removing) for word, key, _, removing in bench.done] == [("put", KEY, True)]
         bench.known = {KEY}
-        bench.routes.take_over(live)
+        bench.routes.adopt_all(live)
         assert len(bench.done) == 1
 
     async def test_ports_of_starting_routes_are_expected(self, bench):

@@ -40,6 +40,9 @@ class UnitAttempt(NamedTuple):
     unit: str
     attempt: int
 
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} of {self.unit} in run {self.run}"
+
 
 class WatchedAttempt(NamedTuple):
     """Data to observe the end of an attempt, no matter which server started it."""

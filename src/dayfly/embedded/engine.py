@@ -85,12 +85,12 @@ class Engine:
         self._workers: list[asyncio.Task[None]] = []
         self._background_tasks: list[asyncio.Task[None]] = []
 
-    # --- when -------------------------------------------------------------------------------------------------------
+    # --- scheduling -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the workers; every run that has not ended gets a turn."""
         known = self.reader.live_uids()
-        self._take_over(set(known))
+        self._adopt_attempts(set(known))
         self._workers = [asyncio.create_task(self._work()) for _ in range(WORKERS)]
         self._background_tasks = [asyncio.create_task(self._watch_clock())]
         for uid in known:
@@ -108,21 +108,21 @@ class Engine:
             executor = self.executors.find(kind)
             if isinstance(executor, RouteTableExecutor):
                 try:
-                    executor.take_over(live)
+                    executor.adopt_all(live)
                 except OSError as error:
                     log.warning("cannot adopt the units of kind %s of run %s yet: %s", kind, live.run.uid, error)
 
-    def _take_over(self, known: set[str]) -> None:
+    def _adopt_attempts(self, known: set[str]) -> None:
         """Adopt the attempts that a former server left, before the first turn: they use slots and paths.
 
         Also remove the folders whose results a killed server had recorded but not yet removed.
         """
         for key in (UnitAttempt(*found) for found in folders(self.attempts.storage)):
             with _log_errors(key.run):
-                self._take_over_attempt(key)
+                self._adopt_attempt(key)
         self.ports.keep_only(known)
 
-    def _take_over_attempt(self, key: UnitAttempt) -> None:
+    def _adopt_attempt(self, key: UnitAttempt) -> None:
         live = self.runs.peek(key.run)
         if live is None or not _is_in_flight(live, key):
             self.attempts.remove_recorded(key)

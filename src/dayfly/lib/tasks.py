@@ -38,13 +38,6 @@ async def background(work: Coroutine[Any, Any, T], name: str = "") -> AsyncItera
         await cancel(task)
 
 
-async def gather_all(awaitables: Iterable[Awaitable[object]]) -> None:
-    """Run all at once until all have ended, then raise the first error, if there was one."""
-    for result in await asyncio.gather(*awaitables, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
-
-
 async def attempt_all(awaitables: Iterable[Awaitable[object]], errors: tuple[type[Exception], ...]) -> None:
     """Run one after the other. An error in `errors` does not prevent the next.
 

@@ -44,9 +44,9 @@ class RouteTableExecutor(abc.ABC):
             raise DocumentsRefusedError(f"{name}: {fault}") from None
 
     async def observe(self, live: LiveRun) -> None:
-        self.take_over(live)
+        self.adopt_all(live)
 
-    def take_over(self, live: LiveRun) -> None:
+    def adopt_all(self, live: LiveRun) -> None:
         """Add the entries of live attempts to the route table, in the form that is desired now."""
         for name, record in live.run.units.items():
             if record.state not in ALIVE or live.kind(name) != self.kind:
