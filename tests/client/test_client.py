@@ -34,7 +34,7 @@ MAKE = UnitReport(
 )
 
 
-def test_a_life_from_the_wish_to_the_end(dayfly, host):
+def test_sandbox_from_apply_to_deletion(dayfly, host):
     assert dayfly.version() == "1.2.3"
     assert dayfly.plugins.apply(wishes.plugin("db@1.0.0")).version == "1.0.0"
     made = dayfly.sandboxes.apply({"name": "sb1", **wishes.sandbox(labels={"team": "pay"})})
@@ -326,7 +326,7 @@ def test_server_address_is_taken_from_home_login_or_argument(dayfly, server, con
         connect("ftp://x")
 
 
-def test_an_answer_that_is_no_dayflys(connect):
+def test_response_of_another_program_is_an_error(connect):
     from cli.fake import Fake, serving
 
     fake = Fake()
@@ -362,7 +362,7 @@ class Retold:
         return self.seconds
 
 
-def test_another_one_of_the_name_is_noticed_whatever_its_version():
+def test_wait_detects_a_new_object_with_the_same_name():
     """Report versions are counted per object, so a new object with the same name can reach the same version."""
     assert run(waiting.until_gone(Retold(("u-1", False), ("u-2", True)), 30, None)) == "cleaned"
     with pytest.raises(FailedError, match="that exists now is another one"):

@@ -47,7 +47,7 @@ def test_follow_lists_the_current_state_then_changes(dayfly, host, server):
     stream.close()
 
 
-def test_one_is_followed_to_its_end(dayfly, host, server):
+def test_follow_of_one_name_ends_with_its_deletion(dayfly, host, server):
     with pytest.raises(NotFoundError):
         next(dayfly.sandboxes.follow("sb1"))
     server.put("sandboxes/sb1", wishes.empty())

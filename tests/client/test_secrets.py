@@ -33,7 +33,7 @@ def dayfly(tmp_path: Path, blank: Path, host: FakeHost, store: Kept, connect: An
         yield connect(f"http://127.0.0.1:{server.port}", KEY)
 
 
-def test_they_come_beside_the_wish_and_again_with_the_same_one(dayfly: Any, store: Kept):
+def test_secrets_are_sent_beside_the_spec_each_time(dayfly: Any, store: Kept):
     for _ in range(2):
         made = dayfly.sandboxes.apply(WISH, secrets=GIVES, lease=600)
     assert list(store.values()) == [GIVEN]
@@ -50,7 +50,7 @@ def test_missing_secret_is_named_with_how_to_give_it(dayfly: Any, store: Kept):
     assert store.ever == 0
 
 
-def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store: Kept):
+def test_invalid_secrets_are_named_without_values(dayfly: Any, store: Kept):
     given = {"mydb": {"key": "xyz", "pin": b"canary", "empty": "", "long": "canary" * 20_000}, "other": "canary"}
     with pytest.raises(InvalidError) as fault:
         dayfly.sandboxes.apply(WISH, secrets=given)
@@ -66,7 +66,7 @@ def test_all_that_can_be_none_are_named_without_their_values(dayfly: Any, store:
     assert store.ever == 0
 
 
-def test_a_server_elsewhere_is_given_none(connect: Any):
+def test_secrets_are_not_sent_to_another_machine(connect: Any):
     # The machine does not exist, so no request is sent.
     away = connect("https://dayfly.invalid", KEY)
     with pytest.raises(DayflyError, match="only to a server on this machine") as fault:

@@ -322,7 +322,7 @@ def _let_go(descriptor):
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-async def test_a_look_at_an_attempt_changes_nothing(machine):
+async def test_observing_an_attempt_changes_nothing(machine):
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
     stored, place = machine.stored(), open_place(machine.home)

@@ -125,7 +125,7 @@ async def test_unused_prefork_ends_after_a_while(resident_of, isolation, folders
     assert children() == before
 
 
-async def test_as_long_as_an_answer_is_due_it_stays(resident_of, isolation, folders):
+async def test_resident_runner_stays_while_an_answer_is_pending(resident_of, isolation, folders):
     """The process may have become the launcher of a step."""
     before, resident = children(), resident_of(ahead_s=0.001)
     reaped(await resident.fork(folders[0].path, isolation))
@@ -160,7 +160,7 @@ async def test_a_resident_runner_that_is_killed_takes_it_along(resident_of, isol
     resident.close()
 
 
-async def test_without_namespaces_there_is_none(resident_of, folders):
+async def test_no_launcher_is_forked_ahead_without_namespaces(resident_of, folders):
     before, resident = children(), resident_of()
     reaped(await resident.fork(folders[0].path, "none"))
     assert len(children() - before) == 1

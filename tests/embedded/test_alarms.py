@@ -94,7 +94,7 @@ def test_alarms_are_rescheduled_after_a_clock_jump(bench):
     assert anew.delay == pytest.approx(1.001)
 
 
-def test_at_the_end_none_rings(bench):
+def test_stop_cancels_all_alarms(bench):
     for uid in ("u", "v"):
         bench.alarms.set(uid, NOW + 5)
     bench.alarms.stop()

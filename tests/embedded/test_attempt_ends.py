@@ -30,7 +30,7 @@ class TestEnding:
             adopt(told, then=seen)
         await until(lambda: not isinstance(told.fact(), Running))
 
-    async def test_its_descriptor_is_closed(self, told):
+    async def test_pidfd_of_an_ended_attempt_is_closed(self, told):
         process = await sleeper()
         descriptor = os.pidfd_open(process.pid)
         adopt(told, descriptor, [receipt.lost("it is so")])
@@ -71,7 +71,7 @@ class TestEnding:
         ],
         ids=["before it began", "after", "nothing is left", "the disk refuses"],
     )
-    async def test_a_child_of_ours_that_left_no_marker(self, told, answers, fact):
+    async def test_child_without_a_marker_never_ran_or_is_lost(self, told, answers, fact):
         told.folder.tell(**answers)
         await self.ended(told, Stalled(since=1), child=exiting())
         assert isinstance(told.fact(), fact)
@@ -82,7 +82,7 @@ class TestEnding:
         await self.ended(told, Stalled(since=1), child=exiting())
         assert told.fact().message == f"{told.starter.name} ended{said}"
 
-    async def test_its_outputs_are_read_with_its_end(self, told):
+    async def test_outputs_are_read_at_the_end_of_an_attempt(self, told):
         output = OutputRecord(digest="sha256:0", size=1)
         end = Ended(result=Result(outcome="succeeded", outputs={"url": output}))
         told.folder.tell(value=b"u")
@@ -175,7 +175,7 @@ class TestSealing:
         assert "release" not in told.folder.calls, "the next server removes it"
         os.kill(child, signal.SIGKILL)
 
-    async def test_another_process_says_nothing(self, told):
+    async def test_receipt_of_an_unknown_child_is_ignored(self, told):
         told.folder.tell(observe=Running(since=5))
         told.attempts.adopt(KEY, UNIT, told.record)
         told.starter.sealed(0)

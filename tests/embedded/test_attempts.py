@@ -232,7 +232,7 @@ class TestReleasing:
         assert told.beginnings.again == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
-    async def test_a_container_is_cleared_that_was_not_seen_to_its_end(self, told, slow, unseen, cleared):
+    async def test_unobserved_container_is_cleared(self, told, slow, unseen, cleared):
         told.folder.tell(release=True, leave_beginning=True)
         told.starter.slow = slow
         (told.attempts.remove_recorded if unseen else told.attempts.release)(KEY)
@@ -241,7 +241,7 @@ class TestReleasing:
         await asyncio.sleep(0)
         assert len(told.starter.cleared) == cleared, "once"
 
-    async def test_so_is_one_that_was_found_at_its_end(self, told):
+    async def test_container_that_ended_before_adoption_is_cleared(self, told):
         """The attempt began under another server, and had ended when this one first observed it."""
         told.folder.tell(observe=receipt.lost("gone"), release=True, leave_beginning=True)
         told.starter.slow = True

@@ -163,7 +163,7 @@ async def test_program_that_does_not_serve_is_reported(tmp_path, monkeypatch, sc
     await broken.close()
 
 
-async def test_nothing_is_started_without_ways(proxy):
+async def test_no_proxy_is_started_without_entries(proxy):
     assert await proxy.apply([]) == {}
     assert proxy.pid == 0
 

@@ -107,7 +107,7 @@ class TestForks:
         assert refreshed == told
         assert bench.attempts.done == [("on_change", uid) for uid in told]
 
-    async def test_with_its_run_go_its_ports(self, bench):
+    async def test_ports_are_removed_with_their_run(self, bench):
         await bench.forks.clear(bench.live)
         assert bench.asked == ["u"]
         assert bench.attempts.done == [("drop", "u")]
@@ -220,7 +220,7 @@ class TestAnswering:
         monkeypatch.setattr(forks.asyncio, "open_connection", connect)
         return asked
 
-    async def test_and_no_more_once_it_is_gone(self, monkeypatch, pauses):
+    async def test_probing_stops_once_the_process_is_gone(self, monkeypatch, pauses):
         asked = self.listening(monkeypatch, after=99)
         there = iter((True, True, False))
         assert not await forks.answered(7, lambda: next(there))

@@ -65,7 +65,7 @@ def step(name="a", script="true", **more):
     return doc.resource("r", [doc.step(name, script, **more)], [doc.step("z", 'echo z >> "$JOURNAL"')])
 
 
-async def test_a_full_home_takes_nothing_on_and_loses_nothing(machine, disk):
+async def test_full_home_refuses_runs_and_loses_nothing(machine, disk):
     disk(machine.home, "4m")
     await machine.up()
     go = 'echo + >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done; printf v > /tmp/v'

@@ -69,7 +69,7 @@ def test_shared_lock_is_awaited_for_a_bounded_time(monkeypatch, tmp_path):
     assert len(waited) == startup.LOCK_TIMEOUT_S + 1
 
 
-def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
+def test_unexpected_runner_probe_is_an_error(tmp_path):
     runner = tmp_path / "runner"
     for said, found in (("isolation=user", "user"), ("version=1 isolation=none", "none"), ("usage: x", None)):
         runner.write_text(f"#!/bin/sh\necho {said}\n")
@@ -84,7 +84,7 @@ def test_a_runner_that_says_something_else_is_none_of_ours(tmp_path):
         startup.isolation(str(runner))
 
 
-def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path):
+def test_full_disk_numbers_servers_by_the_clock(monkeypatch, tmp_path):
     def full(_ledger, _least):
         raise LedgerError("the disk is full")
 
@@ -96,7 +96,7 @@ def test_on_a_disk_that_is_full_the_clock_numbers_servers(monkeypatch, tmp_path)
     ledger.close()
 
 
-def test_on_a_disk_that_is_full_leases_are_renewed_later(monkeypatch, tmp_path):
+def test_full_disk_delays_the_extension_of_leases(monkeypatch, tmp_path):
     opened = startup.open_ledgers(tmp_path, None, 10, 100)
     assert not opened.leases_unextended
     wish = host.TargetIntent(lease_until=50)

@@ -44,7 +44,7 @@ async def test_left_over_proxy_is_ended_by_a_server_without_routing(machine):
         left.wait()
 
 
-async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
+async def test_closed_host_leaves_no_task_or_descriptor(machine, monkeypatch):
     """Check that no task is running and no descriptor is open: of files, watches or servers."""
 
     async def serve(_app, sockets, *, stop):
@@ -69,7 +69,7 @@ async def test_nothing_of_it_is_left_in_its_process(machine, monkeypatch):
     assert await lived() == (before, set())
 
 
-async def test_its_work_folder_goes_with_it_unless_a_run_lives(machine):
+async def test_close_removes_the_work_folder_unless_a_run_lives(machine):
     work = machine.work.exists
     assert work()
     await machine.down()
@@ -116,7 +116,7 @@ async def test_stop_of_an_unknown_run_does_not_prevent_its_start(machine):
     await machine.finish()
 
 
-async def test_its_first_end_is_the_one_that_is_recorded(machine):
+async def test_first_stop_request_is_kept(machine):
     await machine.host.offer(doc.offer(RAN))
     await machine.ready()
     for by in ("ann", "bob"):

@@ -81,7 +81,7 @@ class TestOrders:
         bench.attempts.values[KEY._replace(unit="r/make", attempt=2)] = {"url": b"at hand"}
         assert bench.variables(bench.steps.order(live, KEY, self.READS))["URL"] == "db://1"
 
-    def test_without_namespaces_nothing_is_private(self, bench):
+    def test_order_has_no_private_paths_without_namespaces(self, bench):
         bench.starter.isolation = "none"
         assert "private" not in bench.records(bench.steps.order(bench.live, KEY, doc.step("a")))
 
@@ -180,7 +180,7 @@ class TestStates:
 
 
 class TestSteps:
-    def test_in_containers_each_step_names_its_image(self, bench):
+    def test_step_without_an_image_is_refused_in_containers(self, bench):
         inside = ProcessStepExecutor(
             None, bench.attempts, bench.starter, runs=bench.runs, environment={}, has_images=True
         )
@@ -247,14 +247,14 @@ class TestSteps:
         assert (name, reason) == ("r/b", Reason.PATH_IN_USE)
         assert message.startswith("uses /srv/y, as does the running r/a; this machine has no mount namespaces")
 
-    def test_also_with_one_of_another_run(self, bench):
+    def test_step_sharing_a_path_with_another_run_waits(self, bench):
         bench.starter.apart = False
         other = SimpleNamespace(unit=lambda _name: self.SHARED)
         peek = bench.runs.peek
         bench.runs.peek = lambda uid: other if uid == "v" else peek(uid)
         assert set(self.objections(bench, UnitAttempt("v", "r/a", 1))) == {"r/a", "r/b"}
 
-    def test_one_of_a_run_that_is_gone_shares_nothing(self, bench):
+    def test_step_of_a_removed_run_blocks_no_path(self, bench):
         bench.starter.apart = False
         assert self.objections(bench, UnitAttempt("gone", "r/a", 1)) == {}
 

@@ -83,7 +83,7 @@ class TestFile:
         with pytest.raises(LedgerError, match=r"ledger\.db: "):
             SqliteLedger(path)
 
-    def test_in_memory_there_is_none(self, tmp_path, monkeypatch):
+    def test_ledger_in_memory_creates_no_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         SqliteLedger(":memory:").close()
         assert list(tmp_path.iterdir()) == []
@@ -125,7 +125,7 @@ class TestTransaction:
         assert told == ["before commit", "after commit"]
         ledger.close()
 
-    def test_all_of_it_or_nothing(self, ledger):
+    def test_failed_transaction_changes_nothing(self, ledger):
         with contextlib.suppress(KeyError), ledger.transaction("x"):
             ledger.birth(stored())
             raise KeyError
@@ -134,7 +134,7 @@ class TestTransaction:
             ledger.birth(stored())
         assert ledger.load("u") == stored()
 
-    def test_a_disk_that_refuses_is_said(self, ledger, db):
+    def test_disk_error_is_reported(self, ledger, db):
         db.execute("PRAGMA query_only = 1")
         with pytest.raises(LedgerError, match="cannot be written"), ledger.transaction("x"):
             ledger.birth(stored())
@@ -187,7 +187,7 @@ class TestCommit:
         assert [ledger.value(*other) for other in others] == [None, None, None]
         assert (ledger.history("u")[-1].reason, ledger.history("u")[-1].message) == ("succeeded", "")
 
-    def test_each_move_is_a_line(self, ledger):
+    def test_each_move_is_a_history_entry(self, ledger):
         run = claimed(ledger)
         moves = (Doubt(unit="r/a", attempt=1, reason="Silent", message="no word"),)
         run = ledger.commit(run, PLAN, moves, {}, 5)
@@ -212,7 +212,7 @@ class TestCommit:
             (run.seq, 8, "Close", "", 0, "Deleted", "asked (by ann)"),
         ]
 
-    def test_its_end_is_a_line_with_its_phase(self, ledger):
+    def test_history_ends_with_the_phase(self, ledger):
         run = over(ledger)
         assert run.phase is Phase.CLEANED
         last = ledger.history("u")[-1]

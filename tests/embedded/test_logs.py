@@ -77,7 +77,7 @@ async def test_restarting_fork_keeps_only_its_last_logs(few, machine):
     await machine.finish()
 
 
-async def test_neither_does_a_step_that_keeps_failing(few, machine):
+async def test_failing_step_keeps_only_its_last_logs(few, machine):
     steps = [doc.step("a", "true"), doc.step("b", AGAIN, idempotent=True, limit=9, backoff_ms=1)]
     await machine.host.offer(doc.offer(doc.resource("r", steps)))
     await machine.ready()

@@ -45,7 +45,7 @@ def test_a_note_that_is_no_port_is_none(place):
     assert Ports(place).find("u", FORK) == 65_535
 
 
-def test_with_its_run_it_is_forgotten_and_no_other(place):
+def test_forgetting_a_run_keeps_ports_of_others(place):
     ports = Ports(place)
     kept = ports.assign("other", FORK)
     for fork in (FORK, PEER):
@@ -91,7 +91,7 @@ def test_promised_port_is_not_chosen_again(place):
     assert [later.assign("u", FORK), later.assign("v", FORK)] == [7, 9], "also not by the next server"
 
 
-def test_one_at_which_old_connections_close_is_kept(place):
+def test_port_with_closing_connections_is_kept(place):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):

@@ -21,7 +21,7 @@ def test_child_reaped_elsewhere_counts_as_ended():
     assert reaper.reap(child)
 
 
-def test_a_child_that_has_ended_is_waited_for():
+def test_ended_child_is_reaped():
     child = exiting()
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     assert reaper.reap(child)

@@ -132,7 +132,7 @@ def user() -> Iterator[User]:
 
 @pytest.mark.slow
 @pytest.mark.long_story
-def test_all_that_holds_of_containers_holds_without_root(user: User, runner: str) -> None:
+def test_container_tests_pass_without_root(user: User, runner: str) -> None:
     play(user, f"{SLICE_VARIABLE}={ALL}", test_containers, test_container_promises)
 
 

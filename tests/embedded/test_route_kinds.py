@@ -136,14 +136,14 @@ class TestTakingOver:
 
 
 class TestKnown:
-    def test_every_route_is_objected_to_without_routing(self, bench):
+    def test_routes_have_an_objection_without_a_proxy(self, bench):
         bench.routing.works = False
         live = bench.live(route("k"), preview("k"), doc.fork())
         for executor, name in ((bench.routes, ROUTE), (bench.previews, PREVIEW)):
             [(of, objection)] = executor.known(live).objections.items()
             assert (of, objection.reason, objection.message) == (name, Reason.NOT_ROUTED, MISSING)
 
-    def test_neither_can_be_a_step(self, bench):
+    def test_route_or_preview_cannot_be_a_step(self, bench):
         live = bench.live(steps=[msgspec.structs.replace(route("k"), name="b", after=())])
         [(name, objection)] = bench.routes.known(live).objections.items()
         assert (name, objection.reason) == ("r/b", Reason.UNSUPPORTED_KIND)

@@ -91,7 +91,7 @@ class TestWays:
         bench.routing.put(KEY, wished())
         assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, (Lead(("k",), 7001),))]
 
-    async def test_nothing_leads_to_a_fork_that_answers_nowhere_yet(self, bench):
+    async def test_no_route_leads_to_a_fork_without_a_port(self, bench):
         bench.routing.put(KEY, wished(port=0))
         assert bench.routing.proxy_entries() == [EnvoyEntry("baseline/shop/web", 9090, 8080, ())]
 
@@ -225,7 +225,7 @@ class TestGoing:
         await until(lambda: isinstance(bench.fact(), Ended))
         assert said[0] == "the proxy is removing it"
 
-    async def test_to_let_it_go_twice_is_to_let_it_go_once(self, bench):
+    async def test_dropping_a_route_is_idempotent(self, bench):
         bench.routing.put(KEY, wished(drain_ms=60_000))
         bench.routing.start()
         await until(lambda: bench.fact().ready)
@@ -254,7 +254,7 @@ class TestGoing:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     @pytest.mark.parametrize(("stop", "done"), [(True, ["closed"]), (False, ["left"])])
-    async def test_at_the_end_the_proxy_ends_or_goes_on(self, stop, done):
+    async def test_close_stops_or_detaches_the_proxy(self, stop, done):
         bench = Bench()
         bench.routing.start()
         bench.proxy.may.clear()
@@ -274,7 +274,7 @@ class TestWithoutProxy:
         assert RouteTable(Proxy(), bench.baselines).works
 
     @pytest.mark.parametrize(("proxy", "port", "may"), [(True, 8080, True), (True, 0, False), (False, 8080, False)])
-    async def test_nothing_leads_to_forks_without_a_port_or_a_proxy(self, proxy, port, may):
+    async def test_no_route_is_possible_without_port_or_proxy(self, proxy, port, may):
         bench = Bench(proxy=proxy)
         bench.baselines.take(Workload(namespace="shop", name="web", command=("x",), port=port))
         assert bench.routing.can_route_to(WEB) is may
@@ -328,7 +328,7 @@ class TestInVain:
         unit = Unit(name="mine", kind=Kind.ROUTE, route=Route(baseline=of, keys=("k",), local_port=port))
         assert missing_baseline(unit, baselines) == ("local mine (no baseline shop/api is declared)" if told else "")
 
-    def test_neither_is_nowhere(self, baselines):
+    def test_fork_unit_reports_no_missing_baseline(self, baselines):
         assert missing_baseline(Unit(name="web", kind=Kind.FORK, fork=ForkUnit(baseline=WEB)), baselines) == ""
 
     def test_the_route_of_a_fork_where_nothing_routes(self, baselines):

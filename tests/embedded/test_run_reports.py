@@ -87,7 +87,7 @@ class TestLogs:
 
 
 class TestValues:
-    def test_they_are_those_that_are_recorded(self, bench):
+    def test_values_are_the_recorded_outputs(self, bench):
         outputs = {
             "url": OutputRecord(digest="sha256:0", size=1),
             "key": OutputRecord(digest="", size=1, sensitive=True),
@@ -102,7 +102,7 @@ class TestValues:
             ("r/a", "key", b"2", True),
         ]
 
-    def test_a_run_that_is_over_has_none(self, bench):
+    def test_ended_run_has_no_values(self, bench):
         assert recorded_values(bench.reader, "u") == ()
 
 

@@ -51,7 +51,7 @@ async def ends(machine):
 
 
 @pytest.mark.parametrize("what", ["observe", "value"])
-async def test_at_the_end_of_a_step(machine, refuse, what):
+async def test_scarce_descriptors_at_the_end_of_a_step_lose_nothing(machine, refuse, what):
     await offer(machine)
     await machine.wrote("+")
     refused = refuse(process.Folder, what)
@@ -59,7 +59,7 @@ async def test_at_the_end_of_a_step(machine, refuse, what):
     assert refused
 
 
-async def test_at_the_start_of_a_step(machine, refuse):
+async def test_scarce_descriptors_at_the_start_of_a_step_lose_nothing(machine, refuse):
     refused = refuse(os, "pidfd_open")
     await offer(machine)
     await machine.wrote("+")
@@ -67,7 +67,7 @@ async def test_at_the_start_of_a_step(machine, refuse):
     await ends(machine)
 
 
-async def test_at_the_start_of_a_step_that_is_deleted(machine, refuse):
+async def test_scarce_descriptors_do_not_prevent_a_cancel(machine, refuse):
     refuse(os, "pidfd_open")
     await offer(machine)
     await machine.wrote("+")
@@ -75,7 +75,7 @@ async def test_at_the_start_of_a_step_that_is_deleted(machine, refuse):
     assert machine.lines() == ["+", "z"]
 
 
-async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
+async def test_scarce_descriptors_during_adoption_lose_nothing(machine, refuse, monkeypatch):
     monkeypatch.setattr("dayfly.embedded.engine.DEFECT_RETRY_S", 0.01)
     await offer(machine)
     await machine.wrote("+")
@@ -86,7 +86,7 @@ async def test_while_a_step_that_runs_is_adopted(machine, refuse, monkeypatch):
     await ends(machine)
 
 
-async def test_while_a_container_is_made(machine, refuse, monkeypatch):
+async def test_scarce_descriptors_during_container_start_lose_nothing(machine, refuse, monkeypatch):
     """The step is then known to run, so a delete can end it."""
     monkeypatch.setattr(Processes, "slow", True)
     refused = refuse(process.Folder, "observe")

@@ -69,7 +69,7 @@ async def test_a_lease_is_not_held_against_the_time_of_sleep(machine, sleep):
     await machine.ready()
 
 
-async def test_neither_is_it_while_the_server_was_stopped(machine, sleep, monkeypatch):
+async def test_lease_is_extended_after_the_server_was_stopped(machine, sleep, monkeypatch):
     """For example by Ctrl-Z: clients that renew leases get no answer."""
     real, hour = time.monotonic_ns, HOUR * 1_000_000
     wait = 'echo up >> "$JOURNAL"; while [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'

@@ -71,7 +71,7 @@ class TestPort:
             await opened()
         assert ports[1] not in (0, ports[0])
 
-    async def test_without_any_port_the_step_is_refused(self, opened, monkeypatch):
+    async def test_step_is_refused_without_a_free_port(self, opened, monkeypatch):
         monkeypatch.setattr(state_server, "HOST", "203.0.113.1")
         with pytest.raises(OSError, match="Cannot assign"):
             await opened()
@@ -178,7 +178,7 @@ class TestDoor:
         await until(lambda: caplog.text.count("Cannot assign") > 1)
         await door.close()
 
-    async def test_a_key_that_is_damaged_opens_nothing(self, door, tmp_path, caplog):
+    async def test_damaged_key_serves_no_state(self, door, tmp_path, caplog):
         (tmp_path / "states").mkdir()
         (tmp_path / "states" / "key").write_bytes(b"short")
         (tmp_path / "states" / "port").write_text("9")
@@ -270,7 +270,7 @@ class TestFiles:
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
     @pytest.mark.parametrize(("phase", "left"), [(Phase.CLEANED, 0), (Phase.ABANDONED, 1)])
-    async def test_with_a_run_that_was_cleaned_up_they_go(self, files, tmp_path, phase, left):
+    async def test_states_of_a_cleaned_run_are_removed(self, files, tmp_path, phase, left):
         await files.swap(PLACE, Found(Head()), Head())
         for _ in range(2):
             files.clear(SimpleNamespace(uid="u", phase=phase))

@@ -121,7 +121,7 @@ async def test_state_is_unreadable_on_disk_and_in_logs(keeping):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "LOCK", "UNLOCK", "DELETE"])
-async def test_a_stranger_reads_and_changes_nothing(keeping, method):
+async def test_caller_without_a_token_gets_no_state(keeping, method):
     mine, other = doc.resource("r", [stateful("make")], [doc.step("drop")]), doc.step("drop")
     theirs = doc.resource("other", [stateful("make", WAITS.replace("$JOURNAL", "$JOURNAL.other"))], [other])
     await keeping.host.offer(doc.offer(mine, theirs))

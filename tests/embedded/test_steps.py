@@ -74,7 +74,7 @@ async def test_step_without_its_input_needs_no_cleanup(machine):
     assert machine.lines() == []
 
 
-async def test_a_cleanup_runs_whatever_it_would_be_given(machine):
+async def test_delete_step_runs_with_any_input(machine):
     """A value that a variable cannot hold counts as absent, because otherwise a cleanup would never be possible."""
     create = [doc.step("a", r"printf 'a\000b' > /tmp/raw", outputs=[("raw", "/tmp/raw")])]
     script = log_line("absent=$DAYFLY_ABSENT_INPUTS raw=<$RAW>") + '\nwhile [ ! -e "$JOURNAL.go" ]; do sleep 0.01; done'
@@ -103,7 +103,7 @@ async def test_value_too_large_for_a_variable_fails_with_advice(machine):
     assert machine.lines() == []
 
 
-async def test_one_steps_outputs_have_a_limit(machine):
+async def test_outputs_of_a_step_have_a_limit(machine):
     script = "head -c 524289 /dev/zero > /tmp/big"
     await machine.host.offer(doc.offer(doc.resource("r", [doc.step("a", script, outputs=[("big", "/tmp/big")])])))
     assert "524288" in (await machine.reason("ResourceFailed")).message
@@ -249,7 +249,7 @@ async def test_a_step_has_a_deadline(machine):
     assert machine.unit("r/a").reason == "RunDeadlineExceeded"
 
 
-async def test_no_more_steps_at_once_than_there_are_places(machine):
+async def test_concurrent_steps_are_limited_by_slots(machine):
     await machine.down()
     await machine.up(parallel=3)
     script = 'echo + >> "$JOURNAL"; sleep 0.05; echo - >> "$JOURNAL"'

@@ -42,7 +42,7 @@ def test_ended_run_is_traced_only_once():
     assert [len(spans) for spans in bench.traces] == [6]
 
 
-def test_no_turn_is_spoilt_by_a_trace_that_cannot_be_made(caplog):
+def test_failing_trace_fails_no_turn(caplog):
     bench = Bench(history=lambda _uid: 1 / 0)
     bench.engine.on_change(RUN.uid)
     bench.tracer.close()

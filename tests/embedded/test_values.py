@@ -14,7 +14,7 @@ def holding(machine):
     return [path.name for path in files if CANARY in path.read_bytes()]
 
 
-async def test_no_file_has_them_after_the_end(machine):
+async def test_no_file_contains_values_after_the_end(machine):
     """Neither the ledger nor its write-ahead log has it, while the server runs."""
     make = step(
         "make",

@@ -81,7 +81,7 @@ async def test_failed_webhook_reports_the_status_of_the_server(machine):
         await machine.gone()
 
 
-async def test_a_server_that_is_not_allowed_hears_nothing(machine):
+async def test_webhook_to_a_private_server_is_refused(machine):
     with Server(lambda *_: answer(201)) as server:
         await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),))))
         await machine.reason("ResourceFailed")

@@ -237,7 +237,7 @@ class TestSameEnds:
             assert asyncio.get_running_loop().time() < end
             await asyncio.sleep(0.1)
 
-    async def test_a_deployments_life(self, kubeconfig: Path):
+    async def test_deployment_controller_matches_a_real_one(self, kubeconfig: Path):
         """Pods exist only after a scale-up, the status is reported, and foreground deletion waits for the pods.
 
         A scale-up during the deletion creates no pod.

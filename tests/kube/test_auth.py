@@ -140,7 +140,7 @@ class TestLoad:
         found = await auth.load(write(tmp_path / "config", user))
         assert await found.header() == f"Bearer a.{claims}.c"
 
-    async def test_in_a_pod(self, tmp_path: Path, monkeypatch):
+    async def test_service_account_of_the_pod_is_used(self, tmp_path: Path, monkeypatch):
         """Without a kubeconfig, the service account of the pod is used."""
         (tmp_path / "token").write_text("mine")
         list(certified(tmp_path))

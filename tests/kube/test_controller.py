@@ -76,7 +76,7 @@ def test_reconcile_repeats_after_the_returned_delay():
     assert moments == [0, 30, 60]
 
 
-def test_every_key_is_looked_at_again_now_and_then():
+def test_every_key_is_processed_periodically():
     """All keys are also processed at the start, as earlier events are unknown."""
     seen = []
 

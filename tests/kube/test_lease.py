@@ -41,7 +41,7 @@ def now() -> float:
 
 
 class TestElection:
-    def test_one_leads_and_releases_at_its_end(self):
+    def test_leader_releases_its_lease_at_the_end(self):
         """Another process takes over within two rounds, without waiting for the lease to expire."""
 
         async def main():

@@ -46,7 +46,7 @@ class TestControl:
 
         run(main())
 
-    def test_all_are_looked_at_again_now_and_then(self):
+    def test_all_objects_are_reconciled_periodically(self):
         async def main():
             server = cluster()
             site(server, "a")
@@ -78,7 +78,7 @@ class TestControl:
 
         run(main())
 
-    def test_other_objects_lead_to_one_as_well(self):
+    def test_followed_objects_trigger_reconcile(self):
         async def main():
             server = cluster()
             sites = Sites(manager(server))
@@ -150,7 +150,7 @@ class TestCaches:
 
 
 class TestProcess:
-    def test_one_of_two_works_and_the_other_takes_over(self):
+    def test_second_manager_takes_over_the_lease(self):
         async def main():
             server = cluster()
             both = []
@@ -267,7 +267,7 @@ class TestProcess:
 
 
 class TestFace:
-    def test_every_public_name_is_there(self):
+    def test_every_public_name_can_be_imported(self):
         for name in dayfly.kube.__all__:
             assert getattr(dayfly.kube, name) is not None
         assert set(dayfly.kube.__all__) <= set(dir(dayfly.kube))

@@ -38,7 +38,7 @@ def test_depth_cut_equals_the_recursive_definition(value, most, spaced):
     assert answers.is_cut(found) == bool(re.search(re.escape(answers.CUT), json.dumps(found)))
 
 
-def test_as_deep_as_the_api_server_takes_and_as_large():
+def test_cut_handles_the_deepest_and_largest_objects():
     nested = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
     found = json.loads(answers.cut(b'{"before":[1],"deep":' + nested + b',"after":"' + b"x" * 1_000_000 + b'"}'))
     assert (found["before"], len(found["after"])) == ([1], 1_000_000)

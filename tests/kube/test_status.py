@@ -164,7 +164,7 @@ class TestOwnership:
 
 
 class TestFinalizers:
-    def test_one_is_put_on_as_it_was_seen(self):
+    def test_finalizer_is_added_to_the_version_read(self):
         async def story(stage: Stage):
             seen = (await stage.item()).metadata
             ask(stage.server, "PATCH", f"{SITES}/a", {"metadata": {"finalizers": ["theirs.org/x"]}})

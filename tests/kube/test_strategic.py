@@ -88,7 +88,7 @@ class TestMerge:
         gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
         assert merge(base, gone, POD_TEMPLATE)["metadata"]["finalizers"] == ["b"]
 
-    def test_neither_side_is_changed(self):
+    def test_merge_changes_neither_argument(self):
         """The result is a new object."""
         base, patch = template(containers=[{"name": "a"}]), template(containers=[{"name": "a", "image": "i"}])
         merge(base, patch, POD_TEMPLATE)["spec"]["containers"][0]["image"] = "x"
