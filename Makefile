@@ -54,10 +54,10 @@ test: dev  ## what a change must pass, in minutes; SEED=... SLICE=k/n repeats a 
 	@$(PY) tests/tools.py & $(PY) -m pytest $(ALL_WORKERS); code=$$?; wait; exit $$code
 
 # `make proof PARTS=tests/model` plays everything of a part.
-proof: dev  ## everything, in hours: writes into docs/reliability.md what it has played, and what it found
+proof: dev  ## everything, in hours: writes its results into tests/proof.md
 	@scripts/test-deps.sh
 	DAYFLY_TEST_SLICE=all $(PY) tests/tools.py
-	DAYFLY_TEST_SLICE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page docs/reliability.md $(PARTS)
+	DAYFLY_TEST_SLICE=all $(PY) -m pytest $(ALL_WORKERS) --proof-page tests/proof.md $(PARTS)
 
 # TESTS and MARKS choose other tests than the quick ones of the packages' folders.
 mutants: dev  ## report which small changes of the code no test notices: PACKAGE="plan operator/effects.py" SAMPLE=50 SEED=1

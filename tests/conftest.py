@@ -1,4 +1,4 @@
-"""For all tests: which are played and in which order, with which signals, and how patient Hypothesis is."""
+"""For all tests: their selection and order, signal handlers, and the profile of Hypothesis."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from idle import Idle
-from minutes import Minutes, Processor
+from fixture_release import FixtureRelease
 from proof import PLAYED, PLUGIN, SAID, Journal, Proof, proven
+from run_summary import CpuTimer, RunSummary
 from scopes import Scopes, rank
 from selection import SELECTION
 
-# A machine that stands still for a moment is no finding. What else Hypothesis sets where CI is set stays as it is.
+# A slow machine is not a failure, so there is no deadline. The other settings of Hypothesis for CI stay.
 settings.register_profile("dayfly", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("dayfly")
 
-# A shell's `&`, and nohup, have these ignored, and so would everything that a test starts. It starts with the defaults
-# where there is a handler, and the tests themselves stay as deaf as they were meant to be.
+# `&` in a shell and nohup ignore these signals, and child processes inherit that. With a handler that does nothing, children
+# get the default, and this process still ignores the signals.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
-# `make check` leaves these out: they start programs, play many lives or request every route with every role. It does not
-# even import folders that are named here, nor those of the clusters.
+# `make check` skips these: they start programs, run many lives of a sandbox, or request every route with every role. It does
+# not import folders in this list or the cluster tests.
 HEAVY = (
     *("tests/examples/", "tests/pytest_plugin/", "tests/runner/", "tests/conformance/"),
     *(
@@ -49,38 +49,36 @@ HEAVY = (
     "tests/simulator/test_machine.py",
 )
 CLUSTERS = "tests/cluster/"
-# As what the tests build (`testcluster.build.cache`): outside of the checkout.
+# In the cache of the programs that tests build, outside of the checkout.
 PROOFS = Path(os.environ.get("DAYFLY_CACHE") or Path.home() / ".cache" / "dayfly") / "proof"
-# Fixtures of tests that `make check` leaves out: the real command line, a person who types what a page says, a browser.
+# Tests with these fixtures are skipped by `make check`: the real CLI, a person who types the commands of a page, a browser.
 HEAVY_FIXTURES = {"cli", "served", "person", "browser", "enter"}
-# Fixtures of long stories, of which a run plays a slice (tests/selection.py).
+# Tests with these fixtures are long stories, of which a run has a slice (tests/selection.py).
 LONG_FIXTURES = {"browser", "enter"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--proof-page", type=Path, help="the page in which to write down what was played, and what it found"
-    )
+    parser.addoption("--proof-page", type=Path, help="write the table of the proof into this page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Who sums up is the process that the person started, not its workers."""
+    """Register the summaries in the main process, and the release of fixtures in the workers."""
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Minutes(config))
+        config.pluginmanager.register(RunSummary(config))
         whole = SELECTION.is_complete and config.args_source is pytest.Config.ArgsSource.TESTPATHS
         page = config.getoption("proof_page")
         journal = Journal.of_checkout(PROOFS) if page else None
         config.pluginmanager.register(Proof(page, whole=whole, journal=journal, parts=config.args), PLUGIN)
     else:
-        config.pluginmanager.register(Idle())
-    config.pluginmanager.register(Processor())
+        config.pluginmanager.register(FixtureRelease())
+    config.pluginmanager.register(CpuTimer())
 
 
 @pytest.fixture
 def played(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Notes that a test plays so many of what is exhaustive, for the end of the run and for docs/reliability.md.
+    """Return a function that counts members of an exhaustive family, for the summary and for tests/proof.md.
 
-    A third argument is the figure that it comes to, where there is more to say than that nothing failed.
+    Its third argument is a figure of the test, shown instead of "nothing".
     """
 
     def note(what: str, count: int, said: str = "") -> None:
@@ -92,16 +90,16 @@ def played(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether it is a folder of which the marks that are asked for leave nothing: to load it all takes seconds."""
-    wanted = config.option.markexpr
-    left_out = (*(HEAVY if "not heavy" in wanted else ()), *([CLUSTERS] if "not cluster" in wanted else ()))
+    """Skip folders without a selected test; importing them takes seconds."""
+    marks = config.option.markexpr
+    skipped = (*(HEAVY if "not heavy" in marks else ()), *([CLUSTERS] if "not cluster" in marks else ()))
     inside = collection_path.is_relative_to(config.rootpath)
-    return (inside and f"{collection_path.relative_to(config.rootpath).as_posix()}/" in left_out) or None
+    return (inside and f"{collection_path.relative_to(config.rootpath).as_posix()}/" in skipped) or None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[Any]:
-    """Of what is collected nothing goes before the end, so nobody looks for garbage in it: not now, and not later."""
+    """Exclude the collected tests from garbage collection: they live until the end of the run."""
     gc.disable()
     try:
         return (yield)
@@ -111,19 +109,20 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Nothing of the proof, unless it is asked for. Long files, and those with many slow tests, begin first, so that at
-    the end no worker waits for another; but after them those whose tools may have to be built meanwhile, and last those
-    of clusters, for a Kubernetes may (`Scopes` knows).
+    """Deselect the tests of the proof, unless it is selected, and sort the others.
+
+    Slow files start first, so that all workers end at about the same time. Then come files whose programs are built during the
+    run, and cluster tests last, because Kubernetes is built during the run (see `Scopes`).
     """
     for item in items:
         _mark_stories(item)
     if not SELECTION.is_complete and "proof" not in config.option.markexpr:
         proof = [item for item in items if item.get_closest_marker("proof")]
-        _leave_out(config, items, proof)
-        _leave_out(config, items, _of_other_slices(config, items))
-    _leave_out(config, items, proven(items, config))
+        _deselect(config, items, proof)
+        _deselect(config, items, _of_other_slices(config, items))
+    _deselect(config, items, proven(items, config))
     for item in items if SELECTION.is_complete else []:
-        item.add_marker(_at_leisure(config, item), append=False)
+        item.add_marker(_longer_timeout(config, item), append=False)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
     built, last = ({item.path for item in items if item.get_closest_marker(name)} for name in ("builds", "cluster"))
     ranks = {item.path: rank(item.nodeid.partition("::")[0]) for item in items}
@@ -131,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_stories(item: pytest.Item) -> None:
-    """Mark what `make check` leaves out, and the long stories."""
+    """Mark the tests that `make check` skips, and the long stories."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if item.nodeid.startswith(HEAVY) or not HEAVY_FIXTURES.isdisjoint(fixtures):
         item.add_marker("heavy")
@@ -140,9 +139,9 @@ def _mark_stories(item: pytest.Item) -> None:
 
 
 def _of_other_slices(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the long stories outside the slice. Tests that the command line names one by one are always played.
+    """Return the long stories outside of the slice. Tests that the command line names one by one are always selected.
 
-    The tests of a class stay together, since one may continue where another ended.
+    The tests of a class stay together, because they may depend on each other.
     """
     if any("::" in each for each in config.args):
         return []
@@ -160,42 +159,42 @@ def _of_other_slices(config: pytest.Config, items: list[pytest.Item]) -> list[py
     ]
 
 
-def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:
+def _deselect(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=some)
-    left_out = set(some)
-    items[:] = [item for item in items if item not in left_out]
+    deselected = set(some)
+    items[:] = [item for item in items if item not in deselected]
 
 
-def _at_leisure(config: pytest.Config, item: pytest.Item) -> pytest.MarkDecorator:
-    """A bound ten times as long: the proof has any time, but a test that hangs is to be told of."""
+def _longer_timeout(config: pytest.Config, item: pytest.Item) -> pytest.MarkDecorator:
+    """Return a timeout ten times as long: the proof may be slow, but a hanging test must fail."""
     mark = item.get_closest_marker("timeout")
     seconds = mark.args[0] if mark else float(config.getini("timeout"))
     return pytest.mark.timeout(10 * seconds, **(mark.kwargs if mark else {}))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scopes | None:
-    """What `--dist loadfile` does here."""
+    """Return our scheduler for `--dist loadfile`."""
     return Scopes(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """What is built once on a machine is built, or waited for, before the clock of a test runs."""
+    """Build the programs of a test, or wait for them, before its timeout starts."""
     wanted = [name for mark in item.iter_markers("builds") for name in mark.args]
     if item.get_closest_marker("cluster") and not os.environ.get("DAYFLY_TEST_KUBECONFIG"):
         wanted.append("kubernetes")
     if wanted:
-        import tools  # takes its time, and few tests want any
+        import tools  # slow to import, and few tests need it
 
         for name in wanted:
             tools.ready(name)
-    with _logs_as_before():
+    with _restored_logging():
         return (yield)
 
 
 @contextlib.contextmanager
-def _logs_as_before() -> Iterator[None]:
-    """A command that is run in this process has its logs go to what is standard error meanwhile; the next test's do not."""
+def _restored_logging() -> Iterator[None]:
+    """Restore the log handlers afterwards: a command that runs in this process sets its own."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

@@ -1,4 +1,4 @@
-"""Objects of manifests, read by libyaml where that is: PyYAML's own reader takes seconds for our definitions."""
+"""YAML manifests, read with libyaml if it is installed: PyYAML's own parser takes seconds for our CRDs."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def documents(text: str | Path) -> list[Any]:
-    """Each document of a text, or of a file."""
+    """Return the documents of a text or of a file."""
     return list(yaml.load_all(text.read_text() if isinstance(text, Path) else text, _LOADER))

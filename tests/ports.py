@@ -1,4 +1,4 @@
-"""Ports for servers that tests start by number."""
+"""Free ports for servers that need a fixed port."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import random
 import socket
 from pathlib import Path
 
-_CHANCE = random.SystemRandom()  # two workers draw other numbers
+_RANDOM = random.SystemRandom()  # workers must not draw the same numbers
 
 
 def free_port() -> int:
-    """One where nobody listens, and that the kernel hands out to nobody who binds port 0 or connects meanwhile."""
+    """Return a port without a listener, outside of the range that the kernel uses for port 0 and for connections."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = _CHANCE.randrange(lowest // 2, lowest)
+        port = _RANDOM.randrange(lowest // 2, lowest)
         with socket.socket() as probe:
             try:
                 probe.bind(("0.0.0.0", port))

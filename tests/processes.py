@@ -1,4 +1,4 @@
-"""Processes that a test has started, known by their environment: whomever they start inherits it, in any session."""
+"""Processes that a test has started, found by a text in their environment. Their descendants inherit it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ END_S = 10.0
 
 
 def processes(mark: str) -> list[int]:
-    """Living processes with this in their environment."""
+    """Return the IDs of the processes with this text in their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -21,19 +21,19 @@ def processes(mark: str) -> list[int]:
             if mark.encode() in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:
-            continue  # it ended, or is none of ours
+            continue  # it has ended, or belongs to another user
     return found
 
 
 def end(mark: str) -> None:
-    """Kill them all, and whom they have started meanwhile.
+    """Kill these processes and those that they start during this call.
 
     Raises:
-        TimeoutError: some live on.
+        TimeoutError: some are still running.
     """
-    until = time.monotonic() + END_S
+    deadline = time.monotonic() + END_S
     while found := processes(mark):
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"processes {found} do not end")
         for each in found:
             with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
-"""What a run has played of the exhaustive, and the table of docs/reliability.md that `make proof` writes of it.
+"""Counts of the exhaustive tests in a run, and the table of tests/proof.md, which `make proof` writes.
 
-A proof takes hours, and may be ended before it is through. What has passed stands in a journal of the commit, so the next
-one goes on from there; the table is written as it goes, and says `so far` until a run has come to its end.
+A proof takes hours and can be interrupted. A journal for each commit records the tests that have passed, and the next proof of
+that commit skips them. The table is updated during the run; rows of an incomplete run say `so far`.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from typing import Any
 
 import pytest
 
-# The names of what a report carries to the process that sums up.
+# Properties of a report, which workers send to the main process.
 PLAYED, SAID = "played", "said"
-# And of what the process that sums up tells the others; the plugin is known there alone.
+# An input of the workers, and the plugin of the main process.
 BEFORE, PLUGIN = "proven", "dayfly-proof"
 BEGIN, END = "<!-- the proof's own table: `make proof` writes it -->\n", "<!-- end of the table -->\n"
 HEAD = ("| what | played | found | took | at |", "|---|---|---|---|---|")
 ALL = "every test"
-PAGES_EVERY_S = 60.0
-# How a run ends that has come to its end. It collects nothing where all was played before.
-THROUGH = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-# What the proof itself writes is no other state of the tests.
-PAGE = "docs/reliability.md"
+PAGE_INTERVAL_S = 60.0
+# Exit codes of a complete run. It collects no tests if all have passed before.
+COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+# The proof writes this page, so a change of it does not change the journal.
+PAGE = "tests/proof.md"
 ROOT = Path(__file__).parents[1]
 
 
 @dataclasses.dataclass
 class Row:
-    """What was played of one kind, what it found, and how long its tests took in all workers."""
+    """A row of the table: members of one family, failures, and the time of its tests in all workers."""
 
     played: int = 0
     found: int = 0
     seconds: float = 0.0
-    said: str = ""  # a figure that says more than that nothing failed
+    said: str = ""  # a figure of the test, shown instead of "nothing"
 
-    def line(self, what: str, at: str, *, through: bool = True) -> str:
-        """One of the table; without `through` more of this kind is to come."""
+    def line(self, what: str, at: str, *, is_complete: bool = True) -> str:
+        """Return the row as Markdown."""
         found = f"**{self.found} failed**" if self.found else self.said or "nothing"
-        played = f"{self.played:,}{'' if through else ' so far'}"
+        played = f"{self.played:,}{'' if is_complete else ' so far'}"
         return f"| {what} | {played} | {found} | {_time(self.seconds)} | `{at}` |"
 
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """What one test has played."""
+    """The counts of one test, by family."""
 
     test: str
     kinds: dict[str, int]
@@ -61,7 +61,7 @@ class Played:
 
 
 class Journal:
-    """The tests that have passed in proofs of this commit: a line for each, whoever is ended in the midst of the next."""
+    """A file with a line for each test that has passed in proofs of one commit."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -69,7 +69,7 @@ class Journal:
 
     @classmethod
     def of_checkout(cls, folder: Path) -> Journal:
-        """Of the commit, and of what was changed since."""
+        """Return the journal of the current commit with its uncommitted changes."""
         changes = git("diff", "HEAD", "--", ".", f":!{PAGE}")
         state = hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else "clean"
         return cls(folder / f"{commit()}-{state}.jsonl")
@@ -84,47 +84,54 @@ class Journal:
             try:
                 yield Played(**json.loads(line))
             except ValueError:
-                continue  # who wrote it was ended while it did
+                continue  # the process was killed while it wrote the line
 
 
 class Proof:
-    """Sums up over all workers; with a page it writes there, each kind in a line that stays until it is played again."""
+    """Adds up the counts of all workers and writes them to a page, if there is one. A row stays until its next proof."""
 
     def __init__(
         self, page: Path | None, *, whole: bool, journal: Journal | None = None, parts: Sequence[str] = ("tests",)
     ) -> None:
-        """`whole` is a run of all tests; what the journal has of these parts is summed up, and is not played again."""
+        """Create the plugin.
+
+        Args:
+            page: The page with the table.
+            whole: Whether the run has all tests.
+            journal: Tests that have passed before; they count and are not repeated.
+            parts: The files and folders of the run.
+        """
         self._page, self._whole, self._journal = page, whole, journal
         self._written_at = time.monotonic()
         before = journal.before if journal else []
         self.before = frozenset(each.test for each in before)
-        # By test: what is played again, or fails as it ends, counts as it was last.
+        # By test; the last result counts.
         self._played = {each.test: each for each in before if any(_is_of(each.test, part) for part in parts)}
-        self._begun: dict[str, float] = {}
+        self._setup_s: dict[str, float] = {}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """All workers leave out the same, whenever they begin."""
+        """Send each worker the tests to skip, also one that starts later."""
         node.workerinput[BEFORE] = sorted(self.before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         one = self._played.get(report.nodeid)
         if report.when == "setup":
-            self._begun[report.nodeid] = report.duration
+            self._setup_s[report.nodeid] = report.duration
         if report.when == "call":
-            # Some play all that they judge as they are set up.
-            self._played[report.nodeid] = _of(report, self._begun.pop(report.nodeid, 0.0))
+            # In some tests, the set-up does the work.
+            self._played[report.nodeid] = _counts(report, self._setup_s.pop(report.nodeid, 0.0))
         elif report.failed:
-            self._played[report.nodeid] = dataclasses.replace(one or _of(report), failed=True)
+            self._played[report.nodeid] = dataclasses.replace(one or _counts(report), failed=True)
         elif report.when == "teardown" and one and not one.failed:
             if self._journal:
                 self._journal.add(one)
-            if time.monotonic() - self._written_at > PAGES_EVERY_S:
-                self._write(through=False)
+            if time.monotonic() - self._written_at > PAGE_INTERVAL_S:
+                self._write(is_complete=False)
 
     @property
     def rows(self) -> dict[str, Row]:
-        """What was played of each kind."""
+        """The rows by family."""
         found: dict[str, Row] = {}
         for one in self._played.values():
             for what, count in (({ALL: 1} if self._whole else {}) | one.kinds).items():
@@ -136,22 +143,22 @@ class Proof:
         return found
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self._write(through=exitstatus in THROUGH)
+        self._write(is_complete=exitstatus in COMPLETE)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        said = [f"{row.played:,} {what}" for what, row in self.rows.items()]
-        if said:
-            terminalreporter.write_line(f"played: {'; '.join(said)}")
+        if counts := [f"{row.played:,} {what}" for what, row in self.rows.items()]:
+            terminalreporter.write_line(f"played: {'; '.join(counts)}")
 
-    def _write(self, *, through: bool) -> None:
+    def _write(self, *, is_complete: bool) -> None:
         self._written_at = time.monotonic()
         if self._page and self._played:
-            self._page.write_text(written(self._page.read_text(), self.rows, commit(), through=through))
+            self._page.write_text(written(self._page.read_text(), self.rows, commit(), is_complete=is_complete))
 
 
 def proven(items: Iterable[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
-    """Those that a proof of this commit has seen pass before; of a class all or none, for its tests may go on where the
-    one before has ended.
+    """Return the tests that have passed in a proof of this commit.
+
+    A class counts only as a whole, because its tests may depend on each other.
     """
     if hasattr(config, "workerinput"):
         before = frozenset(config.workerinput[BEFORE])
@@ -167,24 +174,24 @@ def _is_of(test: str, part: str) -> bool:
     return test == part or test.startswith((f"{part.rstrip('/')}/", f"{part}::"))
 
 
-def _of(report: pytest.TestReport, before: float = 0.0) -> Played:
+def _counts(report: pytest.TestReport, setup_s: float = 0.0) -> Played:
     kinds: dict[str, int] = {}
     for name, value in report.user_properties if report.when == "call" else ():
         if name == PLAYED:
             kinds |= json.loads(value)
     said = dict(value.split("\n") for name, value in report.user_properties if name == SAID)
-    return Played(report.nodeid, kinds, said, before + report.duration, report.failed)
+    return Played(report.nodeid, kinds, said, setup_s + report.duration, report.failed)
 
 
-def written(page: str, rows: dict[str, Row], at: str, *, through: bool = True) -> str:
-    """The page with these lines in its table, beside what it has of other kinds."""
+def written(page: str, rows: dict[str, Row], at: str, *, is_complete: bool = True) -> str:
+    """Return the page with these rows in its table. Rows of other families stay."""
     before, mark, rest = page.partition(BEGIN)
     table, closing, after = rest.partition(END)
     assert mark, f"the page has no line {BEGIN!r}"
     assert closing, f"the page has no line {END!r}"
     lines = {found[1]: found[0] for found in re.finditer(r"^\| (.*?) \| .*\|$", table, re.MULTILINE)}
     lines = {what: line for what, line in lines.items() if line not in HEAD}
-    lines |= {what: row.line(what, at, through=through) for what, row in rows.items()}
+    lines |= {what: row.line(what, at, is_complete=is_complete) for what, row in rows.items()}
     ordered = [lines[what] for what in sorted(lines, key=lambda what: (what == ALL, what))]
     return "".join((before, BEGIN, *(f"{line}\n" for line in (*HEAD, *ordered)), END, after))
 

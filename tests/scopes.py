@@ -1,4 +1,4 @@
-"""Which tests a worker plays one after the other: those of a file, as `--dist loadfile` has it, and a few exceptions."""
+"""The xdist scheduler: a worker runs the tests of a file in sequence, as with `--dist loadfile`, with a few exceptions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-# Each test of these takes long, and shares nothing with the others.
+# Each test of these files is slow and shares no fixture, so each is a scope.
 SPREAD = (
     *("tests/operator/test_matrix.py", "tests/operator/test_schedules.py", "tests/operator/test_takings.py"),
     "tests/embedded/test_crash.py",
 )
-# Files that need the same server: one worker starts it for all of them.
+# Files that use the same server: one worker starts it for all of them.
 TOGETHER = (
     ("tests/kube/test_auth.py", "tests/kube/test_strategic.py", "tests/kube/test_against_real.py"),
     (
@@ -26,8 +26,8 @@ TOGETHER = (
     ),
     ("tests/deploy/test_gateway_api.py", "tests/deploy/test_object_access.py", "tests/deploy/test_side_doors.py"),
 )
-# What took longest in whole runs, more than a minute by the clock each, begins first: who is alone with it at the end would
-# keep everybody waiting.
+# Files that took more than a minute in whole runs start first. Started last, they would keep one worker busy while the
+# others are idle.
 LONGEST = (
     "tests/cluster/test_trial.py",
     "tests/operator/test_matrix.py",
@@ -45,10 +45,10 @@ LONGEST = (
     "tests/examples/test_lives.py",
     "tests/page/test_browser.py",
 )
-# Classes of tests that take minutes each, with a cluster that a worker has for all of its own.
+# Each class of these tests is a scope and takes minutes. A worker has one cluster for all of them.
 CLUSTERS = "tests/cluster/"
-MOST_CLUSTERS = 2
-# Whoever plays one of these has an API server that is good for all of them.
+MAX_CLUSTERS = 2
+# These files share one API server of a worker.
 SERVERS = (
     "tests/deploy/test_access.py",
     "tests/deploy/test_gateway_api.py",
@@ -58,7 +58,7 @@ SERVERS = (
 
 
 class Need(enum.Enum):
-    """What a scope takes most of a minute of processor time to begin with."""
+    """A fixture that takes most of a minute of CPU time to set up."""
 
     NOTHING = enum.auto()
     SERVER = enum.auto()
@@ -66,7 +66,7 @@ class Need(enum.Enum):
 
 
 def scope(nodeid: str) -> str:
-    """What the test belongs to."""
+    """Return the scope of a test."""
     file, _, name = nodeid.partition("::")
     if file in SPREAD:
         return nodeid
@@ -79,27 +79,28 @@ def scope(nodeid: str) -> str:
 
 
 def rank(file: str) -> int:
-    """When a file begins: the lower, the earlier."""
+    """Return the rank of a file; lower ranks start earlier."""
     return LONGEST.index(file) if file in LONGEST else len(LONGEST)
 
 
 def need(scope: str) -> Need:
-    """What the scope needs."""
+    """Return the expensive fixture that a scope uses."""
     if scope.startswith(CLUSTERS):
         return Need.CLUSTER
     return Need.SERVER if scope in SERVERS else Need.NOTHING
 
 
 class Scopes(LoadFileScheduling):
-    """Gives whole scopes to workers, in the order of the tests. It is asked after each test.
+    """Assigns whole scopes to workers, in the order of the tests; xdist calls it after each test.
 
-    Those of clusters go to a few workers alone, and those of an API server to one as long as there is other work: each
-    worker starts its own. Both begin with them if Kubernetes is built, for they wait while other workers compute.
+    At most `MAX_CLUSTERS` workers run scopes with clusters, and one worker runs those with an API server while there is
+    other work, because each worker starts its own. If Kubernetes is built, these workers run them first: such tests mostly
+    wait while the other workers compute.
     """
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
-        self._places: dict[str, int] = {}  # in each worker's list of tests: they are the same
+        self._indexes: dict[str, int] = {}  # in a worker's list of tests, which is the same in all workers
         self._built = False
 
     def _split_scope(self, nodeid: str) -> str:
@@ -112,7 +113,7 @@ class Scopes(LoadFileScheduling):
             node.shutdown()
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
-        """Forgets the test. xdist would keep and count all of a worker's with each that ends: a quadratic of them."""
+        """Remove the test. xdist keeps all tests of a worker and counts them after each, which is quadratic."""
         nodeid = self.registered_collections[node][item_index]
         scopes = self.assigned_work[node]
         left = scopes[scope(nodeid)]
@@ -128,24 +129,24 @@ class Scopes(LoadFileScheduling):
             return
         tests = self.workqueue.pop(wanted)
         self.assigned_work[node][wanted] = tests
-        if not self._places:
-            self._places = {nodeid: index for index, nodeid in enumerate(self.registered_collections[node])}
-        node.send_runtest_some([self._places[nodeid] for nodeid in tests])
+        if not self._indexes:
+            self._indexes = {nodeid: index for index, nodeid in enumerate(self.registered_collections[node])}
+        node.send_runtest_some([self._indexes[nodeid] for nodeid in tests])
 
     def _next(self, node: WorkerController) -> str | None:
-        """The scope that this worker is to play now, or None if what is left is for others."""
-        at_work = [each for each in self.nodes if not each.shutting_down]
-        place = at_work.index(node) if node in at_work else MOST_CLUSTERS
+        """Return the next scope of this worker; None if the remaining scopes are for other workers."""
+        active = [each for each in self.nodes if not each.shutting_down]
+        index = active.index(node) if node in active else MAX_CLUSTERS
         self._built = self._built or _has_kubernetes()
-        return choose(self.workqueue, preferred(place, len(at_work), built=self._built))
+        return choose(self.workqueue, preferred(index, len(active), built=self._built))
 
 
-def preferred(place: int, workers: int, *, built: bool) -> tuple[Need, ...]:
-    """What the worker at a place among all takes first, and what then: what needs Kubernetes last until it is `built`."""
-    if place < MOST_CLUSTERS:
+def preferred(index: int, workers: int, *, built: bool) -> tuple[Need, ...]:
+    """Return the needs that a worker accepts, in its order. Until Kubernetes is `built`, scopes that use it come last."""
+    if index < MAX_CLUSTERS:
         mine = (Need.CLUSTER,)
         others: tuple[Need, ...] = (Need.SERVER,)
-    elif place == workers - 1:
+    elif index == workers - 1:
         mine, others = (Need.SERVER,), ()
     else:
         mine, others = (), (Need.SERVER,)
@@ -153,7 +154,7 @@ def preferred(place: int, workers: int, *, built: bool) -> tuple[Need, ...]:
 
 
 def choose(waiting: Iterable[str], needs: Iterable[Need]) -> str | None:
-    """The first of the waiting scopes with the first of these needs that there is; None if there is none."""
+    """Return the first waiting scope with the first of these needs that any scope has; None if there is none."""
     first: dict[Need, str] = {}
     for each in waiting:
         first.setdefault(need(each), each)
@@ -161,6 +162,6 @@ def choose(waiting: Iterable[str], needs: Iterable[Need]) -> str | None:
 
 
 def _has_kubernetes() -> bool:
-    import tools  # takes its time
+    import tools  # slow to import
 
     return tools.build.has_kubernetes()

@@ -141,7 +141,7 @@ def test_page_is_updated_during_a_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(proof.time, "monotonic", lambda: now)
     told = Proof(page, whole=False)
     for test in "abc":
-        now += proof.PAGES_EVERY_S / 2
+        now += proof.PAGE_INTERVAL_S / 2
         told.pytest_runtest_logreport(Report(test, played='{"lives": 3}'))
         told.pytest_runtest_logreport(Report(test, when="teardown"))
         assert ("| lives | 9 so far |" in page.read_text()) == (test == "c")
@@ -185,7 +185,7 @@ def test_passed_tests_outside_this_run_are_not_added(tmp_path: Path):
 
 def test_run_without_remaining_tests_counts_as_complete(tmp_path: Path):
     page = tmp_path / "page.md"
-    page.write_text(written(PAGE, {"lives": Row(3)}, "aaa", through=False))
+    page.write_text(written(PAGE, {"lives": Row(3)}, "aaa", is_complete=False))
     Journal(tmp_path / "journal").add(Played("tests/a.py::one", {"lives": 3}, {}, 1.0))
     told = Proof(page, whole=False, journal=Journal(tmp_path / "journal"))
     told.pytest_sessionfinish(pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -208,7 +208,7 @@ def test_journal_belongs_to_one_checkout(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_page_has_its_marks():
-    page = (ROOT / "docs" / "reliability.md").read_text()
+    page = (ROOT / "tests" / "proof.md").read_text()
     assert written(page, {}, "a") == page
 
 

@@ -1,4 +1,4 @@
-"""Who plays what: which tests stay with one worker, and that none runs before what it drives is built."""
+"""The scheduler assigns tests to workers, and no test starts before its programs are built."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ def test_related_tests_share_a_scope(one: str, other: str, together: bool):
 
 
 def test_all_that_need_a_bare_server_are_known():
-    """Whoever asks for the fixture, by itself or through `installed` and `served`, is played by who has the server."""
-    asks = re.compile(r"^def \w+\(.*\b(api|installed|served)\b", re.MULTILINE)
+    uses = re.compile(r"^def \w+\(.*\b(api|installed|served)\b", re.MULTILINE)
     files = [path for room in ("deploy", "policy") for path in (ROOT / "tests" / room).glob("test_*.py")]
-    named = {path.relative_to(ROOT).as_posix() for path in files if asks.search(path.read_text())}
+    named = {path.relative_to(ROOT).as_posix() for path in files if uses.search(path.read_text())}
     assert {scopes.scope(f"{name}::test_a") for name in named} - {"tests/deploy/test_istiod.py"} == set(scopes.SERVERS)
 
 
@@ -57,7 +56,7 @@ NOTHING, SERVER, CLUSTER = scopes.Need.NOTHING, scopes.Need.SERVER, scopes.Need.
 
 
 @pytest.mark.parametrize(
-    ("place", "built", "needs"),
+    ("index", "built", "needs"),
     [
         (0, True, (CLUSTER, NOTHING, SERVER)),
         (1, True, (CLUSTER, NOTHING, SERVER)),
@@ -67,13 +66,13 @@ NOTHING, SERVER, CLUSTER = scopes.Need.NOTHING, scopes.Need.SERVER, scopes.Need.
         (3, False, (NOTHING, SERVER)),
     ],
 )
-def test_worker_prefers_its_assigned_needs(place: int, built: bool, needs: tuple[scopes.Need, ...]):
-    """Of four workers two have clusters, and one has the API server until nobody has anything else to do."""
-    assert scopes.preferred(place, 4, built=built) == needs
+def test_worker_prefers_its_assigned_needs(index: int, built: bool, needs: tuple[scopes.Need, ...]):
+    """Of four workers, two have clusters, and one has the API server while the others have other work."""
+    assert scopes.preferred(index, 4, built=built) == needs
 
 
 def test_two_workers_accept_every_need():
-    assert {scopes.preferred(place, 2, built=True) for place in range(2)} == {(CLUSTER, NOTHING, SERVER)}
+    assert {scopes.preferred(index, 2, built=True) for index in range(2)} == {(CLUSTER, NOTHING, SERVER)}
 
 
 A, B, C = "tests/spec/a.py", "tests/deploy/test_istio.py", "tests/cluster/c.py"
@@ -114,7 +113,6 @@ tools.TOOLS["slowly"] = lambda: built.append(ticks())
 
 @pytest.mark.slow
 def test_built_fixtures_are_ready_before_the_timeout_starts(tmp_path: Path):
-    """Its time is its own."""
     probe = tmp_path / "test_probe.py"
     probe.write_text(PROBE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from minutes import Minutes
 from proof import BEGIN, END
+from run_summary import RunSummary
 from selection import SEED_VARIABLE, SELECTION, SLICE_VARIABLE, SLICES, Selection
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +98,7 @@ def test_of_the_proof():
 def test_story(number):
     assert number < 0, f"played {number}"
 """
-LAID_OUT = ("conftest.py", "idle.py", "minutes.py", "proof.py", "scopes.py", "selection.py")
+LAID_OUT = ("conftest.py", "fixture_release.py", "proof.py", "run_summary.py", "scopes.py", "selection.py")
 
 
 def lay_out(folder: Path) -> None:
@@ -192,21 +192,21 @@ class Report:
 
     def __init__(self, nodeid: str, duration: float, processor: str, *, failed: bool = False) -> None:
         self.nodeid, self.duration, self.failed = nodeid, duration, failed
-        self.user_properties = [("seconds of processor", processor), ("other", "text")]
+        self.user_properties = [("CPU seconds", processor), ("other", "text")]
 
 
 def test_slowest_files_are_added_up_over_tests_and_workers(pytestconfig: pytest.Config):
-    minutes = Minutes(pytestconfig)
+    summary = RunSummary(pytestconfig)
     for number in range(12):
         for phase in (0.5, 1.0):
-            minutes.pytest_runtest_logreport(Report(f"tests/a/test_{number}.py::test", number * phase, "0.25"))
-    minutes.pytest_runtest_logreport(Report("tests/b/test_b.py::test[x y]", 100.0, "2", failed=True))
-    head, *files, rooms = minutes.slowest()
-    assert head == "slowest files, in seconds of 199 in all workers (and of a processor, of 8):"
+            summary.pytest_runtest_logreport(Report(f"tests/a/test_{number}.py::test", number * phase, "0.25"))
+    summary.pytest_runtest_logreport(Report("tests/b/test_b.py::test[x y]", 100.0, "2", failed=True))
+    head, *files, folders = summary.slowest_files()
+    assert head == "slowest files, in seconds (CPU seconds); all workers: 199 (8)"
     assert files[:2] == ["  100.0 (2.0)  tests/b/test_b.py", "   16.5 (0.5)  tests/a/test_11.py"]
     assert len(files) == 10
-    assert rooms == "folders: tests/b 100 (2), tests/a 99 (6)"
-    assert minutes.again() == [
-        "to play it again:",
+    assert folders == "folders: tests/b 100 (2), tests/a 99 (6)"
+    assert summary.repeat_commands() == [
+        "to repeat a failed test:",
         f"    {SELECTION.variables()} .venv/bin/python -m pytest 'tests/b/test_b.py::test[x y]'",
     ]

@@ -1,8 +1,10 @@
-"""Makes what the tests drive and no registry has ready: once, before or while the first tests run (`make test`).
+"""Build the programs that the tests use and that no registry has.
 
-The first time takes minutes, for Kubernetes is built from source; then all of it is found in ~/.cache/dayfly, or in
-$DAYFLY_CACHE. With names it makes only those. What cannot be made here is said; the tests that need it then say so
-too, and fail where CI is set. Tests that need one of these wait for it before their clocks run (tests/conftest.py).
+    python -m tests.tools [NAME ...]
+
+`make test` does this while the first tests run. The first build takes minutes, because Kubernetes is built from source; the
+results are kept in ~/.cache/dayfly or $DAYFLY_CACHE. A program that cannot be built is reported here. Tests that need it are
+skipped, or fail in CI. The time limit of a test starts after its programs are built (tests/conftest.py).
 """
 
 import contextlib
@@ -27,38 +29,38 @@ from server import sdk_environment  # noqa: E402 - the path comes first
 
 
 def kubernetes() -> None:
-    """The programs of a cluster."""
+    """Build the programs of a cluster."""
     build.check_machine()
     build.kubernetes()
     build.kubectl()
 
 
 def kwok() -> None:
-    """What plays the nodes of a cluster; only the proof has any."""
+    """Build the simulator of nodes, which only the proof uses."""
     build.check_machine()
     build.kwok()
 
 
 def image() -> None:
-    """The operator's image, of this checkout."""
+    """Build the operator's image from this checkout."""
     build.check_machine()
     subprocess.run([sys.executable, ROOT / "deploy" / "image.py"], check=True, stdout=subprocess.DEVNULL)
 
 
 def runner() -> None:
-    """The compiler for both architectures, and what it makes."""
+    """Fetch the C compiler and build the runner for both architectures."""
     with tempfile.TemporaryDirectory() as folder:
         for architecture in ("x86_64", "aarch64"):
             subprocess.run([ROOT / "runner" / "build.sh", Path(folder, architecture), architecture], check=True)
 
 
 def sdk() -> None:
-    """The client of the public API, for tests/server."""
+    """Install the client of the public API, for tests/server."""
     sdk_environment.python()
 
 
 def page() -> None:
-    """The page, and what its tests in the browser need."""
+    """Build the page, and install what its browser tests need."""
     script = ROOT / "scripts" / "page.sh"
     subprocess.run([script], check=True)
     subprocess.run([script, "tools"], check=True)
@@ -85,18 +87,18 @@ PROBLEMS = (build.UnavailableError, OSError, subprocess.SubprocessError, pytest.
 
 
 def make(name: str) -> None:
-    """One of them, or a line that says why not."""
+    """Build one, or print why that is not possible."""
     try:
         TOOLS[name]()
     except PROBLEMS as problem:
-        sys.stderr.write(f"dayfly: {name} for the tests could not be made: {problem}\n")
+        sys.stderr.write(f"dayfly: {name} for the tests could not be built: {problem}\n")
     except pytest.fail.Exception as problem:
         sys.exit(f"dayfly: {problem}")
 
 
 @functools.cache
 def ready(name: str) -> None:
-    """Make it, or wait for whoever does. The test that cannot have it says so itself."""
+    """Build it, or wait until another process has built it. A test whose program is missing reports that itself."""
     with contextlib.suppress(*PROBLEMS, pytest.fail.Exception):
         TOOLS[name]()
 

@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the server and its store answer. */
+        /** Check whether the server and its store respond. */
         get: operations["get-meta-health"];
         put?: never;
         post?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every reason that is said, and what it means. */
+        /** List all reasons with their meanings. */
         get: operations["get-meta-reasons"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** This document. */
+        /** Return this document. */
         get: operations["get-meta-openapi-json"];
         put?: never;
         post?: never;
@@ -64,7 +64,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make a link that signs in on the page, once. */
+        /** Create a link that signs in on the page once. */
         post: operations["post-page-links"];
         delete?: never;
         options?: never;
@@ -81,7 +81,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign in on the page by a link. */
+        /** Sign in on the page with a link. */
         post: operations["post-page-enter"];
         delete?: never;
         options?: never;
@@ -96,7 +96,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who is signed in on the page. */
+        /** Return who is signed in on the page. */
         get: operations["get-page-session"];
         put?: never;
         post?: never;
@@ -114,7 +114,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The organisation of the key. */
+        /** Return the organisation of the key. */
         get: operations["get-orgs"];
         put?: never;
         post?: never;
@@ -133,7 +133,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All clusters. */
+        /** List all clusters. */
         get: operations["get-orgs-org-clusters"];
         put?: never;
         post?: never;
@@ -153,9 +153,9 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A cluster. */
+        /** Return a cluster. */
         get: operations["get-orgs-org-clusters-name"];
-        /** Add a cluster; one that is there stays as it is. */
+        /** Add a cluster; an existing one is not changed. */
         put: operations["put-orgs-org-clusters-name"];
         post?: never;
         /** Remove a cluster and its tokens. */
@@ -175,10 +175,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Why a cluster is frozen, and what one side alone has. */
+        /** Return why a cluster is frozen, and what only one side has. */
         get: operations["get-orgs-org-clusters-name-thaw"];
         put?: never;
-        /** Go on with a frozen cluster from where it stands. */
+        /** Continue with a frozen cluster from its current state. */
         post: operations["post-orgs-org-clusters-name-thaw"];
         delete?: never;
         options?: never;
@@ -195,7 +195,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** For agents: begin a session. */
+        /** For agents: start a session. */
         post: operations["post-agent-session"];
         delete?: never;
         options?: never;
@@ -210,10 +210,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** For agents: what is to be done. */
+        /** For agents: fetch messages. */
         get: operations["get-agent-messages"];
         put?: never;
-        /** For agents: what is so. */
+        /** For agents: send messages. */
         post: operations["post-agent-messages"];
         delete?: never;
         options?: never;
@@ -230,7 +230,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** For agents: which sandboxes are to live. */
+        /** For agents: check which runs may start. */
         post: operations["post-agent-births"];
         delete?: never;
         options?: never;
@@ -248,10 +248,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The tokens of a cluster's agents, without their secrets. */
+        /** List the tokens of a cluster, without their secrets. */
         get: operations["get-orgs-org-clusters-name-tokens"];
         put?: never;
-        /** Make a token; its secret is in this answer alone. */
+        /** Create a token; only this answer contains its secret. */
         post: operations["post-orgs-org-clusters-name-tokens"];
         delete?: never;
         options?: never;
@@ -270,7 +270,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A token, without its secret. */
+        /** Return a token, without its secret. */
         get: operations["get-orgs-org-clusters-name-tokens-id"];
         put?: never;
         post?: never;
@@ -290,10 +290,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The keys of users, without their secrets. */
+        /** List the keys, without their secrets. */
         get: operations["get-orgs-org-keys"];
         put?: never;
-        /** Make a key; its secret is in this answer alone. */
+        /** Create a key; only this answer contains its secret. */
         post: operations["post-orgs-org-keys"];
         delete?: never;
         options?: never;
@@ -330,7 +330,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Who did what, the oldest first. */
+        /** List the entries of the audit log, the oldest first. */
         get: operations["get-orgs-org-audit"];
         put?: never;
         post?: never;
@@ -349,7 +349,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All resource plugins. */
+        /** List all resource plugins. */
         get: operations["get-orgs-org-resource-plugins"];
         put?: never;
         post?: never;
@@ -369,12 +369,12 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** One version of a plugin, the highest if none is named. */
+        /** Return one version of a plugin, by default the highest. */
         get: operations["get-orgs-org-resource-plugins-name"];
         /** Publish a version of a plugin. */
         put: operations["put-orgs-org-resource-plugins-name"];
         post?: never;
-        /** Remove a version of a plugin that no sandbox uses. */
+        /** Delete a version of a plugin that no sandbox uses. */
         delete: operations["delete-orgs-org-resource-plugins-name"];
         options?: never;
         head?: never;
@@ -391,7 +391,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All versions of a plugin, the highest first. */
+        /** List all versions of a plugin, the highest first. */
         get: operations["get-orgs-org-resource-plugins-name-versions"];
         put?: never;
         post?: never;
@@ -408,7 +408,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Which key leads from which baseline to whose fork. */
+        /** List the routing rules: baseline, routing key and fork. */
         get: operations["get-workloads-routing-rules"];
         put?: never;
         post?: never;
@@ -427,7 +427,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All baselines. */
+        /** List all baselines. */
         get: operations["get-orgs-org-workloads"];
         put?: never;
         post?: never;
@@ -448,12 +448,12 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A baseline. */
+        /** Return a baseline. */
         get: operations["get-orgs-org-workloads-namespace-name"];
-        /** Declare a baseline, or change it. */
+        /** Declare or change a baseline. */
         put: operations["put-orgs-org-workloads-namespace-name"];
         post?: never;
-        /** Remove a baseline that no fork derives from. */
+        /** Delete a baseline that no fork uses. */
         delete: operations["delete-orgs-org-workloads-namespace-name"];
         options?: never;
         head?: never;
@@ -469,7 +469,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All sandboxes. */
+        /** List all sandboxes. */
         get: operations["get-orgs-org-sandboxes"];
         put?: never;
         post?: never;
@@ -488,7 +488,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** What needs attention, the worst first. */
+        /** List what needs attention, the most severe first. */
         get: operations["get-orgs-org-attention"];
         put?: never;
         post?: never;
@@ -507,7 +507,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Sandboxes that have ended, the last first. */
+        /** List ended sandboxes, the newest first. */
         get: operations["get-orgs-org-ended-sandboxes"];
         put?: never;
         post?: never;
@@ -527,7 +527,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** What a sandbox does, unit by unit. */
+        /** Return the units of a sandbox. */
         get: operations["get-orgs-org-sandboxes-name-plan"];
         put?: never;
         post?: never;
@@ -549,7 +549,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** One output, for the record. */
+        /** Return one output and record it in the audit log. */
         post: operations["post-orgs-org-sandboxes-name-reveal"];
         delete?: never;
         options?: never;
@@ -567,12 +567,12 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A sandbox. */
+        /** Return a sandbox. */
         get: operations["get-orgs-org-sandboxes-name"];
-        /** Make a sandbox, or change it. */
+        /** Create or change a sandbox. */
         put: operations["put-orgs-org-sandboxes-name"];
         post?: never;
-        /** End a sandbox. */
+        /** Delete a sandbox. */
         delete: operations["delete-orgs-org-sandboxes-name"];
         options?: never;
         head?: never;
@@ -591,7 +591,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a sandbox without its cleanup. */
+        /** Delete a sandbox without its cleanup. */
         post: operations["post-orgs-org-sandboxes-name-abandon"];
         delete?: never;
         options?: never;
@@ -611,7 +611,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Try again now what waits to be tried again. */
+        /** Retry units now that wait for a retry. */
         post: operations["post-orgs-org-sandboxes-name-retry"];
         delete?: never;
         options?: never;
@@ -630,7 +630,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Keep a sandbox for so long from now. */
+        /** Renew the lease of a sandbox. */
         put: operations["put-orgs-org-sandboxes-name-lease"];
         post?: never;
         delete?: never;
@@ -651,7 +651,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a sandbox live longer. */
+        /** Extend the time to live of a sandbox. */
         post: operations["post-orgs-org-sandboxes-name-extend"];
         delete?: never;
         options?: never;
@@ -668,7 +668,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All route groups. */
+        /** List all route groups. */
         get: operations["get-orgs-org-routegroups"];
         put?: never;
         post?: never;
@@ -688,7 +688,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** What a route group does, unit by unit. */
+        /** Return the units of a route group. */
         get: operations["get-orgs-org-routegroups-name-plan"];
         put?: never;
         post?: never;
@@ -710,7 +710,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** One output, for the record. */
+        /** Return one output and record it in the audit log. */
         post: operations["post-orgs-org-routegroups-name-reveal"];
         delete?: never;
         options?: never;
@@ -728,12 +728,12 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A route group, and whom it has now. */
+        /** Return a route group and its current sandboxes. */
         get: operations["get-orgs-org-routegroups-name"];
-        /** Make a route group, or change it. */
+        /** Create or change a route group. */
         put: operations["put-orgs-org-routegroups-name"];
         post?: never;
-        /** End a route group. */
+        /** Delete a route group. */
         delete: operations["delete-orgs-org-routegroups-name"];
         options?: never;
         head?: never;
@@ -752,7 +752,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End a route group without its hooks. */
+        /** Delete a route group without its hooks. */
         post: operations["post-orgs-org-routegroups-name-abandon"];
         delete?: never;
         options?: never;
@@ -772,7 +772,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Try again now what waits to be tried again. */
+        /** Retry units now that wait for a retry. */
         post: operations["post-orgs-org-routegroups-name-retry"];
         delete?: never;
         options?: never;
@@ -792,7 +792,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a route group live longer. */
+        /** Extend the time to live of a route group. */
         post: operations["post-orgs-org-routegroups-name-extend"];
         delete?: never;
         options?: never;
@@ -810,7 +810,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Live changes of a sandbox. */
+        /** Stream the changes of a sandbox. */
         get: operations["get-orgs-org-sandboxes-name-changes"];
         put?: never;
         post?: never;
@@ -830,7 +830,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Live changes of a route group. */
+        /** Stream the changes of a route group. */
         get: operations["get-orgs-org-routegroups-name-changes"];
         put?: never;
         post?: never;
@@ -849,7 +849,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Live changes of all sandboxes and route groups. */
+        /** Stream the changes of all sandboxes and route groups. */
         get: operations["get-orgs-org-changes"];
         put?: never;
         post?: never;
@@ -869,7 +869,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Not here. */
+        /** Not supported. */
         get: operations["get-orgs-org-sandboxes-name-status-explain"];
         put?: never;
         post?: never;
@@ -889,7 +889,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** How each unit of a sandbox stands. */
+        /** Return the state of each unit of a sandbox. */
         get: operations["get-orgs-org-sandboxes-name-report"];
         put?: never;
         post?: never;
@@ -909,7 +909,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** What a sandbox waits for, down to the root. */
+        /** Return what blocks a sandbox, down to the root cause. */
         get: operations["get-orgs-org-sandboxes-name-why"];
         put?: never;
         post?: never;
@@ -929,7 +929,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All outputs, sensitive ones too. */
+        /** List all outputs, including sensitive ones. */
         get: operations["get-orgs-org-sandboxes-name-outputs"];
         put?: never;
         post?: never;
@@ -949,7 +949,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The logs that there are. */
+        /** List the available logs. */
         get: operations["get-orgs-org-sandboxes-name-attempts"];
         put?: never;
         post?: never;
@@ -969,7 +969,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A piece of one log. */
+        /** Return a part of a log. */
         get: operations["get-orgs-org-sandboxes-name-log"];
         put?: never;
         post?: never;
@@ -989,7 +989,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The newest logs of a resource, a step or a fork. */
+        /** Return the newest logs of a resource, a step or a fork. */
         get: operations["get-orgs-org-sandboxes-name-logs"];
         put?: never;
         post?: never;
@@ -1009,7 +1009,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Every move of a sandbox's ledger. */
+        /** List all moves of a sandbox's ledger. */
         get: operations["get-orgs-org-sandboxes-name-history"];
         put?: never;
         post?: never;
@@ -1029,7 +1029,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** How each unit of a route group stands. */
+        /** Return the state of each unit of a route group. */
         get: operations["get-orgs-org-routegroups-name-report"];
         put?: never;
         post?: never;
@@ -1049,7 +1049,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** What a route group waits for, down to the root. */
+        /** Return what blocks a route group, down to the root cause. */
         get: operations["get-orgs-org-routegroups-name-why"];
         put?: never;
         post?: never;
@@ -1069,7 +1069,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** All outputs, sensitive ones too. */
+        /** List all outputs, including sensitive ones. */
         get: operations["get-orgs-org-routegroups-name-outputs"];
         put?: never;
         post?: never;
@@ -1089,7 +1089,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The logs that there are. */
+        /** List the available logs. */
         get: operations["get-orgs-org-routegroups-name-attempts"];
         put?: never;
         post?: never;
@@ -1109,7 +1109,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A piece of one log. */
+        /** Return a part of a log. */
         get: operations["get-orgs-org-routegroups-name-log"];
         put?: never;
         post?: never;
@@ -1129,7 +1129,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The newest logs of a resource, a step or a fork. */
+        /** Return the newest logs of a resource, a step or a fork. */
         get: operations["get-orgs-org-routegroups-name-logs"];
         put?: never;
         post?: never;
@@ -1149,7 +1149,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Every move of a route group's ledger. */
+        /** List all moves of a route group's ledger. */
         get: operations["get-orgs-org-routegroups-name-history"];
         put?: never;
         post?: never;
@@ -1282,7 +1282,7 @@ export interface components {
         };
         /**
          * ClusterToken
-         * @description `token` is in the answer that makes it, and nowhere else.
+         * @description A token of a cluster. Only the answer that creates it contains the secret `token`.
          */
         ClusterToken: {
             id: string;
@@ -1419,9 +1419,10 @@ export interface components {
         };
         /**
          * Concern
-         * @description Something that needs attention, of a `sandbox` or a route `group` or neither.
+         * @description A problem that needs attention, about a `sandbox`, a route `group` or neither.
          *
-         *         At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
+         *         It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
+         *         that has ended.
          */
         Concern: {
             /** @enum {unknown} */
@@ -1469,7 +1470,7 @@ export interface components {
         };
         /**
          * Ended
-         * @description What is left of a sandbox that has ended.
+         * @description A sandbox that has ended.
          */
         Ended: {
             uid: string;
@@ -1481,7 +1482,7 @@ export interface components {
         };
         /**
          * Error
-         * @description Why something was not done; nothing was changed, where the sentence does not say otherwise.
+         * @description An error. Nothing was changed, unless the message says otherwise.
          */
         Error: {
             error: string;
@@ -1494,7 +1495,7 @@ export interface components {
         Events: Record<string, never>;
         /**
          * Extend
-         * @description `seconds` from now, or `until`; neither for as long again as its time to live says.
+         * @description The new end: `seconds` from now, or `until`; with neither, the current time to live starts again now.
          */
         Extend: {
             /** @default 0 */
@@ -1504,7 +1505,7 @@ export interface components {
         };
         /**
          * Frozen
-         * @description `onlyInCluster` are UIDs, `onlyHere` names; both once the cluster has said what it has (`compared`).
+         * @description The state of a frozen cluster. Once `compared`, `onlyInCluster` has UIDs and `onlyHere` names of runs.
          */
         Frozen: {
             frozen: boolean;
@@ -1533,7 +1534,7 @@ export interface components {
         };
         /**
          * Key
-         * @description `key` is in the answer that makes it, and nowhere else.
+         * @description A key. Only the answer that creates it contains the secret `key`.
          */
         Key: {
             id: string;
@@ -1604,7 +1605,7 @@ export interface components {
         };
         /**
          * NewKey
-         * @description `scope` are terms as `name:ci-*`, at least one; without the field it is the whole organisation.
+         * @description A key to create. `scope` has at least one term such as `name:ci-*`; without it the scope is the organisation.
          */
         NewKey: {
             name: string;
@@ -1615,7 +1616,7 @@ export interface components {
         };
         /**
          * NewPlugin
-         * @description `readme` is Markdown for readers. It alone may be put again, changed, for a version that is published.
+         * @description A version to publish. `readme` is Markdown; it is the only field that can change after the publication.
          */
         NewPlugin: {
             spec: Record<string, never>;
@@ -1632,7 +1633,7 @@ export interface components {
         };
         /**
          * NewSandbox
-         * @description `secrets` are values of params that no document holds, by resource and name; taken by `dayfly up` alone.
+         * @description A sandbox. `secrets` are values of secret params by resource and name; only `dayfly up` accepts them.
          */
         NewSandbox: {
             spec: Record<string, never>;
@@ -1653,7 +1654,7 @@ export interface components {
         };
         /**
          * Nothing
-         * @description Done.
+         * @description An empty object.
          */
         Nothing: Record<string, never>;
         /**
@@ -1725,7 +1726,7 @@ export interface components {
         };
         /**
          * PageLink
-         * @description A way to sign in on the page, once; `path` is below the server's address.
+         * @description A link that signs in on the page once. `path` is relative to the server's address.
          */
         PageLink: {
             path: string;
@@ -1733,9 +1734,9 @@ export interface components {
         };
         /**
          * PageSession
-         * @description Who is signed in. `expiresAt` is missing where a key asks, and no session.
+         * @description The signed-in key. `expiresAt` is missing if the request has a key and no session.
          *
-         *         `place` is what is looked at where there is no server, but a plain cluster.
+         *         `place` is given for the page of a cluster without a server.
          */
         PageSession: {
             org: string;
@@ -1750,7 +1751,7 @@ export interface components {
         };
         /**
          * PagePlace
-         * @description A plain cluster, by its context in the kubeconfig; no namespace means all of them.
+         * @description A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces.
          */
         PagePlace: {
             context: string;
@@ -2075,7 +2076,7 @@ export interface components {
         };
         /**
          * WhyAbandon
-         * @description Without `force` the cleanup must have begun: the sandbox or route group is being deleted.
+         * @description Why the cleanup is abandoned. Without `force`, the sandbox or route group must already be being deleted.
          */
         WhyAbandon: {
             reason: string;
@@ -2084,7 +2085,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description What was sent is wrong; nothing was done. */
+        /** @description The request is invalid; nothing was changed. */
         400: {
             headers: {
                 [name: string]: unknown;
@@ -2093,7 +2094,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description There is no valid key, token or link with it. */
+        /** @description The request has no valid key, token or link. */
         401: {
             headers: {
                 [name: string]: unknown;
@@ -2102,7 +2103,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description Whoever asks may not. */
+        /** @description The role or scope of the key does not allow the request. */
         403: {
             headers: {
                 [name: string]: unknown;
@@ -2111,7 +2112,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description There is nothing of that name here. */
+        /** @description No object has that name. */
         404: {
             headers: {
                 [name: string]: unknown;
@@ -2120,7 +2121,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description It does not go with what is there. */
+        /** @description The request conflicts with the current state. */
         409: {
             headers: {
                 [name: string]: unknown;
@@ -2138,7 +2139,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description What was sent is too long. */
+        /** @description The body is too long. */
         413: {
             headers: {
                 [name: string]: unknown;
@@ -2147,7 +2148,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description The body is not JSON in UTF-8, or it is encoded. */
+        /** @description The body is not JSON in UTF-8, or it has a content encoding. */
         415: {
             headers: {
                 [name: string]: unknown;
@@ -2156,7 +2157,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description Too many requests; Retry-After says when to come again. */
+        /** @description Too many requests; Retry-After has the seconds to wait. */
         429: {
             headers: {
                 [name: string]: unknown;
@@ -2165,7 +2166,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description Dayfly does not have this. */
+        /** @description Dayfly does not support this. */
         501: {
             headers: {
                 [name: string]: unknown;
@@ -2174,7 +2175,7 @@ export interface components {
                 "application/json": components["schemas"]["Error"];
             };
         };
-        /** @description The server, its store or a cluster cannot do it now. */
+        /** @description The server, its store or a cluster is unavailable. */
         "5XX": {
             headers: {
                 [name: string]: unknown;
@@ -2200,7 +2201,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2223,7 +2224,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2248,7 +2249,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2271,7 +2272,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2302,7 +2303,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2330,7 +2331,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2355,7 +2356,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2382,7 +2383,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2412,7 +2413,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2441,7 +2442,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2450,7 +2451,7 @@ export interface operations {
                     "application/json": components["schemas"]["Cluster"];
                 };
             };
-            /** @description Its ETag is in If-None-Match. */
+            /** @description The object's ETag is in If-None-Match. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -2477,7 +2478,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2508,7 +2509,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2539,7 +2540,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2568,7 +2569,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2600,7 +2601,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2633,7 +2634,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2662,7 +2663,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2694,7 +2695,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2725,7 +2726,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2754,7 +2755,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2786,7 +2787,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2816,7 +2817,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2846,7 +2847,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2878,7 +2879,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2911,7 +2912,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2944,7 +2945,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2974,7 +2975,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3005,7 +3006,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3014,7 +3015,7 @@ export interface operations {
                     "application/json": components["schemas"]["Plugin"];
                 };
             };
-            /** @description Its ETag is in If-None-Match. */
+            /** @description The object's ETag is in If-None-Match. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -3045,7 +3046,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3080,7 +3081,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3111,7 +3112,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3143,7 +3144,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3170,7 +3171,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3200,7 +3201,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3209,7 +3210,7 @@ export interface operations {
                     "application/json": components["schemas"]["Baseline"];
                 };
             };
-            /** @description Its ETag is in If-None-Match. */
+            /** @description The object's ETag is in If-None-Match. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -3241,7 +3242,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3275,7 +3276,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3309,7 +3310,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3337,7 +3338,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3368,7 +3369,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3397,7 +3398,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3430,7 +3431,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3463,7 +3464,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3472,7 +3473,7 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"];
                 };
             };
-            /** @description Its ETag is in If-None-Match. */
+            /** @description The object's ETag is in If-None-Match. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -3503,7 +3504,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3538,7 +3539,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3573,7 +3574,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3610,7 +3611,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3647,7 +3648,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3684,7 +3685,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3721,7 +3722,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3750,7 +3751,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3783,7 +3784,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3816,7 +3817,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3825,7 +3826,7 @@ export interface operations {
                     "application/json": components["schemas"]["RouteGroup"];
                 };
             };
-            /** @description Its ETag is in If-None-Match. */
+            /** @description The object's ETag is in If-None-Match. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -3856,7 +3857,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3891,7 +3892,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3926,7 +3927,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3963,7 +3964,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4000,7 +4001,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4033,7 +4034,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4062,7 +4063,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4090,7 +4091,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4144,7 +4145,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4175,7 +4176,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4207,7 +4208,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4238,7 +4239,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4275,7 +4276,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4312,7 +4313,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4343,7 +4344,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4376,7 +4377,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4407,7 +4408,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4439,7 +4440,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4470,7 +4471,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4507,7 +4508,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4544,7 +4545,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4575,7 +4576,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Done. */
+            /** @description OK */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -11,7 +11,7 @@ from dayfly.client import Client as Dayfly
 from dayfly.client import FailedError, Retry
 from dayfly.client.address import Address
 from dayfly.client.errors import DayflyError
-from dayfly.server.api.reports import piece
+from dayfly.server.api.reports import describe_chunk
 
 
 def _report(uid: str, version: int, *, ready: bool) -> dict[str, object]:
@@ -56,7 +56,7 @@ def test_log_tail_is_shown_wherever_it_splits_a_character(capsys, size: int, wha
     fake = Fake()
     fake.say("GET", "sandboxes/demo/report", report)
     fake.say("GET", "sandboxes/demo/attempts", [{"unit": "db/make", "attempt": 1, "size": len(log), "sealed": True}])
-    fake.say("GET", "sandboxes/demo/log", piece("db/make", 1, offset, log[offset:], sealed=True))
+    fake.say("GET", "sandboxes/demo/log", describe_chunk("db/make", 1, offset, log[offset:], sealed=True))
     with serving(fake) as url:
         client = ServerClient(Address(url, "key"))
         with pytest.raises(DayflyError, match="ResourceFailed"):

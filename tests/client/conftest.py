@@ -104,7 +104,7 @@ def host() -> FakeHost:
 @pytest.fixture
 def server(tmp_path: Path, blank: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[Raw]:
     """The API, with requests that bypass the library."""
-    monkeypatch.setattr(changes, "LOOK_S", 0.02)
+    monkeypatch.setattr(changes, "POLL_INTERVAL_S", 0.02)
     with serving(Path(shutil.copy(blank, tmp_path)), {"local": host}) as found:
         yield found
 

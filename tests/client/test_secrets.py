@@ -16,9 +16,9 @@ from dayfly.client.connection import ApiRequest
 from dayfly.client.servers import Server
 from server.client import KEY, serving
 from server.fake_host import FakeHost
-from server.test_run_secrets import CANARY, GIVEN, Kept, wish
+from server.test_run_secrets import CANARY, GIVEN, Kept, sandbox_body
 
-WISH = {"name": "sb1", **wish()}
+WISH = {"name": "sb1", **sandbox_body()}
 GIVES = {"mydb": {"key": CANARY}}
 
 

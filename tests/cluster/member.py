@@ -14,7 +14,7 @@ from bench.cluster.place import OPERATOR, Operator, Place, operator, place
 
 from cluster.installed import ACCOUNT, API, ROOT
 from cluster.patience import eventually
-from server.balancer import Way
+from server.balancer import Address
 from server.replicas import environment
 
 ORG, NAMESPACE = "acme", "acme-sandboxes"
@@ -46,7 +46,7 @@ class Begun(NamedTuple):
 class Member:
     """Of the organisation, under a name of its own."""
 
-    def __init__(self, name: str, where: Place, way: Way) -> None:
+    def __init__(self, name: str, where: Place, way: Address) -> None:
         self.name = name
         self.where = where
         self.way = way
@@ -135,7 +135,7 @@ class Member:
 
 
 @contextlib.contextmanager
-def member(name: str, way: Way, *, kubelet: bool = False, checkout: Path = ROOT) -> Iterator[Member]:
+def member(name: str, way: Address, *, kubelet: bool = False, checkout: Path = ROOT) -> Iterator[Member]:
     """A cluster of its own, with a node or with one that KWOK plays, and with what a checkout installs."""
     with place(kwok_nodes=0 if kubelet else 1, audit=_PODS, checkout=checkout) as where:
         yield Member(name, where, way)

@@ -19,7 +19,7 @@ from cluster.patience import eventually
 from cluster.the_day import PEOPLE, PLUGIN, Day, plugin, wish
 from selection import in_time
 from server import databases
-from server.replicas import Asking, Replicas
+from server.replicas import Replicas, RetryingClient
 from server.test_killed_replicas import check_audit
 
 EAST, WEST, NORTH = "east", "west", "north"
@@ -37,7 +37,7 @@ class Plane(NamedTuple):
 
     database: Kept
     replicas: Replicas
-    asking: Asking
+    asking: RetryingClient
     east: Member
     west: Member
     north: Member
@@ -84,9 +84,9 @@ def plane(machine, tmp_path) -> Iterator[Plane]:
         database = Kept(stack.enter_context(databases.postgres()), tmp_path / "backup")
         replicas = Replicas(database.url, tmp_path)
         stack.callback(replicas.close)
-        asking = Asking(replicas.balancer.way(), ORG, replicas.init(ORG))
+        asking = RetryingClient(replicas.balancer.add_address(), ORG, replicas.init(ORG))
         clusters = [
-            stack.enter_context(member(name, replicas.balancer.way(), kubelet=name == EAST))
+            stack.enter_context(member(name, replicas.balancer.add_address(), kubelet=name == EAST))
             for name in (EAST, WEST, NORTH)
         ]
         journal = Journal(clusters[0].where.cluster.network.host)

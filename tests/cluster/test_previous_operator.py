@@ -23,7 +23,7 @@ from cluster.patience import eventually
 from cluster.the_day import PLUGIN, plugin, wish
 from link import wire_forms
 from server import databases
-from server.replicas import Asking, Replicas
+from server.replicas import Replicas, RetryingClient
 
 OLD = "old"
 
@@ -55,8 +55,8 @@ def replicas(machine, tmp_path: Path) -> Iterator[Replicas]:
 
 
 @pytest.fixture
-def asking(replicas: Replicas) -> Asking:
-    found = Asking(replicas.balancer.way(), ORG, replicas.init(ORG))
+def asking(replicas: Replicas) -> RetryingClient:
+    found = RetryingClient(replicas.balancer.add_address(), ORG, replicas.init(ORG))
     replicas.start()
     found.must("PUT", f"clusters/{OLD}", {})
     return found
@@ -64,7 +64,7 @@ def asking(replicas: Replicas) -> Asking:
 
 @pytest.fixture
 def old(replicas: Replicas, checkout: Path) -> Iterator[Member]:
-    with member(OLD, replicas.balancer.way(), kubelet=True, checkout=checkout) as found:
+    with member(OLD, replicas.balancer.add_address(), kubelet=True, checkout=checkout) as found:
         yield found
 
 

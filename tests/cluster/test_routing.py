@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from testcluster import dns, gateway, stand_ins
 
-import speaking
+import echo_server
 from cluster.conftest import TEAM
 from cluster.installed import API, SYSTEM, Installed
 from cluster.patience import eventually
@@ -287,16 +287,16 @@ def test_each_protocol_is_led_as_it_came(edge):
         """Whether each of them is that one's."""
         carried = {"baggage": f"a=b,sd-routing-key={key}"} if key else {}
         try:
-            found = speaking.asked(edge.address, 80, carried | {"Host": "talk.test"})
-            said = [speaking.called(edge.address, 80, carried | {"Host": each}) for each in ("say.test", "h2c.test")]
+            found = echo_server.request(edge.address, 80, carried | {"Host": "talk.test"})
+            said = [echo_server.call(edge.address, 80, carried | {"Host": each}) for each in ("say.test", "h2c.test")]
         except (aiohttp.ClientError, AssertionError):  # the Gateway has not heard of it yet
             return False
-        return found == speaking.by(word) and said == [[f"{word} one", f"{word} two"]] * 2
+        return found == echo_server.expected(word) and said == [[f"{word} one", f"{word} two"]] * 2
 
     own = edge.operator.own
     where = ["-n", SYSTEM, "deployment/dayfly-operator", "-o", "jsonpath={.spec.template.spec.containers[0].image}"]
     program = own.kubectl("get", *where)  # it has what speaks all of these
-    edge.operator.apply(*speaking.routed(program, TEAM, GATEWAY))
+    edge.operator.apply(*echo_server.routed(program, TEAM, GATEWAY))
     own.kubectl("rollout", "status", "-n", TEAM, "deployment/talk", "--timeout=120s")
     eventually(lambda: all_by("baseline", ""), "the baseline to speak")
     edge.operator.apply(edge.sandbox("spoken", "talk"))

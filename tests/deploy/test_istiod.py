@@ -15,9 +15,8 @@ from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
 from deploy.conftest import thing
+from echo_server import call, echo_server, expected, request
 from policy.apiserver import eventually
-from speaking import asked as asked_by_each
-from speaking import by, called, speaking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.proof, pytest.mark.timeout(1500, func_only=True)]
 
@@ -197,7 +196,7 @@ def test_each_protocol_is_led_as_it_came(api, mesh):
     path = VIRTUAL_SERVICES.path(TEAM)
     with contextlib.ExitStack() as stack:
         for prefix, word in (("", "base"), ("f-", "fork")):
-            ports = stack.enter_context(speaking(word, address))
+            ports = stack.enter_context(echo_server(word, address))
             _stand(api, f"{prefix}talk", address, {"http": ports.http})
             _stand(api, f"{prefix}say", address, {"grpc": ports.grpc})
         eventually(lambda: asked(mesh, host="talk") == "base")
@@ -207,12 +206,12 @@ def test_each_protocol_is_led_as_it_came(api, mesh):
             manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], mine, TEAM).rules)
             assert api.ask("POST", path, manifest).status == 201
         eventually(lambda: asked(mesh, keyed, host="talk") == "fork")
-        eventually(lambda: called("127.0.0.1", mesh, say | keyed) == ["fork one", "fork two"])
+        eventually(lambda: call("127.0.0.1", mesh, say | keyed) == ["fork one", "fork two"])
         for key, word in (({}, "base"), (keyed, "fork"), ({"baggage": "sd-routing-key=nobodys"}, "base")):
-            assert asked_by_each("127.0.0.1", mesh, talk | key) == by(word)
-            assert called("127.0.0.1", mesh, say | key) == [f"{word} one", f"{word} two"]
-        assert called("127.0.0.1", mesh, say | {"tracestate": f"sd-routing-key={KEY}"}) == ["fork one", "fork two"]
+            assert request("127.0.0.1", mesh, talk | key) == expected(word)
+            assert call("127.0.0.1", mesh, say | key) == [f"{word} one", f"{word} two"]
+        assert call("127.0.0.1", mesh, say | {"tracestate": f"sd-routing-key={KEY}"}) == ["fork one", "fork two"]
         for name in ("talk", "say"):
             assert api.ask("DELETE", f"{path}/{shared_name(name)}").status == 200
         eventually(lambda: asked(mesh, keyed, host="talk") == "base")
-        eventually(lambda: called("127.0.0.1", mesh, say | keyed) == ["base one", "base two"])
+        eventually(lambda: call("127.0.0.1", mesh, say | keyed) == ["base one", "base two"])

@@ -5,8 +5,8 @@ import pytest
 from dayfly.operator.route_groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
 from dayfly.plan.route_groups import CONFLICT, EXPIRES
-from dayfly.server.runs.group_forms import ASKED
-from dayfly.server.runs.group_strategy import MOST_GROUPS
+from dayfly.server.runs.group_forms import MAX_QUERIED
+from dayfly.server.runs.group_strategy import MAX_GROUPS
 from dayfly.spec.errors import SpecError
 from dayfly.spec.route_group import OFFSETS
 from dayfly.spec.routing import label_match
@@ -30,8 +30,8 @@ def test_every_match_form_offset_and_limit_is_documented():
     assert all(f"| `{offset}` |" in page for offset in OFFSETS)
     assert f"at most {label_match.MOST_LABELS} labels, {label_match.DEEPEST} deep" in page
     assert f"at most {LONGEST_PATTERN} characters and {MOST_WILDCARDS} of " in page
-    assert f"a server has at most {MOST_GROUPS} groups. A value longer than {LONGEST_VALUE} characters" in page
+    assert f"a server has at most {MAX_GROUPS} groups. A value longer than {LONGEST_VALUE} characters" in page
     assert f"({LONGEST_FOREIGN} if they are not" in page
-    assert f"the first {ASKED} in that order" in page
+    assert f"the first {MAX_QUERIED} in that order" in page
     assert f"first {LISTED}; `matched`" in page
     assert all(f"`{word}`" in page for word in (CONFLICT, EXPIRES, Reason.EXPIRES_SOON))

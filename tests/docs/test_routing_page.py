@@ -1,6 +1,6 @@
 """The page on routing: what it says to type is typed, and no form or bound is missing."""
 
-from dayfly.server.api.routing_rules import OLD
+from dayfly.server.api.routing_rules import OLD_PREFIX
 from dayfly.server.http.route_table import ROUTES
 from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.routing.routing_keys import KEY_NAMES, LONGEST_KEY, PLAIN
@@ -22,5 +22,5 @@ def test_every_key_form_and_limit_is_documented():
     assert {name.rpartition("sd-")[0] for name in PLAIN} == {"ot-baggage-", "uberctx-"}
     assert f"1 to {LONGEST_KEY} lower-case letters" in page
     assert f"The fork keeps running for {DRAIN_MS // 1000} seconds" in page
-    assert f"`GET {OLD}/workloads/routing-rules`" in page
+    assert f"`GET {OLD_PREFIX}/workloads/routing-rules`" in page
     assert all(f"`{name}`" in page for name in ROUTES["/workloads/routing-rules"]["GET"].query)

@@ -73,7 +73,7 @@ async def test_secrets_without_a_sandbox_or_run_are_dropped(machine):
         await secrets.keep(uid, GIVEN)
     await machine.host.offer(offer(DB))
     await secrets.drop_all_but({"wished"})
-    assert [secrets.are(uid, GIVEN) for uid in ("u", "wished", "orphan")] == [True, True, False]
+    assert [secrets.match(uid, GIVEN) for uid in ("u", "wished", "orphan")] == [True, True, False]
     await machine.finish()
 
 
@@ -81,7 +81,7 @@ async def test_secrets_are_compared_as_a_whole(machine):
     secrets = machine.host.secrets
     await secrets.keep("u", GIVEN)
     others = ({}, {("db", "key"): b"other"}, {("db", "kez"): CANARY}, {**GIVEN, ("db", "more"): b"more"})
-    assert [secrets.are("u", each) for each in others] == [False] * 4
+    assert [secrets.match("u", each) for each in others] == [False] * 4
     await secrets.drop("u")
 
 

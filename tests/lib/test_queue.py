@@ -285,6 +285,8 @@ class TestQueue:
             assert queue.retry("b") <= 1
             queue.forget("a")
             assert queue.retry("a") <= 1
+            assert 8 <= queue.backoff(20) <= 16, "for what is counted elsewhere"
+            assert queue.failures("a") == 1
             queue.close()
 
         run(main())

@@ -27,9 +27,9 @@ def story(tmp_path, monkeypatch):
             for module in (host_sync, group_sweep):
                 monkeypatch.setattr(module, "PAUSE_PER_WORK", 0)
                 monkeypatch.setattr(module, "SWEEP_S", 10.0)
-            monkeypatch.setattr(group_sweep, "SOON_PER_WORK", 0)
+            monkeypatch.setattr(group_sweep, "SHORT_PAUSE_PER_WORK", 0)
             # One replica pokes itself.
-            monkeypatch.setattr(agents, "LOOK_S", 30.0)
+            monkeypatch.setattr(agents, "POLL_INTERVAL_S", 30.0)
             plane = planes.Plane(world, tmp_path / "control.db")
             if dialling:
                 planes.joined(world, plane)

@@ -97,14 +97,14 @@ def test_stored_but_unsent_orders_are_sent_after_restart(story, monkeypatch):
             pass
 
         with monkeypatch.context() as dying:
-            dying.setattr(HostSync, "tell", dies)
+            dying.setattr(HostSync, "send_order", dies)
             await plane.must("PUT", "sandboxes/shop", wish(ttl={"duration": "9h", "offsetFrom": "createdAt"}))
             await plane.kill()
         await plane.start()
         expires = lambda: world.cluster.objects("runs")[0]["spec"]["offered"].get("expiresAt")  # noqa: E731
         await until(world, lambda: true(expires()), "it is told")
         with monkeypatch.context() as dying:
-            dying.setattr(HostSync, "tell", dies)
+            dying.setattr(HostSync, "send_order", dies)
             await plane.must("DELETE", "sandboxes/shop")
             await plane.kill()
         await plane.start()
@@ -145,7 +145,7 @@ def test_changed_keys_of_the_same_spec_are_sent(story, monkeypatch):
             pass
 
         with monkeypatch.context() as dying:
-            dying.setattr(HostSync, "tell", dies)
+            dying.setattr(HostSync, "send_order", dies)
             await plane.must("DELETE", "routegroups/all?force=true")
             await world.rest(60)
             await plane.kill()
@@ -208,7 +208,7 @@ def test_settled_offer_needs_no_api_request(story):
         told = fetched(plane)
         await world.rest(60)
         asked = noted(world)
-        await plane.app.state.sync.tell(record)
+        await plane.app.state.sync.send_order(record)
         await world.rest(5)
         assert told["Offer"] == 1
         # It notes that the message was seen, and leaves it at that.

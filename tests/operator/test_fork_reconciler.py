@@ -247,11 +247,23 @@ class TestRemoving:
             for name in ("f-1", "f-2"):
                 alone.deployment(name) if plural == "deployments" else alone.service(name)
             alone.look()
-            alone.server.refuses = lambda request: (
-                Refusal(403, "no") if request.method == "DELETE" and request.path.endswith("/f-1") else None
-            )
-            with pytest.raises(errors.Forbidden):
-                await (alone.forks.clear("box") if ends else alone.keep())
+            tries = []
+
+            def refuse(request):
+                if request.method != "DELETE" or not request.path.endswith("/f-1"):
+                    return None
+                tries.append(request)
+                return Refusal(403, "no")
+
+            alone.server.refuses = refuse
+            if ends:
+                with pytest.raises(errors.Forbidden):
+                    await alone.forks.clear("box")
+            else:
+                for _ in range(2):
+                    await alone.keep()
+                assert alone.memory.retries
+            assert len(tries) == 1, "the second turn comes too soon after the refusal"
             followed = ends or alone.now()["metadata"]["annotations"][FORM_ANNOTATION] != "of before"
             return followed, alone.there(plural)
 

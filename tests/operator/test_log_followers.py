@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 
 import msgspec
@@ -13,7 +14,7 @@ from dayfly.kube.objects import PODS
 from dayfly.operator.pods import log_follower, node_access
 from dayfly.operator.pods.log_follower import Followers
 from dayfly.operator.pods.node_access import Nodes
-from kube.fake import FakeCluster, Fault, Harm, run
+from kube.fake import FakeCluster, Fault, Harm, Refusal, run
 
 
 def silent_node(failures: int = node_access.PATIENCE) -> Nodes:
@@ -113,6 +114,29 @@ class TestFollowers:
             for _ in range(node_access.PATIENCE):
                 followers.nodes.failed("n", "why")
             assert not followers.wants(pod)
+
+        run(self.beside(story))
+
+    def test_refused_log_is_requested_more_and_more_seldom(self):
+        async def story(cluster, followers, pod, _other) -> None:
+            tries = []
+
+            def refuse(request):
+                if not request.path.endswith("/log"):
+                    return None
+                tries.append(asyncio.get_running_loop().time())
+                return Refusal(403, "no right to read logs")
+
+            cluster.refuses = refuse
+            followers.follow(pod, "run")
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(log_follower.PATIENCE_S + 600)
+            late = [each for each in tries if each > began + log_follower.PATIENCE_S]
+            waits = [round(after - before, 1) for before, after in itertools.pairwise(late)]
+            assert waits[:8] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+            cluster.refuses = lambda _request: None
+            await asyncio.sleep(log_follower.LATER.most)
+            assert (await followers.printed(pod)).tail == b"a line\n"
 
         run(self.beside(story))
 

@@ -17,7 +17,6 @@ from dayfly.execute.gateway.preview import PREVIEW_LABEL, PreviewGateway, label
 from dayfly.execute.gateway.read import RouteObject
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
-from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.refusals import KEPT_AGAIN_S
 from dayfly.operator.routes.previews import PATIENCE_MS, SETTLE_MS, Previews
@@ -58,7 +57,9 @@ class Bench(Alone):
         self.step = self.plan.kept[STEP]
         self.clock, self.later = EPOCH_MS, list[float]()  # the server's
         self.caches.now = lambda: self.clock
-        self.caches.queue = SimpleNamespace(add=lambda _key, after=0.0, **_: self.later.append(after))
+        self.caches.queue = SimpleNamespace(
+            add=lambda _key, after=0.0, **_: self.later.append(after), backoff=lambda _failures: 0.2
+        )
         self.caches.follow_also = lambda _kind, _cache: None
         self.served = served
         self.labels: dict[str, str] | None = {"app": "web"}
@@ -325,11 +326,19 @@ class TestKeeping:
                 meta = {key: one["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
                 bench.ask("POST", ROUTES, {"metadata": {**meta, "name": name}, "spec": one["spec"]})
             bench.hears()
-            bench.server.refuses = lambda request: (
-                Refusal(403, "no") if request.method == "DELETE" and request.path.endswith("/a") else None
-            )
-            with pytest.raises(errors.Forbidden):
+            tries = []
+
+            def refuse(request):
+                if request.method != "DELETE" or not request.path.endswith("/a"):
+                    return None
+                tries.append(request)
+                return Refusal(403, "no")
+
+            bench.server.refuses = refuse
+            for _ in range(2):
                 await bench.previews.keep(bench.run, bench.plan, [], bench.routes)
+            assert bench.routes.retries
+            assert len(tries) == 1, "the second turn comes too soon after the refusal"
             assert [each["metadata"]["name"] for each in bench.server.objects("httproutes")] == ["a"]
 
         played(story)
@@ -343,7 +352,7 @@ class TestKeeping:
             bench.hears()
             await bench.previews.keep(bench.run, bench.plan, [], bench.routes)
             assert bench.shown() is not None
-            assert await bench.previews.remove(bench.run, "page") is True
+            assert await bench.previews.remove(bench.run, "page", bench.routes) is True
 
         played(story)
 
@@ -376,15 +385,15 @@ class TestKeeping:
 
     def test_whether_it_is_gone_the_server_says(self):
         async def story(bench: Bench):
-            assert await bench.previews.remove(bench.run, "page") is True
+            assert await bench.previews.remove(bench.run, "page", bench.routes) is True
             bench.hears()
             await bench.kept()
-            assert await bench.previews.remove(bench.run, "other") is True
-            assert await bench.previews.remove(bench.run, "page") is False
+            assert await bench.previews.remove(bench.run, "other", bench.routes) is True
+            assert await bench.previews.remove(bench.run, "page", bench.routes) is False
             assert bench.shown() is None
-            assert await bench.previews.remove(bench.run, "page") is True
+            assert await bench.previews.remove(bench.run, "page", bench.routes) is True
             bench.server.forget("httproutes")
-            assert await bench.previews.remove(bench.run, "page") is True
+            assert await bench.previews.remove(bench.run, "page", bench.routes) is True
 
         played(story)
 

@@ -28,7 +28,7 @@ STATES = ("running", "retrying", "succeeded", "failed")
 
 
 def main() -> None:
-    changes.LOOK_S, event_stream.KEPT = (
+    changes.POLL_INTERVAL_S, event_stream.MAX_EVENTS = (
         0.05,
         MANY - 20,
     )  # a day in minutes: who blinks has missed too much, and comes back

@@ -12,7 +12,7 @@ from cli.clusters import FLAGS, changed, still
 from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
 from dayfly.cli.cluster_page import sessions
 from dayfly.server import attention
-from dayfly.server.http import page_forms
+from dayfly.server.http import forms
 from dayfly.spec import api
 from page.clusters import SHOP, apart, serving, stage
 from server.client import wait_for
@@ -121,17 +121,17 @@ class TestWhatItSays:
             assert {key: report[key] for key in verbs} == verbs
             assert served.get("sandboxes/box/why") == why
             for path, form in (
-                ("/page/session", page_forms.PageSession),
+                ("/page/session", forms.PageSession),
                 ("sandboxes/box", api.Sandbox),
                 ("sandboxes/box/report", api.Report),
                 ("sandboxes/box/why", api.Blocker),
-                ("sandboxes/box/plan", page_forms.Plan),
+                ("sandboxes/box/plan", forms.Plan),
                 ("sandboxes/box/history", list[api.Move]),
                 ("sandboxes/box/attempts", list[api.Attempt]),
                 ("sandboxes/box/outputs?masked=true", list[api.Output]),
                 ("attention", list[attention.Concern]),
                 ("resource-plugins?version=all", list[api.Plugin]),
-                ("ended-sandboxes", list[page_forms.Ended]),
+                ("ended-sandboxes", list[forms.Ended]),
             ):
                 assert msgspec.convert(served.get(path), form) is not None, path
 

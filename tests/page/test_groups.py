@@ -166,7 +166,7 @@ def test_group_page_shows_members_and_answering_forks(world, host, enter):
 
 
 def test_sandbox_knows_its_group_beyond_the_listed_members(world, enter, monkeypatch):
-    monkeypatch.setattr("dayfly.server.runs.group_forms.LISTED", 1)
+    monkeypatch.setattr("dayfly.server.runs.group_forms.MAX_LISTED", 1)
     with enter() as visit:
         visit.open("/page/routegroups/pay", "text=and 1 more")
         visit.open("/page/sandboxes/pay-web", "dd a.chip:has-text('pay')")

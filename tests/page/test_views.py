@@ -72,7 +72,7 @@ def test_older_ended_sandboxes_are_shown_on_request(client, enter):
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "given_up": False}
     now = time.time_ns() // 1_000_000
     many = [{**row, "uid": str(n), "name": f"b{n:03}", "ended_at": now - n // 3} for n in range(450)]
-    write = client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, many))
+    write = client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
     with ThreadPoolExecutor(1) as pool:  # in this thread the browser's driver has its loop
         pool.submit(asyncio.run, write).result()
     with enter() as visit:
@@ -81,7 +81,7 @@ def test_older_ended_sandboxes_are_shown_on_request(client, enter):
         visit.page.wait_for_selector("text=450 in the last week")
         assert visit.page.locator("tbody tr").count() == 450
         newer = [{**row, "uid": f"n{n}", "name": f"n{n}", "ended_at": now + 1 + n} for n in range(5)]
-        write = client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, newer))
+        write = client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, newer))
         with ThreadPoolExecutor(1) as pool:
             pool.submit(asyncio.run, write).result()
         client.put("sandboxes/one", wishes.empty())  # at which it is asked again

@@ -1,4 +1,4 @@
-"""What stands in front of several servers: takes connections, and gives each to one that lives."""
+"""A load balancer for several servers: it accepts connections and forwards each to a running server."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 HOST = "127.0.0.1"
 
 
-class Way:
-    """One address at which the servers answer. It can be cut, and opened again at the same place."""
+class Address:
+    """An address for several servers. It can be closed, and opened again at the same port."""
 
     def __init__(self, balancer: Balancer) -> None:
         self._balancer = balancer
         self._server: asyncio.Server | None = None
-        self._carrying: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
         self.carried = 0
-        """Bytes that clients have sent here."""
+        """The bytes that clients have sent."""
         self.open()
 
     @property
@@ -32,7 +32,7 @@ class Way:
         self._balancer.do(self._open())
 
     def cut(self) -> None:
-        """Nobody is let in, and whoever is in is thrown out."""
+        """Refuse new connections and close the current ones."""
         self._balancer.do(self._cut())
 
     async def _open(self) -> None:
@@ -42,20 +42,20 @@ class Way:
     async def _cut(self) -> None:
         assert self._server is not None, "it was opened"
         self._server.close()
-        for task in self._carrying:
+        for task in self._connections:
             task.cancel()
-        await asyncio.gather(*self._carrying, return_exceptions=True)
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "each connection has one"
-        self._carrying.add(task)
+        self._connections.add(task)
         try:
             await self._carry(reader, writer)
         except (asyncio.CancelledError, OSError):
-            pass  # cut off, or a server is gone with what it was asked
+            pass  # closed by the balancer, or the server was killed
         finally:
-            self._carrying.discard(task)
+            self._connections.discard(task)
             writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -63,13 +63,13 @@ class Way:
         if there is None:
             return
         answers, asks = there
-        ways = [asyncio.ensure_future(self._pipe(*pair)) for pair in ((reader, asks), (answers, writer))]
+        pipes = [asyncio.ensure_future(self._pipe(*pair)) for pair in ((reader, asks), (answers, writer))]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for pipe in pipes:
+                pipe.cancel()
+            await asyncio.gather(*pipes, return_exceptions=True)
             asks.transport.abort()
 
     async def _pipe(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -79,7 +79,7 @@ class Way:
 
 
 class Balancer:
-    """Servers by their ports, each connection to the next one that takes it; in a thread of its own."""
+    """A balancer in a separate thread, for servers given by their ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = ports
@@ -87,12 +87,12 @@ class Balancer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._ways: list[Way] = []
+        self._addresses: list[Address] = []
 
-    def way(self) -> Way:
-        """One more address."""
-        self._ways.append(Way(self))
-        return self._ways[-1]
+    def add_address(self) -> Address:
+        """Add an address."""
+        self._addresses.append(Address(self))
+        return self._addresses[-1]
 
     def do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
@@ -105,8 +105,8 @@ class Balancer:
         return None
 
     def close(self) -> None:
-        for way in self._ways:
-            way.cut()
+        for address in self._addresses:
+            address.cut()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
         self._loop.close()

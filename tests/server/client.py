@@ -1,4 +1,4 @@
-"""A plain HTTP client, and a server of its own thread behind a real socket."""
+"""A plain HTTP client, and a server in a separate thread with a real socket."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ ORG = "/api/v2/orgs/local"
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    """Until the server's own work has brought it about."""
+    """Wait until background work of the server has made the condition true."""
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "it has not come to pass"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.05)
 
 
 class Answer:
-    """Status, headers and body of one response."""
+    """Status, headers and body of a response."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -54,14 +54,14 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The sentence of a refusal, whose shape is checked."""
+        """The message of an error; its format is checked."""
         assert self.status >= 400, self.body
         assert set(self.json) == {"error", "requestId"}, self.json
         return self.json["error"]
 
 
 class Client:
-    """One request for each call, on a connection of its own."""
+    """Sends each request on a new connection."""
 
     def __init__(self, port: int, store: Store, key: str = KEY) -> None:
         self.port = port
@@ -69,7 +69,7 @@ class Client:
         self.key = key
 
     def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """`path` beginning with / is whole; otherwise it lies below the organisation. Bytes go as they are."""
+        """Send a request. A path without `/` at its start is relative to the organisation. Bytes are sent unchanged."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=40)
         given = {"signadot-api-key": self.key, **(headers or {})}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -84,20 +84,20 @@ class Client:
         return answer
 
     def get(self, path: str) -> Any:
-        """What a GET that must work gives."""
+        """Return the answer of a GET that must succeed."""
         return _good(self.call("GET", path))
 
     def put(self, path: str, body: Any) -> Any:
-        """What a PUT that must work gives."""
+        """Return the answer of a PUT that must succeed."""
         return _good(self.call("PUT", path, body))
 
     def delete(self, path: str) -> Any:
-        """What a DELETE that must work gives."""
+        """Return the answer of a DELETE that must succeed."""
         return _good(self.call("DELETE", path))
 
 
 def _check_declared(method: str, path: str, status: int) -> None:
-    """The OpenAPI document says that this may be answered; what it says nothing of may be answered anyhow."""
+    """Check that the OpenAPI document allows the answer, if it describes the operation."""
     plain = path.partition("?")[0].removeprefix(API).rstrip("/")
     for pattern, said in DECLARED:
         if pattern.fullmatch(plain) and method.lower() in said:
@@ -112,7 +112,7 @@ def _good(answer: Answer) -> Any:
 
 @contextlib.contextmanager
 def serving(path: Path, hosts: Mapping[str, FakeHost], **more: Any) -> Iterator[Client]:
-    """A server on the store at `path`, in a thread. Between it and its hosts everything goes as bytes."""
+    """Run a server with the store at `path` in a thread. Messages between it and its hosts are encoded."""
     ways = {id(host): Encoded(host.end) for host in hosts.values()}
     store = Store.open(path)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -149,5 +149,5 @@ def serving(path: Path, hosts: Mapping[str, FakeHost], **more: Any) -> Iterator[
 
 
 def parsed(time_: str) -> float:
-    """A timestamp of an answer, in seconds since 1970."""
+    """Return the timestamp of an answer in seconds since 1970."""
     return dt.datetime.fromisoformat(time_).timestamp()

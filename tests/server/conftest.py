@@ -24,7 +24,7 @@ def host() -> FakeHost:
 
 @pytest.fixture(scope="session")
 def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store of today's schema, made once."""
+    """An empty store with the current schema, created once."""
     path = tmp_path_factory.mktemp("store") / "control.db"
     Store.open(path).close()
     return path
@@ -38,7 +38,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(params=databases.BOTH)
 def place(request: pytest.FixtureRequest, tmp_path: Path, blank: Path) -> Path | str:
-    """Where an empty store of today's schema lies: a file, or a database of PostgreSQL."""
+    """The address of an empty store with the current schema: SQLite or PostgreSQL."""
     if request.param == "sqlite":
         return Path(shutil.copy(blank, tmp_path))
     return request.getfixturevalue("postgres").fresh()
@@ -46,7 +46,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, blank: Path) -> Path |
 
 @pytest.fixture(params=databases.FILE_FIRST)
 def client(request: pytest.FixtureRequest, tmp_path: Path, blank: Path, host: FakeHost) -> Iterator[Client]:
-    """A server of its own for each test: on SQLite, and where everything is tested on PostgreSQL too."""
+    """A server for each test: with SQLite, and in the proof also with PostgreSQL."""
     where = shutil.copy(blank, tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres").fresh()
     with serving(where, {"local": host}) as found:
         yield found
@@ -54,21 +54,21 @@ def client(request: pytest.FixtureRequest, tmp_path: Path, blank: Path, host: Fa
 
 @pytest.fixture
 def on_sqlite(client: Client) -> None:
-    """For tests that look into the file."""
+    """For tests that read the SQLite file."""
     if not client.store.is_sqlite:
         pytest.skip("looks into the file of SQLite")
 
 
 @pytest.fixture
 def db(client: Client) -> Client:
-    """A client whose server knows the plugin `db`."""
+    """A client of a server with the plugin `db`."""
     client.put("resource-plugins/db", wishes.plugin())
     return client
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, blank: Path) -> Iterator[Client]:
-    """For tests that change nothing: a server with one of each."""
+    """For tests that change nothing: a server with one object of each kind."""
     path = shutil.copy(blank, tmp_path_factory.mktemp("filled"))
     with serving(path, {"local": FakeHost()}) as found:
         found.put("workloads/default/shop", wishes.baseline())

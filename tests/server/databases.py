@@ -1,4 +1,4 @@
-"""The two kinds of database that a store may lie in, for tests that hold on both."""
+"""SQLite and PostgreSQL databases, for tests that run with both."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BOTH = ["sqlite", "postgresql"]
-# For whole requests: what a database may spoil is held by those of the store; the rest is for the proof.
+# For tests of requests: the tests of the store cover the differences of the databases, so PostgreSQL is for the proof.
 FILE_FIRST = ["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)]
 OWNER = "dayfly"
 
 
 class Postgres:
-    """A real server, with a database for whoever asks. Its owner is no superuser: they pass over policies."""
+    """A PostgreSQL server. The owner of its databases is no superuser, because superusers bypass policies."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         from examples import outside
@@ -42,38 +42,38 @@ class Postgres:
         Store.open(self.url("blank")).close()
 
     def url(self, database: str, user: str = OWNER, password: str = OWNER) -> str:
-        """The address of a database of it."""
+        """Return the URL of a database."""
         host, port = self._settings["PGHOST"], int(self._settings["PGPORT"])
         url = URL.create("postgresql", user, password, host, port, database)
         return url.render_as_string(hide_password=False)
 
     def fresh(self, template: str = "blank") -> str:
-        """The address of a database of its own, of today's schema."""
+        """Return the URL of a new database with the current schema."""
         name = f"t{os.getpid()}_{next(self._numbers)}"
         self._admin.execute(f"CREATE DATABASE {name} OWNER {OWNER} TEMPLATE {template}")
         return self.url(name)
 
     def backends(self, url: str) -> list[int]:
-        """The processes that serve those who are connected to a database of it."""
+        """Return the backend processes of a database's connections."""
         found = self._admin.execute("SELECT pid FROM pg_stat_activity WHERE datname = %s", [url.rpartition("/")[2]])
         return [pid for (pid,) in found.fetchall()]
 
     def waits(self, url: str) -> bool:
-        """Whether somebody there waits for what another one holds."""
+        """Return whether a backend of the database waits for a lock."""
         query = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
         return self._admin.execute(query, [url.rpartition("/")[2]]).fetchone() is not None
 
     def listening(self, url: str) -> list[int]:
-        """Return the processes that serve a connection which listens for notifications."""
+        """Return the backend processes of connections that receive notifications."""
         query = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE 'LISTEN%%'"
         return [pid for (pid,) in self._admin.execute(query, [url.rpartition("/")[2]]).fetchall()]
 
     def dump(self, url: str, to: Path) -> None:
-        """A backup of a database, as a superuser makes it: while others use it."""
+        """Back up a database as a superuser does, while it is in use."""
         self._program("pg_dump", "--format=custom", f"--file={to}", url.rpartition("/")[2])
 
     def restore(self, url: str, of: Path) -> None:
-        """Have nothing there but what that backup holds."""
+        """Replace a database by a backup."""
         name = url.rpartition("/")[2]
         self.administrate(f"DROP DATABASE {name} WITH (FORCE)")
         self.administrate(f"CREATE DATABASE {name} OWNER {OWNER}")
@@ -86,19 +86,19 @@ class Postgres:
         subprocess.run(command, env={**os.environ, **self._settings}, check=True)
 
     def administrate(self, statement: str) -> None:
-        """What only a superuser may do."""
+        """Execute a statement as a superuser."""
         self._admin.execute(statement)
 
     @property
     def pid(self) -> int:
-        """Of the server: of the parent of all its processes."""
+        """The process ID of the server, the parent of its backends."""
         [(backend,)] = self._admin.execute("SELECT pg_backend_pid()").fetchall()
         status = Path(f"/proc/{backend}/status").read_text()
         return int(status.partition("PPid:")[2].split()[0])
 
     @property
     def as_superuser(self) -> str:
-        """An address by which no policy binds."""
+        """The URL of a user who bypasses policies."""
         return self.url("blank", self._settings["PGUSER"], self._settings["PGPASSWORD"])
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ _URLS: WeakKeyDictionary[Store, URL] = WeakKeyDictionary()
 
 
 def _url(store: Store) -> URL:
-    """The address of a store's database. The store is read in a thread, since the caller may have a running loop."""
+    """Return the URL of a store's database. It is read in a thread, since the caller may have a running event loop."""
     if store not in _URLS:
         with ThreadPoolExecutor(1) as pool:
             _URLS[store] = pool.submit(asyncio.run, store.read(lambda connection: connection.engine.url)).result()
@@ -117,7 +117,7 @@ def _url(store: Store) -> URL:
 
 
 def sql(store: Store, statement: str) -> list[tuple]:
-    """What one statement gives, on a connection of its own to the server's database."""
+    """Execute a statement on a separate connection to the server's database; return its rows."""
     url = _url(store)
     if store.is_sqlite:
         with contextlib.closing(sqlite3.connect(url.database, isolation_level=None)) as database:
@@ -130,8 +130,8 @@ def sql(store: Store, statement: str) -> list[tuple]:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[Postgres]:
-    """For as long as tests want one."""
-    from examples import outside  # nobody else needs what it imports
+    """Run a PostgreSQL server."""
+    from examples import outside  # other users of this module do not need its imports
 
     with outside.postgres() as settings:
         found = Postgres(settings)

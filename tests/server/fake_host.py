@@ -1,4 +1,4 @@
-"""A host that does nothing but remember what it was told, and says what the test wants it to say."""
+"""A scripted host that records the calls of the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class WatchedEnd(HostEnd):
-    """The real end, which also knows what is being carried out."""
+    """The real end of the link, which also counts orders in progress."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -53,16 +53,16 @@ class WatchedEnd(HostEnd):
 
 
 class FakeHost:
-    """Set its attributes to script it; look at them to see what it was told. Its end of the link is the real one.
+    """A scripted host with the real end of the link.
 
     Attributes:
-        refuse: `admit` refuses with this sentence.
-        on_admit: Called by `admit`, which is between the reading and the writing of a request.
-        down: Everything that writes raises HostUnavailableError.
-        calls: Every call that changes something: its name and the run's uid.
-        missed: Those that came while it was down.
-        acknowledged: The runs whose end somebody has noted.
-        file: Where what it knows is kept, so that it survives the process.
+        refuse: The error message of `admit`; empty to accept.
+        on_admit: Called by `admit`, between the read and the write of a request.
+        down: Whether each changing call raises HostUnavailableError.
+        calls: Each changing call: its name and the run's UID.
+        missed: The calls while it was down.
+        acknowledged: The runs whose end the server has acknowledged.
+        file: A file for its state, so that it survives the process.
     """
 
     is_remote = False
@@ -99,10 +99,10 @@ class FakeHost:
             self.closed = {uid: EndRequest(at=1, reason=reason) for uid, reason in known["closed"].items()}
             self.over = {uid: _report(uid, Phase.CLEANED) for uid in known["over"]}
 
-    # --- what tests do -----------------------------------------------------------------------------------------------
+    # --- for tests ----------------------------------------------------------------------------------------------------
 
     def say(self, uid: str, *, ready: bool, reason: str, message: str, units: tuple[UnitReport, ...] = ()) -> None:
-        """Let the run's report be this."""
+        """Set the report of a run."""
         report = _report(uid, Phase.CLOSED if uid in self.closed else Phase.OPEN)
         changes = {"ready": ready, "reason": reason, "message": message, "units": units}
         self.reports[uid] = msgspec.structs.replace(report, **changes)
@@ -110,28 +110,28 @@ class FakeHost:
         self._tell(self.end.changed, uid)
 
     def finish(self, uid: str) -> None:
-        """Let the run be over."""
-        # First: what is offered meanwhile, in the link's thread, is then known to be over.
+        """End a run."""
+        # First, so that an offer that arrives at the same time in the link's thread finds the run ended.
         self._over(uid, Phase.CLEANED)
         del self.offers[uid]
         self._save()
         self._tell(self.end.ended, uid)
 
     def receive(self, message: wire.AnyToHost) -> None:
-        """Bring a message to the host, from the thread of a test."""
+        """Send a message to the host, from the thread of a test."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self.end.send, message)
 
     def restart(self) -> None:
-        """Begin another session, from the thread of a test."""
+        """Start another session, from the thread of a test."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(lambda: self.end.attach(self.end.hear))
 
     async def carried_out(self) -> None:
-        """Return once all orders that have come are carried out."""
+        """Wait until all received orders are carried out."""
         await asyncio.gather(*self.end.under_way)
 
-    # --- what the link asks ------------------------------------------------------------------------------------------
+    # --- calls of the link --------------------------------------------------------------------------------------------
 
     def begin_session(self) -> int:
         self._loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ class FakeHost:
         if offer.uid in self.over or (offer.uid not in self.offers and not offer.birth):
             return self._known(offer.uid)
         self.offers[offer.uid] = offer
-        if offer.uid in self.over:  # a test has said so since it was looked
+        if offer.uid in self.over:  # a test has changed it
             del self.offers[offer.uid]
             return self._known(offer.uid)
         if offer.lease_until:
@@ -263,7 +263,7 @@ class FakeHost:
         self._save()
 
     def _tell(self, what: Callable[[str], None], uid: str) -> None:
-        """Tests speak from another thread, where no event of the loop may be set."""
+        """Wake the event loop from the thread of a test."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(what, uid)
 
@@ -287,7 +287,7 @@ class FakeHost:
 
 
 class Encoded:
-    """The way to a host on which every message goes as bytes."""
+    """The transport to a host with encoded messages."""
 
     def __init__(self, end: HostEnd) -> None:
         self._end = end
@@ -299,12 +299,12 @@ class Encoded:
         self._end.send(wire.read_to_host(wire.encode(message)))
 
 
-# The type checker sees here whether the fake is still a host.
+# The type checker checks here that the fake implements the protocol.
 _: type[Host] = FakeHost
 
 
 def _report(uid: str, phase: Phase) -> RunReport:
-    """A run that is ready, or over."""
+    """Return the report of a run that is ready, or has ended."""
     if phase in (Phase.CLEANED, Phase.ABANDONED):
         reason, message = Reason.CLEANED, "every delete step has succeeded; nothing is left"
     else:
@@ -314,6 +314,6 @@ def _report(uid: str, phase: Phase) -> RunReport:
 
 
 def uid_of(host: FakeHost) -> str:
-    """The one sandbox that it was offered."""
+    """Return the UID of the only offered sandbox."""
     (uid,) = host.offers
     return uid

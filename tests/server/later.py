@@ -1,7 +1,7 @@
 """Dayfly's command line with a clock that a test moves: `python -m server.later FILE COMMAND...`.
 
-FILE holds how many milliseconds the wall clock of all processes that were given it is ahead of the machine's. All of
-Dayfly reads `time.time_ns`; what waits does so by the monotonic clock, which is nobody's to move.
+FILE holds by how many milliseconds the wall clock of these processes is ahead of the machine's. All of Dayfly reads
+`time.time_ns`; waits use the monotonic clock, which is not changed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _FORM = struct.Struct("<q")
 
 
 class Clock:
-    """The wall clock of some processes, as far as it is ahead."""
+    """The wall clock of some processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.write_bytes(_FORM.pack(0))
 
     def command(self, *words: str) -> list[str]:
-        """What has Dayfly's command line run by this clock."""
+        """Return the command that runs Dayfly's command line with this clock."""
         return [sys.executable, "-m", "server.later", str(self.path), *words]
 
     def now_ms(self) -> int:
-        """What it shows."""
+        """Return its time in Unix milliseconds."""
         return time.time_ns() // 1_000_000 + _FORM.unpack(self.path.read_bytes())[0]
 
     def move_on(self, hours: float) -> None:
-        """It is later, for all of them at once."""
+        """Move the clock of all processes forward."""
         [ahead] = _FORM.unpack(self.path.read_bytes())
         with self.path.open("r+b") as file:
             file.write(_FORM.pack(ahead + round(hours * 3_600_000)))

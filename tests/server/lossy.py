@@ -1,4 +1,4 @@
-"""A link that loses, delays, doubles and reorders messages, as a seed has it; and the API without sockets."""
+"""A link that loses, delays, duplicates and reorders messages as determined by a seed; and the API without sockets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from dayfly.link.host_end import HostEnd
 
 FATES = {"arrives": 5, "is doubled": 3, "is held up": 2, "is lost": 1}
-# How often, at a step, one of those arrives that were held up.
+# The probability, at each step, that a delayed message arrives.
 LATE = 0.08
 
 
 class LossyLink:
-    """The way to a host. Messages wait, as bytes, until `step` picks one and decides its fate."""
+    """A transport whose encoded messages wait until `step` chooses one and its fate."""
 
     def __init__(self, end: HostEnd, random: random.Random) -> None:
         self.lossless = False
@@ -33,7 +33,7 @@ class LossyLink:
         self._hear: Callable[[wire.AnyToControl], None] = lambda _: None
 
     def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """What is under way to an attached one before reaches this one."""
+        """Attach a link, which also receives the messages under way to an earlier link."""
         self._hear = hear
         self._end.attach(lambda message: self._go(self._reaches_control, wire.encode(message)))
 
@@ -41,7 +41,7 @@ class LossyLink:
         self._go(self._reaches_host, wire.encode(message))
 
     def step(self) -> None:
-        """One message that is under way arrives, arrives twice, is lost, or is held up: for long, it may be."""
+        """Let one pending message arrive, arrive twice, get lost or be delayed."""
         if self._belated and self._random.random() < LATE:
             reach, data = self._belated.pop(self._random.randrange(len(self._belated)))
             reach(data)
@@ -56,7 +56,7 @@ class LossyLink:
             reach(data)
 
     def recover(self) -> None:
-        """Nothing is lost any more; what was under way arrives, last first."""
+        """Stop losing messages; deliver the pending ones in reverse order."""
         self.lossless = True
         for reach, data in reversed([*self._belated, *self._under_way]):
             reach(data)
@@ -76,7 +76,7 @@ class LossyLink:
 
 
 async def call(app: Starlette, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """One request; status and JSON."""
+    """Send a request; return status and JSON."""
     headers = [(b"host", b"127.0.0.1"), (b"signadot-api-key", key.encode())]
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
     sent: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Several `dayfly server` processes on one PostgreSQL behind a balancer, of which one after the other is killed."""
+"""Several `dayfly server` processes with one PostgreSQL behind a balancer, killed one after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ports import free_port
-from server.balancer import HOST, Balancer, Way
+from server.balancer import HOST, Address, Balancer
 from server.later import Clock
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -24,17 +24,16 @@ PATIENCE_S = 120
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a process of this checkout finds set."""
+    """Return the environment for processes of this checkout."""
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
     named = {name: value for name, value in os.environ.items() if not name.startswith(("DAYFLY_", "KUBE"))}
     return {**named, "PYTHONPATH": paths, **more}
 
 
 class Replicas:
-    """They come again as soon as they are killed. Their words are kept in `folder`.
+    """Servers that restart as soon as they are killed. Their output is in `folder`.
 
-    So many seconds lie between one kill and the next, which is another one's; on a machine where a start takes longer
-    than that, as many as the killed one takes to answer again.
+    The interval between kills is fixed. If a restart takes longer on a slow machine, the next kill waits for it.
     """
 
     def __init__(self, database: str, folder: Path, *, count: int = 2, seconds: float = 5.0) -> None:
@@ -51,18 +50,18 @@ class Replicas:
         self.balancer = Balancer(self._ports)
 
     def init(self, org: str) -> str:
-        """Make an organisation; the key of its first admin."""
+        """Create an organisation; return the key of its first admin."""
         command = [sys.executable, "-m", "dayfly", "server", "init", org]
         return subprocess.check_output(command, env=self._environment, stderr=subprocess.DEVNULL, text=True).strip()
 
     def start(self) -> None:
-        """All of them, and whoever kills them."""
+        """Run the servers, and the task that kills them."""
         self._processes = [self._begin(port) for port in self._ports]
         self._killer.start()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """There is none of them meanwhile."""
+        """Stop all servers."""
         with self._turn:
             self._end()
             yield
@@ -76,7 +75,7 @@ class Replicas:
         self.balancer.close()
 
     def words(self) -> str:
-        """What they have said so far."""
+        """Return their output."""
         return "".join(each.read_text(errors="replace") for each in sorted(self._folder.glob("server-*.log")))
 
     def _begin(self, port: int) -> subprocess.Popen[bytes]:
@@ -120,17 +119,17 @@ def _answers(port: int) -> bool:
     return True
 
 
-class Asking:
-    """Somebody with a key, who asks again where no answer came."""
+class RetryingClient:
+    """A client that repeats a request without an answer."""
 
-    def __init__(self, way: Way, org: str, key: str) -> None:
+    def __init__(self, way: Address, org: str, key: str) -> None:
         self._way = way
         self._base = f"/api/v2/orgs/{org}/"
         self._key = key
         self.unanswered = 0
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and answer. What has no answer is asked again: everything here may be."""
+        """Return status and answer. A request without an answer is repeated, as all requests here may be."""
         data = None if body is None else json.dumps(body).encode()
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -141,13 +140,13 @@ class Asking:
                 return answer.status, json.loads(answer.read())
             except (OSError, http.client.HTTPException):
                 self.unanswered += 1
-                assert time.monotonic() < deadline, f"nobody answers {method} {path}"
+                assert time.monotonic() < deadline, f"no server answers {method} {path}"
                 time.sleep(0.1)
             finally:
                 connection.close()
 
     def must(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer; anything but 200 fails the test."""
+        """Return the answer; fail the test if the status is not 200."""
         status, answer = self.ask(method, path, body)
         assert status == 200, (method, path, status, answer)
         return answer

@@ -1,4 +1,4 @@
-"""The real Python SDK of the public API, in an environment of its own."""
+"""The Python SDK of the public API, in a separate environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PINNED = "signadot-sdk==0.3.6"
 
 
 def python() -> Path:
-    """Its interpreter; made at the first call, for the SDK brings packages named `test` and `swagger_client` along."""
+    """Return its interpreter. It is separate because the SDK contains packages named `test` and `swagger_client`."""
     found, stamp = ENVIRONMENT / "bin" / "python", ENVIRONMENT / f".{PINNED}"
     ENVIRONMENT.parent.mkdir(exist_ok=True)
     with (ENVIRONMENT.parent / "signadot-sdk.lock").open("w") as lock:

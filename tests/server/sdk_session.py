@@ -1,7 +1,7 @@
-"""Run by the Python of the SDK's own environment: drives a server with the real `signadot-sdk`.
+"""Runs with the Python of the SDK's environment and calls a server with the real `signadot-sdk`.
 
-Arguments: the server's port, its key, what to do, and a file to make once the end of a sandbox was seen to be on its
-way. Prints one JSON value.
+Arguments: the server's port, its key, the session, and a file to create once the end of a sandbox is visible. Prints
+one JSON value.
 """
 
 import json
@@ -16,7 +16,7 @@ PORT, KEY, WHAT, SEEN = sys.argv[1:5]
 
 
 def refused(call):
-    """Status and body of a call that must fail."""
+    """Return status and body of a call that must fail."""
     try:
         call()
     except ApiException as fault:
@@ -32,7 +32,7 @@ def client():
 
 
 def life():
-    """One sandbox from apply to its end."""
+    """Create and delete a sandbox."""
     api = sd.SandboxesApi(client())
     resource = sd.SandboxResource(name="mydb", plugin="db", params={"size": "small"})
     ttl = sd.SandboxTTL(duration="2h")
@@ -65,7 +65,7 @@ def life():
 
 
 def forks():
-    """A fork with an environment fed by a resource, and an endpoint."""
+    """Create a fork with an endpoint and environment variables from a resource."""
     api = sd.SandboxesApi(client())
     source = sd.SandboxEnvValueFrom(resource=sd.SandboxEnvValueFromResource(name="mydb", output_key="provision.host"))
     env = [sd.SandboxEnvVar(name="DB_HOST", value_from=source), sd.SandboxEnvVar(name="PLAIN", value="x")]
@@ -83,7 +83,7 @@ def forks():
 
 
 def groups():
-    """A route group from apply to its end."""
+    """Create and delete a route group."""
     api = sd.RouteGroupsApi(client())
     match = sd.RouteGroupMatch(label=sd.RouteGroupMatchLabel(key="team", value="pay*"))
     endpoints = [sd.RouteGroupSpecEndpoint(name="web", target="http://shop.default.svc:80")]
@@ -116,7 +116,7 @@ def groups():
 
 
 def clusters():
-    """All of the cluster API that a server without agents has."""
+    """Use the cluster API of a server without agents."""
     api = sd.ClusterApi(client())
     return {
         "list": [cluster.to_dict() for cluster in api.list_clusters("local")],
@@ -128,7 +128,7 @@ def clusters():
 
 
 def plugins():
-    """The SDK has no plugin API of its own; its generic call does."""
+    """Use plugins by the SDK's generic call; it has no plugin API."""
 
     def call(method, path, body=None, **parameters):
         return client().call_api(
@@ -155,7 +155,7 @@ def plugins():
 
 
 def denied():
-    """Every kind of refusal reads as one."""
+    """Read each kind of error."""
     api = sd.SandboxesApi(client())
     return refused(lambda: api.list_sandboxes("local"))
 

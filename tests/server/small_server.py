@@ -1,6 +1,6 @@
-"""A server in a process of its own, with a fake host that remembers; it kills itself where the environment says.
+"""A server in a separate process with a fake host. It kills itself at the step in the environment.
 
-DIE_AT is one of `<before|after> <offer|stop|abandon|archive>`: the moment before or after that call does its work.
+DIE_AT is `<before|after> <offer|stop|abandon|archive>`: before or after that call takes effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def die(when: str, call: str) -> None:
 
 
 class Dying(FakeHost):
-    """The fake host, mortal."""
+    """The fake host, whose calls may kill the process."""
 
     async def offer(self, offer):
         die("before", "offer")
@@ -49,7 +49,7 @@ class Dying(FakeHost):
         return found
 
     async def end_by_files(self):
-        """The test lets a run end by a file, since it is another process."""
+        """End a run when the test creates a file, since the test is another process."""
         while True:
             for uid in [uid for uid in self.offers if (self.file.parent / f"end-{uid}").exists()]:
                 self.finish(uid)

@@ -13,7 +13,7 @@ from dayfly.spec.sandbox import SandboxSpec
 
 
 def sandbox(uid="u", *, org="acme", name="", cluster="far", at=1, **spec):
-    """A record that is not stored yet; `spec` are fields of its spec."""
+    """Return a record that is not stored yet; `spec` are fields of its spec."""
     return RunRecord(
         org=org,
         uid=uid,
@@ -27,7 +27,7 @@ def sandbox(uid="u", *, org="acme", name="", cluster="far", at=1, **spec):
 
 
 def group(uid="g", *, org="acme", name="", cluster="far", at=1, unmatched_since=0, **spec):
-    """As `sandbox`; without a cluster in its spec, it is a group of all clusters."""
+    """See `sandbox`. Without a cluster in its spec it is a group of all clusters."""
     spec = {"match": {"label": {"key": "a", "value": "b"}}, **spec}
     return RunRecord(
         org=org,
@@ -44,20 +44,20 @@ def group(uid="g", *, org="acme", name="", cluster="far", at=1, unmatched_since=
 
 async def write(store, record):
     """Store a record, as its organisation."""
-    return await store.of(record.org).write(lambda rows: save(rows, record, declares=False))
+    return await store.for_org(record.org).write(lambda rows: save(rows, record, declares=False))
 
 
 async def read(store, org, name, kind=SANDBOXES):
-    """The stored record of that name."""
-    return await store.of(org).read(lambda rows: find(rows, kind, name))
+    """Return the stored record of that name."""
+    return await store.for_org(org).read(lambda rows: find(rows, kind, name))
 
 
 async def read_all(store, org, kind=SANDBOXES):
-    """All stored records of that kind, by name."""
-    return await store.of(org).read(lambda rows: run_records.read_all(rows, kind))
+    """Return all stored records of that kind, by name."""
+    return await store.for_org(org).read(lambda rows: run_records.read_all(rows, kind))
 
 
 def group_sweep(store, sync):
-    """The sweep of route groups of a server without hosts."""
+    """Return the sweep of route groups for a server without hosts."""
     strategy = GroupStrategy(store, Links(), sync)
     return GroupSweep(store, Links(), sync, RunService(store, Links(), sync, strategy), strategy)

@@ -1,4 +1,4 @@
-"""What hosts dial: whose mailbox it is, in which order things go, and what belongs to another session."""
+"""Mailboxes of agents: their messages, sequence and sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def whose(token: str, _address: str) -> ClusterCaller | None:
 
 
 class Replica:
-    """One of a server's processes."""
+    """A replica of the server."""
 
     def __init__(self, store: Store) -> None:
         self.now = 1_000
@@ -89,7 +89,7 @@ class Replica:
 async def store(tmp_path):
     found = Store.open(tmp_path / "control.db")
     added = [{"name": name, "created_at": 1, "agent": True} for name in ("east", "west")]
-    await found.of(ORG).write(lambda rows: rows.insert(clusters, added))
+    await found.for_org(ORG).write(lambda rows: rows.insert(clusters, added))
     yield found
     found.close()
 
@@ -100,7 +100,7 @@ async def replica(store):
 
 
 async def publish(store: Store, cluster: str, *messages: wire.AnyToHost) -> list[int]:
-    return await store.of(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
+    return await store.for_org(ORG).write(lambda rows: mailbox.publish(rows, cluster, messages, 5))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_request_without_token_or_protocol_is_refused(replica, token, prot
     assert (await replica.ask(token, method, path, {}, protocol))[0] == status
 
 
-async def test_a_token_opens_nothing_that_asks_for_a_key(replica):
+async def test_cluster_token_is_no_api_key(replica):
     headers = [(b"host", b"localhost"), (b"signadot-cluster-token", b"east")]
     scope = {"type": "http", "method": "GET", "path": f"/api/v2/orgs/{ORG}/sandboxes", "headers": headers}
     sent: list[dict[str, Any]] = []
@@ -136,17 +136,19 @@ async def test_idle_poll_updates_last_seen_time_at_intervals(replica, store):
 
     async def poll(after, digest, now):
         work = lambda rows: mailbox.collect(rows, "east", 1, after, digest, now)  # noqa: E731
-        found = await store.of(ORG).write(work)
-        return found, (await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east"), (ORG, "x")])))[0]
+        found = await store.for_org(ORG).write(work)
+        return found, (
+            await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east"), (ORG, "x")]))
+        )[0]
 
-    assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS - 1))[1].seen_at == 1_000
-    assert (await poll(0, session["digest"], 1_000 + mailbox.NOTED_EVERY_MS))[1].seen_at == 11_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS - 1))[1].seen_at == 1_000
+    assert (await poll(0, session["digest"], 1_000 + mailbox.RECORD_POLL_INTERVAL_MS))[1].seen_at == 11_000
     await publish(store, "east", HELLO)
     ((sent,), _) = await poll(0, session["digest"], 11_001)
-    # What has been seen is noted at once: it is not to come again.
+    # A received message is recorded at once, so that it is not repeated.
     found, standing = await poll(1, sent.digest, 11_002)
     assert (found, standing.seen_at) == ([], 11_002)
-    with pytest.raises(mailbox.SessionEndedError, match="asked before"):
+    with pytest.raises(mailbox.SessionEndedError, match="a later request"):
         await poll(0, session["digest"], 11_003)
 
 
@@ -172,13 +174,13 @@ async def test_messages_are_resent_until_acknowledged(replica, store):
     for _ in range(2):
         _, rest, _ = await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"])
         assert [each["number"] for each in rest["messages"]] == [3]
-    # Late, or doubled on its way: it says nothing of how things are.
+    # A late or duplicated poll changes nothing.
     assert (await replica.ask("east", "GET", "messages", session=1, after=0))[0] == 409
     assert (await replica.ask("east", "GET", "messages", session=1, after=2, digest=second["digest"]))[0] == 200
 
 
 async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
-    monkeypatch.setattr(mailbox, "MOST_UNSEEN", 3)
+    monkeypatch.setattr(mailbox, "MAX_UNSEEN", 3)
     await replica.open()
 
     async def ask(session: int, count: int) -> list[int]:
@@ -187,10 +189,10 @@ async def test_unfetched_messages_are_bounded(replica, store, monkeypatch):
     assert [await ask(1, 2), await ask(1, 2), await publish(store, "east", HELLO)] == [[1, 2], [3, 0], [0]]
     _, found, _ = await replica.ask("east", "GET", "messages", session=1, after=0)
     assert [each["number"] for each in found["messages"]] == [1, 2, 3]
-    # What was seen makes room for what is sent again, without a gap.
+    # Received messages make room for others, without a gap in the numbers.
     await replica.ask("east", "GET", "messages", session=1, after=2, digest=found["messages"][1]["digest"])
     assert await ask(1, 3) == [4, 5, 0]
-    # In another session all of that is void, and takes no room.
+    # In the next session the messages of the previous one are void and take no room.
     await replica.open(previous=1, number=2, digest=found["messages"][1]["digest"])
     assert [await publish(store, "east", HELLO), await ask(2, 2)] == [[6], [7, 0]]
 
@@ -202,11 +204,13 @@ async def test_cluster_with_foreign_chain_is_frozen_until_thawed(replica, store)
     assert status == 423
     assert "frozen: it has seen messages that this server does not know" in found["error"]
     assert await publish(store, "east", HELLO) == [0]
-    assert not await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east")), "nobody has seen what it has"
+    assert not await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east")), (
+        "the host has not reported its runs"
+    )
     opening = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
     for path, body in (("births", {"session": 1, "uids": []}), ("session", opening)):
         assert (await replica.ask("east", "POST", path, body))[0] == 423
-    assert await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+    assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
     again = await replica.open(previous=1, number=1, digest="of another database")
     assert again["session"] == 2
 
@@ -229,7 +233,7 @@ async def test_second_of_two_concurrent_sessions_is_refused(replica):
 
 @pytest.mark.parametrize("more", [{"cluster_uid": "u" * 65}, {"version": "1\0"}, {"namespaces": {ORG: "a\0"}}])
 async def test_malformed_session_request_is_refused(replica, more):
-    """PostgreSQL would not take it, and the host be told that the store cannot be used."""
+    """PostgreSQL would reject it, and the host would get the error that the store is unavailable."""
     opening = Opening(**{"cluster_uid": "u-east", **more})
     status, answer, _ = await replica.ask("east", "POST", "session", opening)
     assert (status, "error" in answer) == (400, True)
@@ -238,7 +242,7 @@ async def test_malformed_session_request_is_refused(replica, more):
 
 @pytest.mark.parametrize("more", [{"runs": ("u" * 1_000_000,)}, {"digest": "d" * 1_000_000}])
 async def test_frozen_opening_is_bounded_in_size(replica, store, more):
-    """It is kept until somebody has looked, and read with each look at the mailboxes of all."""
+    """It is stored until an administrator has thawed the cluster, and read with each poll of the mailboxes."""
     await replica.open()
     frozen = Opening(**{"cluster_uid": "u-east", "previous": 1, "number": 1, "digest": "of another", **more})
     status, _, _ = await replica.ask("east", "POST", "session", frozen)
@@ -249,7 +253,7 @@ async def test_frozen_opening_is_bounded_in_size(replica, store, more):
 
 
 async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
-    """As little as what it says of itself."""
+    """Nor has its opening."""
     await replica.open()
     said = {"session": 1, "first": 1, "messages": ["a", "b\0"]}
     assert (await replica.ask("east", "POST", "messages", said))[0] == 400
@@ -258,7 +262,7 @@ async def test_no_message_or_uid_of_a_host_has_a_nul(replica):
 
 
 async def test_session_is_reopened_after_a_lost_answer(replica, store):
-    """What lay ready then is void; the host goes on from where it stood."""
+    """Messages that were pending are void; the host continues with its numbers."""
     await replica.open()
     await publish(store, "east", HELLO)
     await replica.open(previous=1)
@@ -270,13 +274,13 @@ async def test_session_is_reopened_after_a_lost_answer(replica, store):
 
 @pytest.mark.parametrize("thawed", [False, True])
 async def test_new_session_with_pending_messages_is_not_frozen(replica, store, thawed):
-    """What lay ready before is void, and something new lies there before it asks for the first time."""
+    """Messages that were pending are void, and a new one is stored before the host polls for the first time."""
     await replica.open()
     await publish(store, "east", HELLO, HELLO)
     if thawed:
         stranger = Opening(cluster_uid="u-east", previous=1, number=1, digest="of another database")
         assert (await replica.ask("east", "POST", "session", stranger))[0] == 423
-        assert await store.of(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
+        assert await store.for_org(ORG).write(lambda rows: mailbox.thaw(rows, "east"))
         begun = await replica.open(previous=1, number=1, digest="of another database")
     else:
         begun = await replica.open(previous=1)
@@ -298,7 +302,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
         return (await replica.ask("east", "POST", "messages", said))[1]["heard"]
 
     assert [await say(1, "a", "b"), await say(1, "a", "b", "c"), await say(2, "b"), await say(9, "z")] == [2, 3, 3, 3]
-    found = await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))
+    found = await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))
     assert [body for _, body in found] == ["a", "b", "c"]
     assert (await replica.ask("east", "POST", "messages", {"session": 7, "first": 4, "messages": ["x"]}))[0] == 409
     many = {"session": 1, "first": 4, "messages": ["x"] * (MOST_MESSAGES + 1)}
@@ -308,7 +312,7 @@ async def test_repeated_host_messages_are_stored_once(replica, store):
 
 @pytest.mark.parametrize(("born", "begins"), [(1_001, True), (1_000, False)])
 async def test_expired_births_are_refused_by_server_clock(replica, store, born, begins):
-    """It was offered while its host was away, whose clock may be behind."""
+    """It was offered while its host was offline, and the host's clock is slow."""
     replica.now = 3_601_000
 
     def wished(rows):
@@ -318,7 +322,7 @@ async def test_expired_births_are_refused_by_server_clock(replica, store, born, 
         for uid, ttl in (("g-brief", GroupTtl(**hour)), ("g-lives", None)):
             save(rows, stored.group(uid, org=ORG, cluster="east", at=born, ttl=ttl))
 
-    await store.of(ORG).write(wished)
+    await store.for_org(ORG).write(wished)
     await replica.open()
     uids = ["g-brief", "g-lives", "u-brief", "u-lives", "u-unknown"]
     _, found, _ = await replica.ask("east", "POST", "births", {"session": 1, "uids": uids})
@@ -340,8 +344,8 @@ async def test_waiting_poll_fails_once_token_is_revoked(replica, store, monkeypa
 
 
 async def test_any_replica_serves_any_request(replica, store, monkeypatch):
-    """A host waits at one, another has something for it; and what it says at one is news at the other."""
-    monkeypatch.setattr("dayfly.server.sync.agents.agents.LOOK_S", 0.02)
+    """A host polls one replica, and another replica sends it a message and receives its answer."""
+    monkeypatch.setattr("dayfly.server.sync.agents.agents.POLL_INTERVAL_S", 0.02)
     other = Replica(store)
     await replica.open()
     running = [asyncio.create_task(each.agents.run()) for each in (replica, other)]
@@ -365,7 +369,7 @@ async def test_any_replica_serves_any_request(replica, store, monkeypatch):
 
 
 async def test_recreated_cluster_starts_with_empty_state(replica, store):
-    """Nobody has looked in between: what the first one has said, and in which session, is not of the second."""
+    """No replica has read the mailbox in between; messages and session of the first cluster are not used for the second."""
     for previous in range(2):
         await replica.open(previous=previous)
     inventory = wire.encode(wire.Inventory(session=2, runs=(wire.Standing(uid="u", seq=3),)))
@@ -377,7 +381,7 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
         rows.execute(rows.delete(clusters).where(clusters.c.name == "east"))
         rows.insert(clusters, {"name": "east", "created_at": 2, "agent": True})
 
-    await store.of(ORG).write(anew)
+    await store.for_org(ORG).write(anew)
     replica.now = 2_000
     await replica.open()
     await replica.agents.begin()
@@ -392,8 +396,8 @@ async def test_recreated_cluster_starts_with_empty_state(replica, store):
 
 
 async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
-    """However fast it says it. Who is slower misses numbers, and asks for everything."""
-    monkeypatch.setattr(mailbox, "MOST_HEARD", 4)
+    """A replica that is slower misses numbers, and requests the inventory."""
+    monkeypatch.setattr(mailbox, "MAX_INBOX", 4)
     await replica.open()
     await replica.agents.begin()
 
@@ -401,17 +405,17 @@ async def test_unread_host_messages_are_bounded(replica, store, monkeypatch):
         said = {"session": 1, "first": first, "messages": messages}
         status, answer, _ = await replica.ask("east", "POST", "messages", said)
         assert (status, answer) == (200, {"heard": first - 1 + len(messages)})
-        return [body for _, body in await store.of(ORG).read(lambda rows: mailbox.heard(rows, "east", 0))]
+        return [body for _, body in await store.for_org(ORG).read(lambda rows: mailbox.read_inbox(rows, "east", 0))]
 
     assert await say(1, *"abcdef") == ["c", "d", "e", "f"]
-    assert await say(7, "ä" * mailbox.HEARD_BYTES) == ["f", "ä" * mailbox.HEARD_BYTES]
-    assert await say(8, "g") == ["ä" * mailbox.HEARD_BYTES, "g"]
-    # What alone is longer than the bound is heard nonetheless.
-    assert await say(9, "x" * 9 * mailbox.HEARD_BYTES) == ["x" * 9 * mailbox.HEARD_BYTES]
+    assert await say(7, "ä" * mailbox.INBOX_UNIT_BYTES) == ["f", "ä" * mailbox.INBOX_UNIT_BYTES]
+    assert await say(8, "g") == ["ä" * mailbox.INBOX_UNIT_BYTES, "g"]
+    # A message that exceeds the limit by itself is received nevertheless.
+    assert await say(9, "x" * 9 * mailbox.INBOX_UNIT_BYTES) == ["x" * 9 * mailbox.INBOX_UNIT_BYTES]
 
 
 async def test_too_deeply_nested_message_blocks_no_later_ones(replica):
-    """Neither later messages of the same operator nor those of other clusters."""
+    """Neither later messages of the same operator nor messages of other clusters are blocked."""
     deep = f'{{"type":"Pulse","session":1,"count":1,"more":{"[" * 50_000}{"]" * 50_000}}}'
     inventory = wire.Inventory(session=1, runs=(wire.Standing(uid="u", seq=3),))
     for cluster in ("east", "west"):
@@ -438,10 +442,10 @@ async def test_session_numbers_beyond_64_bits_are_refused(replica, store, field)
 
 
 async def test_documents_too_long_for_an_operator_are_refused(replica, store, monkeypatch):
-    """The operator would fetch the answer with them again and again, and hear nothing any more."""
+    """The operator would fetch the answer with them forever, and receive no other message."""
     monkeypatch.setattr("dayfly.server.sync.agents.mailbox_transport.MOST_ANSWER", 8_000)
     await replica.open()
-    (standing,) = await store.of(ORG).read(lambda rows: mailbox.standings(rows, [(ORG, "east")]))
+    (standing,) = await store.for_org(ORG).read(lambda rows: mailbox.read_states(rows, [(ORG, "east")]))
     host = MailboxTransport(standing, lambda: replica.now, lambda: None)
     target = Target(kind="Sandbox", name="box", uid="u")
 
@@ -455,6 +459,6 @@ async def test_documents_too_long_for_an_operator_are_refused(replica, store, mo
         wire.Offer(uid="u", name="box", target=target, documents=of(2_000)),
         wire.AskAdmit(documents=of(2_000)),
     ):
-        with pytest.raises(DocumentsRefusedError, match="which no operator of a cluster reads"):
+        with pytest.raises(DocumentsRefusedError, match="more than an operator accepts"):
             host.send(long)
     assert host.pending == [fits]

@@ -1,4 +1,4 @@
-"""Who did what: one entry for each change, in its own transaction, and none can be altered or taken away unnoticed."""
+"""The audit log: one entry for each change, in the same transaction, and no unnoticed change of an entry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from server.lossy import call
 
 
 def chain(client):
-    """All entries and the head, as the API has them, a page of three at a time."""
+    """Return all entries and the head, read with pages of three."""
     found = []
     while True:
         page = client.get(f"audit?after={found[-1].number if found else 0}&limit=3")
@@ -55,7 +55,7 @@ def test_each_change_has_an_audit_entry_without_secrets(place):
         )
         for method, path, body in same:
             client.call(method, path, body)
-        assert client.get("sandboxes/sb1") == before, "updatedAt stays, too"
+        assert client.get("sandboxes/sb1") == before, "updatedAt does not change either"
         client.delete("sandboxes/sb1?force=true")
         client.delete(f"clusters/far/tokens/{token['id']}")
         client.delete("clusters/far")
@@ -86,10 +86,10 @@ def test_each_change_has_an_audit_entry_without_secrets(place):
 
 
 TAMPERING = {
-    "is not what was written": "UPDATE audit SET name = 'somebody else' WHERE number = 2",
-    "does not follow": "UPDATE audit SET previous = digest WHERE number = 3",
-    "is not there": "DELETE FROM audit WHERE number = 2",
-    "the last entry is 3, and there were 4": "DELETE FROM audit WHERE number = 4",
+    "was changed after it was written": "UPDATE audit SET name = 'somebody else' WHERE number = 2",
+    "does not match the digest": "UPDATE audit SET previous = digest WHERE number = 3",
+    "is missing": "DELETE FROM audit WHERE number = 2",
+    "the last entry is 3, but 4 were written": "DELETE FROM audit WHERE number = 4",
 }
 
 
@@ -104,20 +104,20 @@ def test_an_entry_that_is_altered_or_removed_is_noticed(tmp_path, says):
         assert says in fault("local", *chain(client))
 
 
-async def test_postgresql_lets_the_servers_own_user_alter_no_entry(postgres):
+async def test_server_user_of_postgresql_cannot_alter_entries(postgres):
     store = Store.open(postgres.fresh())
     try:
         app = create_app(store, {}, keys=callers.single(KEY), version="1")
         await call(app, KEY, "PUT", f"{ORG}/clusters/far")
         for change in (audit_table.update().values(name="x"), audit_table.delete()):
-            assert await store.of("local").write(lambda rows, change=change: rows.execute(change).rowcount) == 0
+            assert await store.for_org("local").write(lambda rows, change=change: rows.execute(change).rowcount) == 0
         assert len((await call(app, KEY, "GET", f"{ORG}/audit"))[1]["entries"]) == 1
     finally:
         store.close()
 
 
-async def test_changes_of_several_servers_stand_in_one_chain(place):
-    """Also the first ones, of which each would be number one."""
+async def test_changes_of_several_servers_form_one_chain(place):
+    """Also the first entries, which each server would number 1."""
     stores = [Store.open(place) for _ in range(2)]
     apps = [create_app(store, {}, keys=callers.single(KEY), version="1") for store in stores]
     try:
@@ -148,7 +148,7 @@ FIELDS = ("number", "at", "key", "name", "program", "action", "object", "spec", 
 
 @settings(max_examples=60)
 @given(st.integers(1, 6), st.data())
-def test_whatever_is_changed_in_a_chain_is_noticed(length, data):
+def test_each_change_of_a_chain_is_noticed(length, data):
     entries, head = [], ChainHead()
     for number in range(length):
         new = ChainEntry(

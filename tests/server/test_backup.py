@@ -1,18 +1,18 @@
-"""A backup of a server's file, made while it serves, as docs/server.md says; and a server that comes back from one."""
+"""A backup of a server's file, made while it serves as docs/server.md describes, and a server restored from it."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 
-from dayfly.server.http import handler
+from dayfly.server.http import auth_middleware
 from server import wishes
 from server.client import Client, serving
 from server.fake_host import FakeHost
 
 
-def test_a_server_comes_back_from_a_backup_of_its_file(blank, tmp_path, monkeypatch):
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+def test_server_restores_backup_of_its_file(blank, tmp_path, monkeypatch):
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
     first, second = tmp_path / "server.db", tmp_path / "restored.db"
     first.write_bytes(blank.read_bytes())
     with serving(first, {"local": FakeHost()}) as client:
@@ -20,7 +20,7 @@ def test_a_server_comes_back_from_a_backup_of_its_file(blank, tmp_path, monkeypa
         client.put("sandboxes/kept", wishes.empty(cluster="far"))
         kept = client.call("POST", "keys", {"name": "kept", "role": "member", "scope": ["name:k*"]}).json
         with contextlib.closing(sqlite3.connect(first)) as of, contextlib.closing(sqlite3.connect(second)) as to:
-            of.backup(to)  # what `.backup` does
+            of.backup(to)  # as `.backup` does
         later = client.call("POST", "keys", {"name": "later", "role": "admin"}).json
         client.delete(f"keys/{kept['id']}")
         client.put("sandboxes/late", wishes.empty(cluster="far"))
@@ -31,5 +31,7 @@ def test_a_server_comes_back_from_a_backup_of_its_file(blank, tmp_path, monkeypa
         assert [each["name"] for each in client.get("sandboxes")] == ["kept"]
         assert Client(client.port, client.store, later["key"]).call("GET", "sandboxes").status == 401
         again = Client(client.port, client.store, kept["key"])
-        assert [each["name"] for each in again.get("sandboxes")] == ["kept"], "revoked since: it works again"
-        assert client.get("audit")["head"]["number"] < head["number"], "so `audit --verify --since` tells"
+        assert [each["name"] for each in again.get("sandboxes")] == ["kept"], (
+            "it was revoked after the backup, so it works again"
+        )
+        assert client.get("audit")["head"]["number"] < head["number"], "`audit --verify --since` reports it"

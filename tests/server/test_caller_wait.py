@@ -1,4 +1,4 @@
-"""A caller waits only a moment for a host that dials in; its order goes on, and is not sent again."""
+"""A request waits only shortly for a host with an agent; its order continues, and is not sent twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOURS = 3600.0
 
 
 class SlowHost:
-    """Answers everything at once except offers."""
+    """A host that answers all messages at once, except offers."""
 
     def __init__(self) -> None:
         self.offers: list[wire.Offer] = []
@@ -65,7 +65,7 @@ async def test_caller_does_not_wait_for_slow_host(store, monkeypatch):
     links.put("far", Link(host, "local", shared=True))
     sync = host_sync.HostSync(store, links)
 
-    await sync.tell_soon(record)
+    await sync.send_order_soon(record)
     assert sync.awaits_first_answer(record)
     sweep = asyncio.create_task(sync.sweep())
     while not host.offers:

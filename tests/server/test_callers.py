@@ -1,4 +1,4 @@
-"""Who asks: each address has a role, each query an organisation, and neither can be left out."""
+"""Each path has a role, and each query is restricted to an organisation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dayfly.server
 from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db import tables
-from dayfly.server.db.rows import EVERYWHERE, Rows
+from dayfly.server.db.rows import ALL_ORGS, Rows
 from dayfly.server.db.store import Store
 from dayfly.server.http import route_table
 from server import wishes
@@ -21,12 +21,12 @@ from server.client import KEY, ORG
 from server.lossy import call
 
 ROOM = Path(dayfly.server.__file__).parent
-# The functions that add the organisation, the connections, and notifications, which hold no rows.
+# The module with the restriction, the connections, and notifications, which contain no rows.
 MAY_QUERY = {"rows.py", "databases.py", "notifications.py"}
 QUERIES = {"select", "insert", "update", "delete", "text"}
 
 
-def test_no_query_is_built_but_for_an_organisation():
+def test_all_queries_are_restricted_to_an_organisation():
     found = []
     for file in (each for each in ROOM.rglob("*.py") if "migrations" not in each.parts):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -49,7 +49,7 @@ def test_rows_hide_other_organisations():
         ours.insert(tables.clusters, row)
         theirs.insert(tables.clusters, [row, {**row, "name": "d", "org": "ours"}])
         of = lambda rows: sorted(rows.execute(rows.select(tables.clusters.c.name)).scalars())  # noqa: E731
-        assert (of(ours), of(theirs), of(Rows(connection, EVERYWHERE))) == (["c"], ["c", "d"], ["c", "c", "d"])
+        assert (of(ours), of(theirs), of(Rows(connection, ALL_ORGS))) == (["c"], ["c", "d"], ["c", "c", "d"])
         assert ours.execute(ours.update(tables.clusters).values(created_at=2)).rowcount == 1
         assert ours.execute(ours.delete(tables.clusters)).rowcount == 1
         assert of(theirs) == ["c", "d"]
@@ -69,7 +69,7 @@ QUERIED = {
 
 
 @pytest.mark.parametrize("what", QUERIED)
-def test_each_table_of_a_query_shows_our_rows_alone(what):
+def test_query_shows_only_own_rows_of_each_table(what):
     asked = QUERIED[what]()
     query = Rows(None, "ours").select(*asked)
     bound = {str(part.left) for part in getattr(query.whereclause, "clauses", [query.whereclause])}
@@ -83,7 +83,7 @@ async def app(blank, tmp_path, host):
     store.close()
 
 
-async def test_every_address_of_the_table_is_served(app):
+async def test_every_path_of_the_table_is_served(app):
     served = {route.path for route in app.routes}
     beside = {"/{path:path}", "/", "/page", "/page/{path:path}", "/api/v1/workloads/routing-rules"}
     beside |= {"/sandbox/name/{name}", "/page/sandbox/name/{name}"}
@@ -91,7 +91,7 @@ async def test_every_address_of_the_table_is_served(app):
 
 
 class Fixed:
-    """Keys that are called as their role."""
+    """Keys that are called like their roles."""
 
     async def caller(self, key):
         name, _, org = key.partition("@")

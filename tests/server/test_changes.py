@@ -1,4 +1,4 @@
-"""Live changes: everything as it stands, then each change, and for who comes back what it has missed."""
+"""Event streams: all current objects, then each change, and after a reconnection the missed changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.link.server_end import Links
 from dayfly.plan.reasons import Reason
 from dayfly.server.api import changes, group_changes
 from dayfly.server.db.store import Store, StoreError
-from dayfly.server.http import handler
+from dayfly.server.http import auth_middleware
 from dayfly.server.records import run_records, tombstones
 from dayfly.server.runs import group_forms
 from dayfly.server.runs.group_strategy import GroupStrategy
@@ -29,17 +29,17 @@ from server.client import KEY, ORG
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(changes, "LOOK_S", 0.02)
+    monkeypatch.setattr(changes, "POLL_INTERVAL_S", 0.02)
 
 
 class Listener:
-    """Reads one event after the other."""
+    """Reads events."""
 
     def __init__(self, response):
         self.response = response
 
     def next(self):
-        """The id, kind and data of the next one."""
+        """Return ID, type and data of the next event."""
         found = {}
         while line := self.response.readline().decode().rstrip("\n"):
             name, _, value = line.partition(": ")
@@ -49,7 +49,7 @@ class Listener:
         return found.get("id", ""), found.get("event"), json.loads(found.get("data", "null"))
 
     def until(self, kind):
-        """The next of that kind; what comes before is passed over."""
+        """Return the next event of that type, and ignore the events before it."""
         while (found := self.next()) is not None:
             if found[1] == kind:
                 return found
@@ -74,7 +74,7 @@ def listening(client, path="changes", last="", key=KEY):
         connection.close()
 
 
-def test_everything_and_then_each_change(client, host):
+def test_stream_has_all_objects_and_then_changes(client, host):
     client.put("sandboxes/sb1", wishes.empty())
     with listening(client) as listener:
         _, kind, data = listener.next()
@@ -96,7 +96,7 @@ def test_everything_and_then_each_change(client, host):
         assert listener.until("deleted")[2] == {"name": "sb1"}
 
 
-def test_one_sandboxs_changes_are_its_own(client, host):
+def test_stream_of_one_sandbox_has_only_its_changes(client, host):
     client.put("sandboxes/sb1", wishes.empty())
     client.put("sandboxes/sb2", wishes.empty())
     assert client.call("GET", "sandboxes/none/changes").status == 404
@@ -109,15 +109,15 @@ def test_one_sandboxs_changes_are_its_own(client, host):
 
 
 async def _nothing(_stream):
-    """Nobody looks."""
+    """Do not poll."""
 
 
-def test_new_stream_begins_with_newest_form_beside_another(client, host, monkeypatch):
+def test_new_stream_begins_with_newest_state_beside_others(client, host, monkeypatch):
     client.put("sandboxes/sb1", wishes.empty())
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as another:
         another.until("synced")
-        monkeypatch.setattr(changes.OrganisationStream, "look", _nothing)
+        monkeypatch.setattr(changes.OrganisationStream, "poll", _nothing)
         client.put("sandboxes/sb2", wishes.empty(labels={"a": "b"}))
         host.say(uid_of(host, "sb1"), ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")
         with listening(client, "sandboxes/sb2/changes") as listener:
@@ -136,7 +136,7 @@ def store(blank, tmp_path):
 
 @pytest.fixture
 def stream(store):
-    """One that looks when it is told to, over a store that is written by the test."""
+    """A stream that polls on request, with a store that the test writes."""
     links = Links()
     sync = HostSync(store, links)
     strategy = SandboxStrategy(store, links, sync, SecretStores(store, "local", {}))
@@ -148,38 +148,38 @@ def record(uid, name="sb1"):
     return stored.sandbox(uid, org="local", name=name, cluster="local", labels={"of": uid})
 
 
-def told(stream):
-    """Kind and label of what was told of `sb1` since it was asked last."""
+def read_new_events(stream):
+    """Return type and labels of the new events of `sb1`."""
     found = [(each.kind, json.loads(each.data).get("spec", {}).get("labels", {}).get("of")) for each in stream.events]
     stream.events.clear()
     return found
 
 
 async def test_recreated_sandbox_is_streamed_as_changed(stream, store, monkeypatch):
-    shelf = store.of("local")
+    org_store = store.for_org("local")
 
     def anew(rows, before, after):
         tombstones.archive(rows, record(before), 2)
         run_records.save(rows, record(after))
 
-    await shelf.write(lambda rows: run_records.save(rows, record("1")))
-    await stream.look()
-    assert told(stream) == [("changed", "1")]
-    await shelf.write(lambda rows: anew(rows, "1", "2"))
-    await stream.look()
-    assert told(stream) == [("changed", "2")]
-    # Of the next one it is not known when it is looked for who is gone; it is when that is told.
-    await shelf.write(lambda rows: anew(rows, "2", "3"))
+    await org_store.write(lambda rows: run_records.save(rows, record("1")))
+    await stream.poll()
+    assert read_new_events(stream) == [("changed", "1")]
+    await org_store.write(lambda rows: anew(rows, "1", "2"))
+    await stream.poll()
+    assert read_new_events(stream) == [("changed", "2")]
+    # A deletion is unknown when sandboxes are polled, and known when events are published.
+    await org_store.write(lambda rows: anew(rows, "2", "3"))
     monkeypatch.setattr(run_records, "read_changes", lambda _rows, before: (set(), set(), set(before)))
-    await stream.look()
-    assert told(stream) == []
+    await stream.poll()
+    assert read_new_events(stream) == []
     monkeypatch.undo()
-    await shelf.write(lambda rows: run_records.save(rows, record("another", "sb2")))
-    await stream.look()
-    assert sorted(told(stream)) == [("changed", "3"), ("changed", "another")]
-    await shelf.write(lambda rows: tombstones.archive(rows, record("3"), 3))
-    await stream.look()
-    assert told(stream) == [("deleted", None)]
+    await org_store.write(lambda rows: run_records.save(rows, record("another", "sb2")))
+    await stream.poll()
+    assert sorted(read_new_events(stream)) == [("changed", "3"), ("changed", "another")]
+    await org_store.write(lambda rows: tombstones.archive(rows, record("3"), 3))
+    await stream.poll()
+    assert read_new_events(stream) == [("deleted", None)]
 
 
 def test_reconnected_stream_resumes_after_last_event_id(client):
@@ -198,7 +198,7 @@ def test_reconnected_stream_resumes_after_last_event_id(client):
 
 
 def test_head_of_stream_keeps_the_connection_usable(client):
-    """Its connection is free for the next request: a stream that nobody sees would hold it for ever."""
+    """A stream for HEAD would occupy the connection forever."""
     client.put("sandboxes/sb1", wishes.empty())
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=5)
     for path in ("changes", "sandboxes/sb1/changes"):
@@ -212,7 +212,7 @@ def test_head_of_stream_keeps_the_connection_usable(client):
 
 
 def test_stream_of_revoked_key_ends_whole_and_logs_no_error(client, monkeypatch, caplog):
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
     with listening(client, key=made["key"]) as listener:
         assert listener.until("synced")
@@ -227,7 +227,7 @@ def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
     async def away(*_args, **_more):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(changes.OrganisationStream, "begin", away)
+    monkeypatch.setattr(changes.OrganisationStream, "encode_first", away)
     with listening(client, key=made["key"]) as listener:
         assert listener.next() is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -235,8 +235,8 @@ def test_stream_ends_whole_when_the_store_fails(client, monkeypatch, caplog):
 
 
 def test_slow_reader_of_a_list_has_all_of_it_after_revocation(client, monkeypatch):
-    """The list was found while the key was good."""
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.01)
+    """The list was computed while the key was valid."""
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.01)
     for number in range(4):
         client.put(f"sandboxes/sb{number}", wishes.empty(description="x" * 900_000))
     made = client.call("POST", "keys", {"name": "a", "role": "viewer"}).json
@@ -258,7 +258,7 @@ def group(value="a", **more):
     return {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": value}}, **more}}
 
 
-def test_route_groups_stand_beside_with_words_of_their_own(client, host):
+def test_route_groups_are_streamed_with_separate_types(client, host):
     client.put("sandboxes/sb1", wishes.empty(labels={"team": "a"}))
     client.put("routegroups/sb1", group())
     with listening(client) as listener:
@@ -269,10 +269,10 @@ def test_route_groups_stand_beside_with_words_of_their_own(client, host):
     assert client.call("GET", "routegroups/none/changes").status == 404
     with listening(client, "routegroups/sb1/changes") as listener:
         last, _, data = listener.until("group-changed")
-        assert (last, data["status"]["matchedSandboxes"]) == ("", ["sb1"]), "the end alone has an id"
+        assert (last, data["status"]["matchedSandboxes"]) == ("", ["sb1"]), "only the last event has an ID"
         assert data == client.get("routegroups/sb1")
         last, *_ = listener.until("synced")
-        # Nobody has changed the group: its sandboxes come and go, and stand otherwise.
+        # The group's record does not change: its sandboxes and their states do.
         client.put("sandboxes/sb2", wishes.empty(labels={"team": "a"}))
         matched = []
         while matched != ["sb1", "sb2"]:
@@ -291,7 +291,7 @@ def test_route_groups_stand_beside_with_words_of_their_own(client, host):
 
 
 def test_stream_lists_first_sandboxes_of_group_and_counts_all(client, monkeypatch):
-    monkeypatch.setattr(group_forms, "LISTED", 2)
+    monkeypatch.setattr(group_forms, "MAX_LISTED", 2)
     client.put("routegroups/all", group())
     for n in range(3):
         client.put(f"sandboxes/sb{n}", wishes.empty(labels={"team": "a"}))
@@ -306,19 +306,19 @@ def test_interrupted_initial_list_has_no_event_id(client):
     client.put("sandboxes/sb2", wishes.empty())
     with listening(client) as listener:
         last, _, data = listener.next()
-        assert (last, data["name"]) == ("", "sb1"), "with an id it would never be told of sb2"
+        assert (last, data["name"]) == ("", "sb1"), "with an ID it would never receive sb2"
 
 
 def test_local_changes_are_streamed_without_polling(client, host, monkeypatch):
-    monkeypatch.setattr(changes, "REST_S", 3600.0)
-    monkeypatch.setattr(group_changes, "LONGEST_PAUSE_S", 0.0)  # nothing is left for a next look
+    monkeypatch.setattr(changes, "IDLE_POLL_INTERVAL_S", 3600.0)
+    monkeypatch.setattr(group_changes, "MAX_PAUSE_S", 0.0)  # no change is left for a later poll
     client.put("sandboxes/sb1", wishes.empty())
     uid = uid_of(host, "sb1")
     with listening(client) as listener:
         assert listener.until("synced")
-        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))  # a write
+        client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))  # a write to the store
         while listener.until("changed")[2]["spec"]["labels"] != {"a": "b"}:
             pass
-        host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")  # a host's word
+        host.say(uid, ready=False, reason=Reason.RESOURCES_PENDING, message="db/make runs")  # a report of the host
         while listener.until("changed")[2]["status"]["message"] != "db/make runs":
             pass

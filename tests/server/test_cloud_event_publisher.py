@@ -1,4 +1,4 @@
-"""CloudEvents of a server: each at least once, under one id, by one of its servers; and nobody waits for another."""
+"""CloudEvents: each is sent at least once with one ID, by one server, and no organisation delays another."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Joined(Agents):
 
 
 class World:
-    """One server with a host of each of two organisations, a receiver that the test writes, and time that it moves."""
+    """A server with one host for each of two organisations, a scripted event receiver and a clock."""
 
     def __init__(self, store, clock, host=None):
         self.store, self.clock = store, clock
@@ -52,7 +52,7 @@ class World:
         self.app = create_app(store, {"local": self.host.end}, keys=callers.single(KEY), version="1", agents=agents)
         sync, self.links = self.app.state.sync, agents.links
         self.links.add("other", {"far": self.other.end})
-        # `hanging` has the organisations for which an event is on its way to a receiver that never answers.
+        # `hanging`: organisations whose event is being sent to a receiver that never answers.
         self.heard, self.answers, self.pauses, self.hanging = [], {}, [], set()
         self.receive = self.post
         to = EventReceiver(self.deliver, "http://receiver")
@@ -86,30 +86,30 @@ class World:
         assert status == 200, answer
 
     async def put_other(self, name, cluster="far"):
-        """In the other organisation, as its own API would."""
+        """Create a sandbox in the other organisation."""
         record = await stored.write(self.store, stored.sandbox(f"u-{name}", org="other", name=name, cluster=cluster))
-        await self.app.state.sync.tell(record)
+        await self.app.state.sync.send_order(record)
 
-    async def arrived(self):
-        """What hosts say has been heard."""
+    async def wait_for_reports(self):
+        """Wait until the server has received the reports of hosts."""
         for _ in range(4):
             await asyncio.sleep(0)
 
-    async def told(self):
-        """One round, and all that comes of it as long as nobody keeps us waiting."""
-        await self.arrived()
-        await self.publisher.round()
-        await self.publisher.looked()
+    async def publish(self):
+        """Run one round, wait for its deliveries and return them."""
+        await self.wait_for_reports()
+        await self.publisher.run_round()
+        await self.publisher.wait_for_checks()
         await until(self.is_idle)
         heard, self.heard = self.heard, []
         return heard
 
     async def is_idle(self):
-        """Whether all events are sent, except to a receiver that does not answer."""
-        return set(await self.store.everywhere().read(event_rows.waiting)) <= self.hanging
+        """Return whether all events are sent, except to a receiver that does not answer."""
+        return set(await self.store.all_orgs().read(event_rows.read_pending_orgs)) <= self.hanging
 
     async def leave(self):
-        """Have the server end as it does when it is stopped."""
+        """Stop the publisher as a server does when it ends."""
         running = asyncio.create_task(self.publisher.run())
         await asyncio.sleep(0)
         running.cancel()
@@ -182,24 +182,24 @@ def test_status_determines_whether_event_is_resent():
 async def test_event_is_sent_once_per_form_of_spec(world):
     await world.put("sb1")
     world.say("sb1", Reason.RESOURCES_PENDING)
-    assert await world.told() == []
+    assert await world.publish() == []
     world.say("sb1", Reason.READY, ready=True)
-    ((name, kind, _, first),) = await world.told()
+    ((name, kind, _, first),) = await world.publish()
     assert (name, kind) == ("sb1", "ready")
     world.say("sb1", Reason.RESOURCES_PENDING)
-    assert await world.told() == []
+    assert await world.publish() == []
     world.say("sb1", Reason.READY, ready=True)
-    assert await world.told() == [], "of this form it was told"
+    assert await world.publish() == [], "the event of this spec was sent before"
     await world.put("sb1", labels={"a": "b"})
-    ((_, _, _, second),) = await world.told()
+    ((_, _, _, second),) = await world.publish()
     assert second != first
     await call(world.app, KEY, "DELETE", f"{ORG}/sandboxes/sb1")
     world.say("sb1", Reason.CLEANUP_STUCK)
-    assert [each[1] for each in await world.told()] == ["stuck"]
+    assert [each[1] for each in await world.publish()] == ["stuck"]
     world.host.finish(world.uid("sb1"))
     await world.app.state.sync.sweep()
-    assert await world.told() == []
-    assert sql(world.store, "SELECT * FROM cloud_events") == [], "of what is gone nothing is kept"
+    assert await world.publish() == []
+    assert sql(world.store, "SELECT * FROM cloud_events") == [], "events of deleted sandboxes are deleted"
 
 
 async def test_event_source_names_organisation_and_cluster(world):
@@ -212,7 +212,7 @@ async def test_event_source_names_organisation_and_cluster(world):
         return TAKEN
 
     world.receive = post
-    await world.told()
+    await world.publish()
     assert {(each["source"], each["data"]["cluster"]) for each in bodies} == {
         ("urn:dayfly:organisation:local:cluster:local", "local"),
         ("urn:dayfly:organisation:other:cluster:far", "far"),
@@ -224,27 +224,27 @@ async def test_expiring_event_is_sent_when_its_time_comes(world):
     await world.put("sb1", ttl={"duration": "1h"})
     row = (await stored.read_all(world.store, "local"))[0]
     world.clock[0] = row.created_at
-    assert [each[1] for each in await world.told()] == ["ready"]
+    assert [each[1] for each in await world.publish()] == ["ready"]
     world.clock[0] = row.expires_at - 360_001
-    assert await world.told() == []
+    assert await world.publish() == []
     world.clock[0] = row.expires_at - 360_000
-    assert [each[1] for each in await world.told()] == ["expiring"]
-    assert await world.told() == []
+    assert [each[1] for each in await world.publish()] == ["expiring"]
+    assert await world.publish() == []
 
 
 async def test_next_process_resends_unanswered_event_with_same_id(world):
     await world.put("sb1")
     await world.put("sb2")
     world.answers = {"sb1": [LATER, None], "sb2": [TAKEN]}
-    heard = await world.told()
+    heard = await world.publish()
     assert [each[:3] for each in heard] == [("sb1", "ready", False)]
     await world.leave()
-    world.say("sb1", Reason.RESOURCES_PENDING)  # it is so no more, and is told all the same
+    world.say("sb1", Reason.RESOURCES_PENDING)  # the pending event is sent nevertheless
     again = World(world.store, world.clock, world.host)
-    found = await again.told()
+    found = await again.publish()
     assert [each[:3] for each in found] == [("sb1", "ready", True), ("sb2", "ready", True)]
     assert found[0][3] == heard[0][3]
-    assert await again.told() == []
+    assert await again.publish() == []
 
 
 async def test_rejected_event_delays_only_its_organisation(world, caplog):
@@ -252,7 +252,7 @@ async def test_rejected_event_delays_only_its_organisation(world, caplog):
     await world.put_other("theirs")
     world.answers = {"theirs": [LATER] * 12 + [None]}
     with caplog.at_level(logging.WARNING):
-        heard = await world.told()
+        heard = await world.publish()
     assert ("sb1", "ready", True) in [each[:3] for each in heard]
     assert world.pauses == sorted(world.pauses[:7]) + world.pauses[7:]
     assert max(world.pauses) <= 60
@@ -260,7 +260,7 @@ async def test_rejected_event_delays_only_its_organisation(world, caplog):
         "events for http://receiver are retried: it answers 503"
     ]
     await world.put("sb2")
-    assert [each[0] for each in await world.told()] == ["sb2"]
+    assert [each[0] for each in await world.publish()] == ["sb2"]
 
 
 async def test_refused_event_is_logged_and_not_resent(world, caplog):
@@ -268,15 +268,15 @@ async def test_refused_event_is_logged_and_not_resent(world, caplog):
         await world.put(name)
     world.answers = {"sb1": [REFUSED], "sb2": [REFUSED]}
     with caplog.at_level(logging.WARNING):
-        assert len(await world.told()) == 3
+        assert len(await world.publish()) == 3
     (said,) = [record.getMessage() for record in caplog.records]
     assert "http://receiver refuses the event" in said
     assert world.pauses == []
-    assert await world.told() == []
+    assert await world.publish() == []
 
 
 async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkeypatch):
-    monkeypatch.setattr(event_rows, "MOST_WAITING", 3)
+    monkeypatch.setattr(event_rows, "MAX_PENDING", 3)
     monkeypatch.setattr(cloud_event_publisher, "BATCH_SIZE", 1)
     gate = asyncio.Event()
 
@@ -290,13 +290,13 @@ async def test_pending_events_are_bounded_and_rest_follows(world, caplog, monkey
         await world.put(f"sb{number}")
     waiting = "SELECT org FROM cloud_events WHERE body != ''"
     for _ in range(3):
-        await world.publisher.round()
-        await world.publisher.looked()
+        await world.publisher.run_round()
+        await world.publisher.wait_for_checks()
         assert sorted(org for (org,) in sql(world.store, waiting)) == ["local"] * 3 + ["other"]
-    said = "3 events of local wait for http://receiver: what is over before it takes them is not told"
+    said = "3 events of local are pending for http://receiver: states that end before it accepts them get no event"
     assert [record.getMessage() for record in caplog.records] == [said]
     gate.set()
-    heard = [*await world.told(), *await world.told()]
+    heard = [*await world.publish(), *await world.publish()]
     assert {each[0] for each in heard} == {"theirs", *(f"sb{number}" for number in range(1, 7))}
     assert len(heard) == 7
 
@@ -306,10 +306,10 @@ async def test_undeliverable_event_is_given_up(world, caplog, monkeypatch):
     await world.put("sb1")
     await world.put("sb2")
     world.answers = {"sb1": [LATER] * 5}
-    heard = await world.told()
+    heard = await world.publish()
     assert [each[:3] for each in heard] == [("sb1", "ready", False)] * 2 + [("sb2", "ready", True)]
     assert "http://receiver has not accepted the event" in caplog.text
-    assert await world.told() == []
+    assert await world.publish() == []
 
 
 async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
@@ -319,7 +319,7 @@ async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
     await world.put_other("theirs")
     monkeypatch.setattr(world.other.end, "send", lambda _message: None)
     world.links.of("other", "far").state.record_status(Standing(uid="u-theirs", seq=99))
-    await asyncio.wait_for(world.publisher.round(), 20)
+    await asyncio.wait_for(world.publisher.run_round(), 20)
 
     async def has_arrived():
         return [each[0] for each in world.heard] == ["sb1"]
@@ -328,25 +328,25 @@ async def test_slow_cluster_delays_no_other_clusters_events(world, monkeypatch):
 
 
 async def test_change_during_slow_query_is_sent_afterwards(world, monkeypatch):
-    """Nothing else happens after that, so nobody would look again."""
+    """No later change would trigger another check."""
     for name in ("sb1", "sb2"):
         await world.put(name)
         world.say(name, Reason.RESOURCES_PENDING)
-    assert await world.told() == []
-    slow, real = asyncio.Event(), SandboxStrategy.states
+    assert await world.publish() == []
+    slow, real = asyncio.Event(), SandboxStrategy.query_states
 
-    async def told(self, found, scope):
+    async def slow_states(self, found, scope):
         await slow.wait()
         return await real(self, found, scope)
 
-    monkeypatch.setattr(SandboxStrategy, "states", told)
+    monkeypatch.setattr(SandboxStrategy, "query_states", slow_states)
     for name, ready in (("sb1", False), ("sb2", True)):
         world.say(name, Reason.READY if ready else Reason.RESOURCES_PENDING, ready=ready)
-        await world.arrived()
-        await world.publisher.round()
+        await world.wait_for_reports()
+        await world.publisher.run_round()
     slow.set()
-    await world.publisher.looked()
-    assert [each[:2] for each in await world.told()] == [("sb2", "ready")]
+    await world.publisher.wait_for_checks()
+    assert [each[:2] for each in await world.publish()] == [("sb2", "ready")]
 
 
 async def test_one_server_sends_events_and_another_takes_over(postgres):
@@ -357,19 +357,21 @@ async def test_one_server_sends_events_and_another_takes_over(postgres):
     try:
         await first.put("sb1")
         first.answers = {"sb1": [LATER, None]}
-        heard = await first.told()
+        heard = await first.publish()
         host.offers |= first.host.offers
         holder = sql(first.store, "SELECT holder FROM duties")
-        for passed in (0, cloud_event_publisher.DUTY_MS - 1):
+        for passed in (0, cloud_event_publisher.LEASE_MS - 1):
             clock[0] += passed
-            await second.publisher.round()
-            await second.publisher.looked()
-            assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), "it may only be slow"
-        clock[0] += cloud_event_publisher.DENIED_MS
-        found = await second.told()
+            await second.publisher.run_round()
+            await second.publisher.wait_for_checks()
+            assert (sql(first.store, "SELECT holder FROM duties"), second.heard) == (holder, []), (
+                "the first server may only be slow"
+            )
+        clock[0] += cloud_event_publisher.ACQUIRE_INTERVAL_MS
+        found = await second.publish()
         assert [(each[0], each[3]) for each in found] == [("sb1", heard[0][3])]
-        assert await first.told() == [], "the first one has heard that it is the other's now"
-        assert first.hanging == set(), "it has given up the event that was on its way"
+        assert await first.publish() == [], "the first server knows that the second has the lease"
+        assert first.hanging == set(), "the first server has cancelled its current delivery"
     finally:
         for world in (first, second):
             await world.leave()

@@ -1,4 +1,4 @@
-"""What hosts have confirmed, as rows: of the session there is, of the later of two orders, and of what lives."""
+"""Stored confirmations of hosts: only of the current session, of the later order and of runs that have not ended."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from server import stored
 
 ORG = "acme"
 PLACE = CompileTarget(publisher=ORG, namespace="acme-sandboxes", declares=False, routes=True)
-FORM = confirmations.form(1, PLACE, {})
+FORM = confirmations.compute_form(1, PLACE, {})
 
 
 @pytest.fixture
 async def store(place):
     found = Store.open(place)
-    await found.of(ORG).write(_fill)
+    await found.for_org(ORG).write(_fill)
     yield found
     found.close()
 
@@ -39,12 +39,12 @@ def _fill(rows):
 
 
 async def note(store, **told):
-    """As the sync does, which knows all organisations."""
-    await store.everywhere().write(lambda rows: confirmations.note(rows, told))
+    """Store confirmations for all organisations, as the sync does."""
+    await store.all_orgs().write(lambda rows: confirmations.save(rows, told))
 
 
 async def known(store):
-    return await store.of(ORG).read(confirmations.known)
+    return await store.for_org(ORG).read(confirmations.read)
 
 
 @pytest.mark.slow
@@ -52,12 +52,12 @@ async def test_confirmations_are_shared_by_all_servers(store):
     told = {"s1": Confirmation(1, 3, FORM), "g1": Confirmation(1, 4, FORM), "s2": Confirmation(1, 1, FORM)}
     await note(store, **told)
     assert await known(store) == told
-    assert await store.everywhere().read(lambda rows: confirmations.known(rows, ["s2"])) == {"s2": told["s2"]}
-    assert await store.of("other").read(confirmations.known) == {}
+    assert await store.all_orgs().read(lambda rows: confirmations.read(rows, ["s2"])) == {"s2": told["s2"]}
+    assert await store.for_org("other").read(confirmations.read) == {}
 
 
 async def test_later_confirmation_wins_in_any_order(store):
-    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.form(2, PLACE, {}))
+    later, earlier = Confirmation(1, 9, FORM), Confirmation(1, 8, confirmations.compute_form(2, PLACE, {}))
     await note(store, s1=later)
     await note(store, s1=earlier)
     assert await known(store) == {"s1": later}
@@ -66,7 +66,7 @@ async def test_later_confirmation_wins_in_any_order(store):
 async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
     record = await stored.read(store, ORG, "s1")
     await note(store, s1=Confirmation(1, 1, FORM))
-    await store.of(ORG).write(lambda rows: tombstones.archive(rows, record, 2))
+    await store.for_org(ORG).write(lambda rows: tombstones.archive(rows, record, 2))
     assert await known(store) == {}
     told = Confirmation(1, 2, FORM)
     await note(store, s1=told, g1=Confirmation(2, 1, FORM), s2=told)
@@ -76,24 +76,24 @@ async def test_confirmation_of_ended_run_or_old_session_is_dropped(store):
 async def test_new_session_voids_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
     asks = Opening(cluster_uid="east", previous=1)
-    await store.of(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
+    await store.for_org(ORG).write(lambda rows: mailbox.open_session(rows, "east", asks, 2))
     assert set(await known(store)) == {"s2"}
 
 
 async def test_removed_cluster_loses_its_confirmations(store):
     await note(store, s1=Confirmation(1, 1, FORM), s2=Confirmation(1, 1, FORM))
-    await store.of(ORG).write(lambda rows: rows.execute(rows.delete(clusters).where(clusters.c.name == "east")))
+    await store.for_org(ORG).write(lambda rows: rows.execute(rows.delete(clusters).where(clusters.c.name == "east")))
     assert set(await known(store)) == {"s2"}
 
 
 class Mute:
-    """A host that says nothing by itself."""
+    """A host that sends nothing."""
 
     def attach(self, hear):
         self.hear = hear
 
     def send(self, message):
-        """Nothing is sent to it."""
+        """Ignore the message."""
 
 
 def linked():
@@ -108,10 +108,10 @@ def linked():
         (Confirmation(5, 1, FORM), True),
         (Confirmation(4, 1, FORM), False),
         (Confirmation(6, 1, FORM), False),
-        (Confirmation(5, 1, confirmations.form(2, PLACE, {})), False),
-        (Confirmation(5, 1, confirmations.form(1, PLACE, {"shop/web": ("k",)})), False),
-        (Confirmation(5, 1, confirmations.form(1, PLACE._replace(routes=False), {})), False),
-        (Confirmation(5, 1, confirmations.form(1, PLACE._replace(namespace="another"), {})), False),
+        (Confirmation(5, 1, confirmations.compute_form(2, PLACE, {})), False),
+        (Confirmation(5, 1, confirmations.compute_form(1, PLACE, {"shop/web": ("k",)})), False),
+        (Confirmation(5, 1, confirmations.compute_form(1, PLACE._replace(routes=False), {})), False),
+        (Confirmation(5, 1, confirmations.compute_form(1, PLACE._replace(namespace="another"), {})), False),
     ],
 )
 def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
@@ -122,12 +122,12 @@ def test_confirmation_holds_for_its_session_revision_and_place(told, holds):
 
 
 def test_later_confirmation_of_another_server_wins():
-    """What the two compiled differs by the keys of groups, of which one of them had not heard yet."""
+    """The two servers compiled with different routing keys of groups."""
     known_here, link = Confirmations(None), linked()
     record = stored.sandbox("s1", cluster="east")
     entry = RunEntry(ORG, "s1", "s1", "east", 0)
-    known_here.take(record, link, Confirmation(5, 7, confirmations.form(0, PLACE, {})))
-    assert known_here.is_confirmed(entry, link, confirmations.NOTHING, {})
-    other = confirmations.form(0, PLACE, {"shop/web": ("k",)})
+    known_here.record(record, link, Confirmation(5, 7, confirmations.compute_form(0, PLACE, {})))
+    assert known_here.is_confirmed(entry, link, confirmations.NO_CONFIRMATION, {})
+    other = confirmations.compute_form(0, PLACE, {"shop/web": ("k",)})
     assert known_here.is_confirmed(entry, link, Confirmation(5, 6, other), {})
     assert not known_here.is_confirmed(entry, link, Confirmation(5, 8, other), {})

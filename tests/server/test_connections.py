@@ -1,4 +1,4 @@
-"""Connections that come to nothing: they end by themselves, and however many there are, others are served."""
+"""Slow and broken connections end, and any number of them does not block others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BODY = f"{HEAD}Content-Length: 99\r\n\r\n"
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Nobody is waited for in this test."""
+    """Use short timeouts."""
     monkeypatch.setattr(http_server, "HEAD_S", 0.2)
     monkeypatch.setattr(http_server, "BODY_S", 0.2)
 
@@ -37,7 +37,7 @@ def opened(port: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("sent", [HEAD, HEAD + "x: y", "G", BODY, BODY + '{"spec"'])
-def test_half_a_request_ends_by_itself_in_our_form(brief, client, sent):
+def test_half_a_request_times_out_with_an_api_error(brief, client, sent):
     with opened(client.port) as connection:
         connection.sendall(sent.encode())
         answer = connection.makefile("rb").read().decode()
@@ -56,7 +56,7 @@ def test_drops_of_a_head_do_not_prolong_it(brief, client):
                 break
             connection.sendall(b"x: y\r\n")
         else:
-            pytest.fail("it was listened to for ten seconds")
+            pytest.fail("it was read for ten seconds")
 
 
 def test_silent_connection_is_closed_without_an_answer(brief, client):
@@ -77,7 +77,7 @@ def test_half_a_second_request_ends_as_well(brief, client):
 
 
 def test_long_poll_may_outlast_the_connection_limits(brief, client, host):
-    """A long poll lasts longer than either bound."""
+    """A long poll takes longer than both limits."""
     client.put("sandboxes/sb1", {"spec": {"cluster": "local"}})
     assert client.call("GET", "sandboxes/sb1/report?after=99&wait=1").status == 200
 
@@ -91,7 +91,7 @@ def test_slowest_connections_are_closed_when_too_many(client, monkeypatch):
                 connection.sendall(HEAD.encode())
         assert client.get("sandboxes") == []
         with contextlib.suppress(ConnectionResetError):
-            assert held[0].recv(1) == b"", "the first one is gone"
+            assert held[0].recv(1) == b"", "the first connection is closed"
 
 
 @pytest.mark.slow
@@ -118,14 +118,14 @@ def test_four_hundred_half_requests_leave_the_server_usable(tmp_path):
 
 
 def stored(client) -> int:
-    """Sandboxes of which a list is more than any kernel holds for us; how much it is."""
+    """Create sandboxes whose list exceeds the buffers of the kernel; return its size."""
     for number in range(10):
         client.put(f"sandboxes/sb{number}", {"spec": {"cluster": "local", "description": "x" * 900_000}})
     return len(json.dumps(client.get("sandboxes")))
 
 
-def asked(port: int) -> socket.socket:
-    """For that list, by somebody who has hardly any room for it."""
+def request_long_list(port: int) -> socket.socket:
+    """Request that list on a connection with a small receive buffer."""
     connection = socket.socket()
     connection.settimeout(20)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -135,7 +135,7 @@ def asked(port: int) -> socket.socket:
 
 
 def taken(connection: socket.socket, pause: float = 0) -> int:
-    """How much there is to be read, however slowly."""
+    """Read to the end, slowly; return the number of bytes."""
     size = 0
     with contextlib.suppress(ConnectionError):
         while piece := connection.recv(1 << 20):
@@ -145,7 +145,7 @@ def taken(connection: socket.socket, pause: float = 0) -> int:
 
 
 def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
-    """A thousand of them would be a thousand long lists in memory, for as long as they like."""
+    """A thousand such clients would keep a thousand long lists in memory."""
     size = stored(client)
     monkeypatch.setattr(http_server, "READ_INTERVAL_S", 0.2)
     lost, gone = http_server.BoundedHttp.connection_lost, threading.Event()
@@ -154,7 +154,7 @@ def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
         lost(self, exc)
         gone.set()
 
-    with asked(client.port) as connection:
+    with request_long_list(client.port) as connection:
         monkeypatch.setattr(http_server.BoundedHttp, "connection_lost", noted)
         assert gone.wait(20)
         assert taken(connection) < size // 2
@@ -163,7 +163,7 @@ def test_client_that_reads_nothing_is_disconnected(client, monkeypatch):
 def test_slow_reader_is_not_disconnected(client, monkeypatch):
     size = stored(client)
     monkeypatch.setattr(http_server, "READ_INTERVAL_S", 0.5)
-    with asked(client.port) as connection:
+    with request_long_list(client.port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         assert taken(connection, 0.02) > size // 2
 
@@ -173,7 +173,7 @@ LONG_HEAD, LONG_URL = "the head of the request is too long", "the address of the
 
 
 def answers(port: int, *sent: bytes) -> list[tuple[int, dict, object]]:
-    """The status, headers and JSON of each answer on one connection, until the server ends it."""
+    """Return status, headers and JSON of each answer on a connection, until the server closes it."""
     found = []
     with opened(port) as connection:
         for piece in sent:
@@ -193,7 +193,7 @@ def answers(port: int, *sent: bytes) -> list[tuple[int, dict, object]]:
 
 
 def refusal(port: int, *sent: bytes) -> tuple[int, str]:
-    """The only answer, which is an error in the form of the API, and ends the connection."""
+    """Return the only answer, an API error after which the server closes the connection."""
     ((status, headers, body),) = answers(port, *sent)
     assert set(body) == {"error", "requestId"}
     assert len(body["requestId"]) == 16
@@ -202,7 +202,7 @@ def refusal(port: int, *sent: bytes) -> tuple[int, str]:
 
 
 def head_of(size: int, start: str = GET) -> bytes:
-    """A complete head of `size` bytes."""
+    """Return a complete head of `size` bytes."""
     start += "Connection: close\r\n"
     return (start + "x: " + (size - len(start) - len("x: \r\n\r\n")) * "y" + "\r\n\r\n").encode()
 
@@ -230,7 +230,7 @@ def test_long_line_is_refused(client, line):
 
 @pytest.mark.parametrize("size", [66_000, 70_000, 300_000])
 @pytest.mark.parametrize("end", ["", " HTTP/1.1\r\nHost: localhost\r\n\r\n"])
-def test_long_url_is_refused_in_our_form(client, size, end):
+def test_long_url_is_refused_with_an_api_error(client, size, end):
     status, error = refusal(client.port, f"GET /api/v2/{size * 'x'}{end}".encode())
     assert (status, error.startswith(LONG_URL)) == (414, True)
 
@@ -253,7 +253,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_request_is_refused_in_our_form(client, caplog, sent):
+def test_malformed_request_is_refused_with_an_api_error(client, caplog, sent):
     assert refusal(client.port, sent)[0] == 400
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
@@ -289,7 +289,7 @@ def test_http_1_0_is_served_and_ends_the_connection(client):
     assert (status, headers["connection"]) == (200, "close")
 
 
-def test_fault_outside_of_every_handler_is_answered_in_our_form(client, monkeypatch):
+def test_fault_outside_of_handlers_is_an_api_error(client, monkeypatch):
     monkeypatch.setattr(files, "lead", None)
     sent = b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\nConnection: close\r\n\r\n"
     status, error = refusal(client.port, sent)

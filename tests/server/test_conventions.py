@@ -1,4 +1,4 @@
-"""How the API speaks, whatever it is about: status codes, both forms of an address, keys, bounds, refusals."""
+"""Conventions of the whole API: status codes, paths with and without a slash, keys, limits, errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import urllib.parse
 
 import pytest
 
-from dayfly.server.db.store import StoreError, StoreSilentError
+from dayfly.server.db.store import OutcomeUnknownError, StoreError
 from dayfly.server.http.errors import explain
 from dayfly.spec.host_errors import HostSilentError, HostUnavailableError
 from server import wishes
@@ -41,7 +41,7 @@ READS = (
 
 
 @pytest.mark.parametrize("path", READS)
-def test_every_read_answers_under_both_forms_of_its_address(filled, path):
+def test_every_read_works_with_and_without_final_slash(filled, path):
     plain, slashed = filled.call("GET", path), filled.call("GET", path + "/")
     assert (plain.status, slashed.status) == (200, 200)
     assert plain.json == slashed.json
@@ -49,7 +49,7 @@ def test_every_read_answers_under_both_forms_of_its_address(filled, path):
 
 
 @pytest.mark.parametrize("path", READS)
-def test_a_head_is_a_get_without_its_body(filled, path):
+def test_head_equals_get_without_body(filled, path):
     answer = filled.call("HEAD", path)
     assert (answer.status, answer.body) == (200, b"")
 
@@ -128,7 +128,7 @@ def test_unknown_path_lists_the_available_collections(filled, method, path):
 
 @pytest.mark.parametrize("path", [path.replace("/local", "/acme", 1) for path in READS if path.startswith(ORG)])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
-def test_another_organisation_is_not_here(filled, method, path):
+def test_path_of_another_organisation_is_404(filled, method, path):
     answer = filled.call(method, path, {})
     assert answer.status == 404
     assert '"acme"' in answer.error
@@ -151,14 +151,14 @@ def test_another_organisation_is_not_here(filled, method, path):
     ],
 )
 @pytest.mark.parametrize("path", ["sandboxes/sb11", "resource-plugins/db1"])
-def test_a_body_that_is_no_wish_changes_nothing(filled, path, body, says):
+def test_malformed_body_changes_nothing(filled, path, body, says):
     answer = filled.call("PUT", path, body)
     assert answer.status == 400
     assert says in answer.error
     assert [found["name"] for found in filled.get(path.partition("/")[0])] == [path.partition("/")[2][:-1]]
 
 
-def test_the_longest_body_is_read_and_one_byte_more_is_not(client):
+def test_longest_body_is_read_and_longer_one_refused(client):
     assert client.call("PUT", "sandboxes/sb1", b" " * (1 << 20)).status == 400
     answer = client.call("PUT", "sandboxes/sb1", b" " * ((1 << 20) + 1))
     assert answer.status == 413
@@ -210,7 +210,7 @@ def test_long_header_is_read_and_too_long_one_refused(client):
     assert b"at most 65536 bytes" in answer
 
 
-def test_a_body_that_breaks_off_is_dropped(client):
+def test_incomplete_body_is_dropped(client):
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
         head = f"PUT {ORG}/sandboxes/sb1 HTTP/1.1\r\nHost: localhost\r\nsignadot-api-key: {KEY}\r\nContent-Length: 99"
         connection.sendall(head.encode() + b'\r\n\r\n{"spec": {"cluster": "local"}}')
@@ -230,7 +230,7 @@ def test_several_requests_share_a_connection(client):
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement(filled):
-    """One of many is quick, however busy the machine is: a delayed acknowledgement takes 40 ms, each time."""
+    """A delayed acknowledgement takes 40 ms each time, so on a busy machine at least one of many answers is faster."""
     connection = http.client.HTTPConnection("127.0.0.1", filled.port, timeout=10)
     began = now = time.perf_counter()
     spans = []
@@ -254,11 +254,11 @@ def test_internal_error_names_its_request_in_the_log(client, host, caplog):
     assert answer.json["requestId"] in caplog.text
 
 
-def test_the_organisation_for_a_login(client):
+def test_login_returns_the_organisation(client):
     assert client.get("/api/v2/orgs/")["orgs"][0]["name"] == "local"
 
 
-def test_the_servers_own_cluster_is_there_and_stays(client):
+def test_local_cluster_exists_and_stays(client):
     cluster = client.get("clusters/local")
     assert cluster["operator"] == {"version": "1.2.3"}
     assert client.put("clusters/local/", None) == cluster
@@ -281,18 +281,18 @@ def test_the_servers_own_cluster_is_there_and_stays(client):
         ("/devboxes/d/claim", "no devboxes"),
         ("/secrets/s", "no secrets of an organisation"),
         ("/service-accounts", "dayfly key create"),
-        ("/tests/executions", "no tests of its own"),
+        ("/tests/executions", "no Smart Tests"),
         ("/plan-tags/t", "no plans of that kind"),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 def test_signadot_features_without_equivalent_return_501(client, method, path, says):
-    """As Signadot's clients ask for it."""
+    """Requests as Signadot's clients send them."""
     answer = client.call(method, ORG + path, {} if method == "PUT" else None)
     assert answer.status == 501
     assert answer.json["error"].startswith("Dayfly has no ")
     assert says in answer.json["error"]
-    assert "sandboxes" in answer.json["error"], "and what there is"
+    assert "sandboxes" in answer.json["error"], "the error lists the supported collections"
     assert client.call(method, ORG + "/jobsandmore", {} if method == "PUT" else None).status == 404
 
 
@@ -324,7 +324,7 @@ def test_number_outside_its_bounds_is_refused_by_name(filled, path, value):
 
 
 @pytest.mark.parametrize("path", NUMBERS)
-def test_numbers_within_their_bounds_are_taken(filled, path):
+def test_numbers_within_their_bounds_are_accepted(filled, path):
     for value in ("1", "9" * 18):
         if "wait" not in path or value == "1":
             answer = filled.call("GET", path + value)
@@ -343,20 +343,20 @@ def test_numbers_within_their_bounds_are_taken(filled, path):
         ("DELETE", "sandboxes/sb1?force="),
     ],
 )
-def test_empty_query_parameter_never_means_everything(filled, method, path):
+def test_empty_query_parameter_is_refused(filled, method, path):
     answer = filled.call(method, path)
     assert (answer.status, "query parameter" in answer.error) == (400, True)
     assert filled.get("resource-plugins/db")["name"] == "db"
 
 
 @pytest.mark.parametrize("unit", ["", None, [], 0])
-def test_retry_of_no_unit_is_not_a_retry_of_all(filled, unit):
+def test_retry_with_empty_unit_is_refused(filled, unit):
     answer = filled.call("POST", "sandboxes/sb1/retry", {"unit": unit})
     assert (answer.status, answer.error.partition(":")[0]) == (400, "unit")
 
 
-@pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, StoreSilentError])
-def test_store_or_cluster_that_is_away_is_logged_as_warning(caplog, fault):
+@pytest.mark.parametrize("fault", [HostUnavailableError, HostSilentError, StoreError, OutcomeUnknownError])
+def test_unavailable_store_or_cluster_is_a_warning(caplog, fault):
     assert explain(fault("gone"), "r-1").status == 503
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "r-1" in caplog.text
@@ -370,7 +370,7 @@ def test_request_for_unconnected_cluster_logs_no_error(client, caplog):
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "GZIP", "identity, gzip"])
-def test_encoded_body_is_refused_by_the_name_of_its_encoding(filled, encoding):
+def test_encoded_body_is_refused_with_its_encoding(filled, encoding):
     body = gzip.compress(json.dumps(wishes.empty()).encode())
     answer = filled.call("PUT", "sandboxes/sb2", body, {"Content-Encoding": encoding})
     assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
@@ -428,7 +428,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("path", PUBLISHED)
-def test_published_operation_that_is_missing_is_named(filled, path):
+def test_unsupported_published_operation_is_named(filled, path):
     for address in (path, path.partition("?")[0] + "/"):
         answer = filled.call("GET", address)
         assert (answer.status, answer.error.startswith("Dayfly has no ")) == (501, True)
@@ -451,8 +451,8 @@ def test_only_published_login_addresses_are_named(filled):
 
 @pytest.mark.parametrize("start", ["", "/page"])
 @pytest.mark.parametrize("accept", ["text/html", "*/*"])
-def test_dashboard_link_leads_to_the_sandbox_on_the_page(filled, start, accept):
-    """As Signadot's command line prints it, followed without a key."""
+def test_dashboard_link_redirects_to_page(filled, start, accept):
+    """The URL that Signadot's command line prints, opened without a key."""
     connection = http.client.HTTPConnection("127.0.0.1", filled.port, timeout=10)
     connection.request("GET", f"{start}/sandbox/name/sb1", headers={"Accept": accept})
     answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""kill -9 between any two steps, then a restart: the store and the host agree, and nothing is done twice."""
+"""kill -9 between any two steps, then a restart: store and host agree, and no step is done twice."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def known(home):
 
 
 def killed_by(call, process):
-    """The request dies with the server that it kills."""
+    """Send a request that kills its server."""
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         call()
     assert process.wait(10) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("die_at", "offered"), [("before offer", 0), ("after offer", 1)])
-def test_a_sandbox_is_offered_once_whatever_dies(tmp_path, die_at, offered):
+def test_sandbox_is_offered_once_after_any_crash(tmp_path, die_at, offered):
     with server(tmp_path, die_at) as (client, process):
         client.put("resource-plugins/db", wishes.plugin())
         killed_by(lambda: client.put("sandboxes/sb1", wishes.sandbox()), process)
@@ -68,7 +68,7 @@ def test_a_sandbox_is_offered_once_whatever_dies(tmp_path, die_at, offered):
 
 
 @pytest.mark.parametrize(("die_at", "told"), [("before stop", 0), ("after stop", 1)])
-def test_a_deletion_is_carried_out_whatever_dies(tmp_path, die_at, told):
+def test_deletion_is_carried_out_after_any_crash(tmp_path, die_at, told):
     with server(tmp_path, die_at) as (client, process):
         client.put("sandboxes/sb1", wishes.empty())
         killed_by(lambda: client.delete("sandboxes/sb1"), process)
@@ -82,7 +82,7 @@ def test_a_deletion_is_carried_out_whatever_dies(tmp_path, die_at, told):
 
 
 @pytest.mark.parametrize("die_at", ["before abandon", "after abandon"])
-def test_giving_up_is_carried_out_whatever_dies(tmp_path, die_at):
+def test_abandonment_is_carried_out_after_any_crash(tmp_path, die_at):
     with server(tmp_path, die_at) as (client, process):
         client.put("sandboxes/sb1", wishes.empty())
         killed_by(lambda: client.delete("sandboxes/sb1?force=true"), process)
@@ -92,7 +92,7 @@ def test_giving_up_is_carried_out_whatever_dies(tmp_path, die_at):
 
 
 @pytest.mark.parametrize("die_at", ["before archive", "after archive"])
-def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
+def test_end_is_noticed_after_any_crash(tmp_path, die_at):
     with server(tmp_path, die_at) as (client, process):
         client.put("sandboxes/sb1", wishes.empty())
         (uid,) = known(tmp_path)["offers"]
@@ -108,8 +108,8 @@ def test_an_end_is_noticed_whatever_dies(tmp_path, die_at):
 
 
 @pytest.mark.long_story
-def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
-    """Moments that nobody chose: eight kills amid requests, each after seven answers or more."""
+def test_server_killed_at_random_times_converges(tmp_path):
+    """Eight kills at random times during requests, each after at least seven answers."""
     numbers = itertools.count()
 
     def load(client, killing):
@@ -121,7 +121,7 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
     for round_ in range(8):
         with server(tmp_path) as (client, process), pytest.raises((http.client.HTTPException, ConnectionError)):
             load(client, threading.Timer(0.013 * round_, process.kill))
-    assert next(numbers) > 50, "it was killed while it had work"
+    assert next(numbers) > 50, "it was killed during work"
     with server(tmp_path) as (client, _):
         wait_for(lambda: all(sandbox["status"]["ready"] for sandbox in client.get("sandboxes")))
         keys = {sandbox["routingKey"] for sandbox in client.get("sandboxes")}
@@ -131,7 +131,7 @@ def test_a_server_that_is_killed_at_any_moment_converges(tmp_path):
 
 
 class Ledger:
-    """What a client was told is done, and what it never had an answer to."""
+    """The requests that were answered, and those without an answer."""
 
     def __init__(self):
         self.keys, self.plugins, self.clusters = set(), set(), set()
@@ -139,7 +139,7 @@ class Ledger:
         self.unanswered: set[str] = set()
 
     def ask(self, client, number):
-        """One request, mixed by its number; an answer is noted, and so is that there was none."""
+        """Send the request with this number; record its answer or that there was none."""
         name = f"sb{number % 9}"
         kinds = (
             lambda: self._sandbox(client, name, number),
@@ -216,10 +216,10 @@ def test_killed_server_loses_and_repeats_nothing_under_load(tmp_path, request, d
         made = [
             entry["object"] for entry in entries if entry["action"] == "create" and "sandboxes" not in entry["object"]
         ]
-        assert len(made) == len(set(made)), "nothing was made twice"
+        assert len(made) == len(set(made)), "no sandbox was created twice"
         wait_for(lambda: len(known(tmp_path)["offers"]) == len(found))
     names = [json.loads(offer)["name"] for offer in known(tmp_path)["offers"].values()]
-    assert sorted(names) == sorted(found), "each has one run"
+    assert sorted(names) == sorted(found), "each sandbox has one run"
 
 
 def test_long_poll_does_not_delay_the_end_of_the_server(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
-"""The bench of a server with many agents, with small numbers: it measures what it says.
+"""The benchmark of a server with many agents, with small numbers: it measures everything it reports.
 
-Whether the aims are met is for `make bench-server` to say, on a machine that does nothing else.
+`make bench-server` checks the limits, on an idle machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def test_bench_of_small_fleet_yields_all_rows(database, monkeypatch):
     failed, changes = map(int, found["changes that failed, of all"].split(" of "))
     assert failed == 0 < changes
     least, _ = found["bytes to an agent for each change, least and most"].split(" and ")
-    assert float(least.replace(",", "")) > 0, "each agent received something"
+    assert float(least.replace(",", "")) > 0, "each agent received a message"
 
 
 async def test_latency_bench_times_every_round(monkeypatch):

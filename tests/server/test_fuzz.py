@@ -1,4 +1,4 @@
-"""Bodies and queries that nobody would write: never our fault, never half done."""
+"""Random bodies and queries: no internal errors and no partial changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BASES = {
 
 
 def ways(value, keys=()):
-    """The ways to all values within one."""
+    """Return the paths to all values within a value."""
     yield keys
     if isinstance(value, dict):
         for key, item in value.items():
@@ -54,7 +54,7 @@ def replaced(value, keys, other):
 
 
 def refused_or_done(client, path, body):
-    """The request was either carried out, and reads back, or refused by the writer's fault, and changed nothing."""
+    """Check that a PUT was stored as sent, or was refused as a client error and changed nothing."""
     before = client.call("GET", path).body
     answer = client.call("PUT", path, body)
     assert answer.status in (200, 400, 409), (answer.status, answer.body, body)
@@ -68,7 +68,7 @@ def refused_or_done(client, path, body):
 
 @BOUNDED
 @given(path=st.sampled_from(sorted(BASES)), seed=st.integers(0, 10_000), other=ANYTHING)
-def test_a_wish_with_one_value_replaced(filled, path, seed, other):
+def test_spec_with_one_random_value(filled, path, seed, other):
     base = BASES[path]
     way = random.Random(seed).choice(list(ways(base)))
     refused_or_done(filled, path, replaced(base, way, other))
@@ -76,13 +76,13 @@ def test_a_wish_with_one_value_replaced(filled, path, seed, other):
 
 @BOUNDED
 @given(path=st.sampled_from(sorted(BASES)), body=ANYTHING)
-def test_a_body_of_anything(filled, path, body):
+def test_random_json_body(filled, path, body):
     refused_or_done(filled, path, body)
 
 
 @BOUNDED
 @given(path=st.sampled_from(sorted(BASES)), body=st.binary(max_size=200))
-def test_a_body_of_any_bytes(filled, path, body):
+def test_random_bytes_as_body(filled, path, body):
     answer = filled.call("PUT", path, body)
     assert answer.status in (200, 400)
 
@@ -93,14 +93,14 @@ def test_a_body_of_any_bytes(filled, path, body):
     key=st.sampled_from(["after", "unit", "attempt", "offset", "resource", "step", "force", "version"]),
     value=st.text(max_size=20),
 )
-def test_a_query_of_anything(filled, path, key, value):
+def test_random_query(filled, path, key, value):
     answer = filled.call("GET", f"sandboxes/sb1/{path}?{key}={quote(value)}")
     assert answer.status in (200, 400), answer.body
 
 
 @BOUNDED
 @given(name=st.text(min_size=1, max_size=40), family=st.sampled_from(["sandboxes", "resource-plugins", "clusters"]))
-def test_a_name_of_anything(filled, name, family):
+def test_random_name(filled, name, family):
     for method in ("GET", "PUT", "DELETE"):
         answer = filled.call(method, f"{family}/{quote(name, safe='')}", wishes.empty())
         assert answer.status in (200, 400, 404, 405, 409), answer.body
@@ -108,7 +108,7 @@ def test_a_name_of_anything(filled, name, family):
 
 @BOUNDED
 @given(value=st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=40))
-def test_headers_of_anything(filled, value):
+def test_random_headers(filled, value):
     for header in ("signadot-api-key", "Authorization", "Host"):
         answer = filled.call("GET", "sandboxes", headers={header: value.encode("latin-1")})
         assert answer.status in (200, 401, 403), answer.body

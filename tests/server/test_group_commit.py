@@ -1,4 +1,4 @@
-"""Writes that wait for the disk at the same time are made by one commit, and each is whole by itself."""
+"""Concurrent writes to SQLite share one commit, and each succeeds or fails separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def store(tmp_path):
 
 
 class Held:
-    """The writer is busy within it, so that further writes wait."""
+    """Blocks the writer, so that further writes wait."""
 
     def __init__(self, store):
         self.store, self._go = store, threading.Event()
@@ -45,7 +45,7 @@ def named(name):
 
 
 async def names(store):
-    return await store.of("o").read(lambda rows: sorted(rows.execute(rows.select(clusters.c.name)).scalars()))
+    return await store.for_org("o").read(lambda rows: sorted(rows.execute(rows.select(clusters.c.name)).scalars()))
 
 
 def half(rows):
@@ -61,13 +61,13 @@ def twice(rows):
 @pytest.mark.parametrize(
     ("bad", "fault"),
     [(half, ZeroDivisionError), (twice, WriteConflictError)],
-    ids=["by itself", "by the database's word"],
+    ids=["exception", "constraint"],
 )
 async def test_failing_write_fails_alone_in_its_group(store, bad, fault):
-    """What it has written before that is not there."""
+    """Its earlier statements are rolled back."""
     works = [named("a"), bad, named("b"), lambda _rows: 7]
     async with Held(store):
-        asked = [asyncio.ensure_future(store.of("o").write(work)) for work in works]
+        asked = [asyncio.ensure_future(store.for_org("o").write(work)) for work in works]
         await asyncio.sleep(0)
     found = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(each) for each in found] == [type(None), fault, type(None), int]
@@ -78,7 +78,7 @@ async def test_full_disk_fails_only_writes_that_need_room(store):
     await store.write(lambda connection: connection.exec_driver_sql("PRAGMA max_page_count=1").scalar())
     async with Held(store):
         works = [lambda _rows: "nothing", named("x" * 100_000), named("y" * 100_000)]
-        asked = [asyncio.ensure_future(store.of("o").write(work)) for work in works]
+        asked = [asyncio.ensure_future(store.for_org("o").write(work)) for work in works]
         await asyncio.sleep(0)
     found = await asyncio.gather(*asked, return_exceptions=True)
     assert found[0] == "nothing"
@@ -88,7 +88,7 @@ async def test_full_disk_fails_only_writes_that_need_room(store):
 
 async def test_cancelled_waiting_write_stores_nothing(store):
     async with Held(store):
-        given_up, kept = (asyncio.ensure_future(store.of("o").write(named(name))) for name in ("given up", "kept"))
+        given_up, kept = (asyncio.ensure_future(store.for_org("o").write(named(name))) for name in ("given up", "kept"))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.sleep(0)
@@ -98,9 +98,9 @@ async def test_cancelled_waiting_write_stores_nothing(store):
 
 
 async def test_reader_sees_committed_rows_during_a_write(store):
-    await store.of("o").write(named("before"))
+    await store.for_org("o").write(named("before"))
     async with Held(store):
-        later = asyncio.ensure_future(store.of("o").write(named("later")))
+        later = asyncio.ensure_future(store.for_org("o").write(named("later")))
         assert await asyncio.wait_for(names(store), 60) == ["before"]
         assert not later.done()
     await later
@@ -109,4 +109,4 @@ async def test_reader_sees_committed_rows_during_a_write(store):
 
 async def test_read_transaction_cannot_write(store):
     with pytest.raises(StoreError, match="readonly"):
-        await store.of("o").read(named("c"))
+        await store.for_org("o").read(named("c"))

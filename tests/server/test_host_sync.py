@@ -1,4 +1,4 @@
-"""What happens to sandboxes without a request: they end, expire, and hosts that were away hear of them later."""
+"""Changes of sandboxes without a request: they end or expire, and offline hosts receive orders later."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from server.lossy import call
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    """Rounds follow each other as fast as their own work lets them."""
+    """Make rounds follow each other quickly."""
     monkeypatch.setattr(host_sync, "SWEEP_S", 0.02)
 
 
-def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
+def test_sandbox_that_ends_by_itself_leaves_the_store(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     host.finish(uid_of(host))
     assert db.call("GET", "sandboxes/sb1").status == 404
@@ -41,7 +41,7 @@ def test_a_sandbox_that_ends_by_itself_leaves_the_store(db, host):
 
 
 def test_end_is_acknowledged_after_archiving(client, host, monkeypatch):
-    """Not in a round that could not be finished, nor while it is there: what a round misses must not be forgotten."""
+    """An end is not acknowledged in a failed round, or while the record exists, because it would be forgotten."""
     asked, rounds = host_sync.HostSync.is_over, []
 
     async def fails(self, record):
@@ -63,7 +63,7 @@ def test_end_is_acknowledged_after_archiving(client, host, monkeypatch):
 
 
 async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
-    """A host may be far away: the time of one answer is not to be waited for once for each sandbox."""
+    """A distant host must not delay the orders for all sandboxes one after the other."""
     take, begun, together = host.offer, [], asyncio.Event()
 
     async def slow(offer):
@@ -71,7 +71,7 @@ async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
         if len(begun) > 1:
             together.set()
         async with asyncio.timeout(60):
-            await together.wait()  # as long as the first one is to be answered before the second is asked, for ever
+            await together.wait()  # would wait forever if the second offer waited for the first
         return await take(offer)
 
     store = Store.open(shutil.copy(blank, tmp_path))
@@ -87,10 +87,10 @@ async def test_pending_offers_are_sent_concurrently(host, blank, tmp_path):
     assert len(host.offers) == len(begun) == 3
 
 
-async def test_rounds_are_quick_only_while_hosts_accept_offers(host, blank, tmp_path, monkeypatch):
-    """After a day away one round does not pay all; where nothing can be paid, very many are not gone through again soon."""
+async def test_rounds_are_frequent_only_while_orders_succeed(host, blank, tmp_path, monkeypatch):
+    """After a long outage one round does not send all orders. If none can be sent, rounds over many runs stay rare."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 10**9)
-    monkeypatch.setattr(host_sync, "HASTE", 10**12)
+    monkeypatch.setattr(host_sync, "PROGRESS_FACTOR", 10**12)
     pauses: list[float] = []
     sleep = asyncio.sleep
     moved = asyncio.Event()
@@ -121,11 +121,11 @@ async def test_rounds_are_quick_only_while_hosts_accept_offers(host, blank, tmp_
         rounds.cancel()
         await asyncio.gather(rounds, return_exceptions=True)
         store.close()
-    assert pauses[-3:] == [host_sync.LONGEST_PAUSE_S, host_sync.SWEEP_S, host_sync.LONGEST_PAUSE_S]
+    assert pauses[-3:] == [host_sync.MAX_PAUSE_S, host_sync.SWEEP_S, host_sync.MAX_PAUSE_S]
 
 
 async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
-    """A request may hold a record while a round marks it; its lease does not begin anew either."""
+    """A request may hold a record while a round marks it. Its lease does not start again either."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
         app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
@@ -136,8 +136,8 @@ async def test_stale_record_is_not_offered_as_a_birth(host, blank, tmp_path):
         after = await stored.read(store, "local", "sb1")
         assert (before.taken_over, after.taken_over) == (False, True)
         lease = host.offers[before.uid].lease_until
-        await asyncio.sleep(0.002)  # a lease of now is another one
-        await app.state.sync.tell(before)
+        await asyncio.sleep(0.002)  # so that a lease from now would differ
+        await app.state.sync.send_order(before)
     finally:
         store.close()
     assert host.calls == [("offer", before.uid)] * 2
@@ -159,8 +159,8 @@ async def test_reports_of_unknown_runs_are_dropped(host, blank, tmp_path):
         store.close()
 
 
-async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank, tmp_path, monkeypatch):
-    """Two servers share the store. The trouble of a sandbox that is stored during the round is kept."""
+async def test_problem_ends_when_another_server_archives(host, blank, tmp_path, monkeypatch):
+    """Two servers share the store. The problem of a sandbox that is stored during the round remains."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
         app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
@@ -171,7 +171,7 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
             assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
             host.down = False
             record = await stored.read(store, "local", name)
-            assert "cannot be told" in app.state.sync.trouble(record.uid)
+            assert "cannot receive the order now" in app.state.sync.problem(record.uid)
             return record
 
         async def interrupted(order):
@@ -180,17 +180,17 @@ async def test_trouble_ends_when_another_server_archives_the_sandbox(host, blank
             return await offer(order)
 
         archived, owed, during = await put_while_down("sb1"), await put_while_down("sb2"), []
-        await store.of("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
+        await store.for_org("local").write(lambda rows: tombstones.archive(rows, archived, 1, given_up=False))
         monkeypatch.setattr(host, "offer", interrupted)
         await app.state.sync.sweep()
-        assert [app.state.sync.trouble(each.uid) for each in (archived, owed)] == ["", ""]
-        assert app.state.sync.trouble(during[0].uid)
+        assert [app.state.sync.problem(each.uid) for each in (archived, owed)] == ["", ""]
+        assert app.state.sync.problem(during[0].uid)
     finally:
         store.close()
 
 
-async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp_path, monkeypatch):
-    """As where that one had heard of its cluster sooner: here it would never be ready."""
+async def test_problem_ends_when_another_server_sends_the_offer(host, blank, tmp_path, monkeypatch):
+    """Otherwise this server would never report it as ready."""
     store = Store.open(shutil.copy(blank, tmp_path))
     try:
         app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
@@ -200,31 +200,31 @@ async def test_trouble_ends_when_another_server_sends_the_offer(host, blank, tmp
         host.down = False
         record = await stored.read(store, "local", "sb1")
         uid = record.uid
-        assert sync.trouble(uid)
+        assert sync.problem(uid)
         session, place = await sync.link(record).meet()
-        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.form(record.revision, place, {}))}
-        monkeypatch.setattr(confirmations, "known", lambda *_: theirs)
-        sync.told.clear()
+        theirs = {uid: confirmations.Confirmation(session, 1, confirmations.compute_form(record.revision, place, {}))}
+        monkeypatch.setattr(confirmations, "read", lambda *_: theirs)
+        sync.order_sent.clear()
         await sync.sweep()
-        assert (sync.trouble(uid), sync.told.is_set(), host.offers) == ("", True, {})
+        assert (sync.problem(uid), sync.order_sent.is_set(), host.offers) == ("", True, {})
     finally:
         store.close()
 
 
 async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeypatch):
-    """A server that dies before it has told all must not leave the same ones to the next, which dies as well."""
-    monkeypatch.setattr(host_sync, "MOST_AT_ONCE", 1)
+    """If a server crashes before it has sent all orders, the next one must not start with the same ones."""
+    monkeypatch.setattr(host_sync, "MAX_CONCURRENT_ORDERS", 1)
     store = Store.open(shutil.copy(blank, tmp_path))
     app = create_app(store, {}, keys=callers.single(KEY), version="1")
     await call(app, KEY, "PUT", f"{ORG}/clusters/far")
     for number in range(40):
         await call(app, KEY, "PUT", f"{ORG}/sandboxes/a{number}", wishes.empty(cluster="far"))
-    await store.everywhere().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
+    await store.all_orgs().write(lambda rows: rows.execute(rows.update(sandboxes).values(taken_over=True)))
     await call(app, KEY, "PUT", f"{ORG}/sandboxes/z-new", wishes.empty(cluster="far"))
     orders: list[list[str]] = []
 
     class Mortal(host_sync.HostSync):
-        async def tell(self, record, _meant=None):
+        async def send_order(self, record, _compiled=None):
             orders[-1].append(record.name)
 
     for _ in range(2):
@@ -237,7 +237,7 @@ async def test_new_sandboxes_are_offered_before_repeats(blank, tmp_path, monkeyp
 
 
 async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path, caplog):
-    """Stored by a newer Dayfly, perhaps. What others owe and have ended is not its organisation's alone."""
+    """It blocks neither pending orders nor ended runs of other organisations."""
     store = Store.open(shutil.copy(blank, tmp_path))
     app = create_app(store, {"local": host.end}, keys=callers.single(KEY), version="1")
     try:
@@ -246,9 +246,9 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
             assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/{name}", wishes.empty()))[0] == 200
             uids += [uid for uid in host.offers if uid not in uids]
         unread = sandboxes.c.name.in_(["sb1"])
-        newer = '{"cluster": "local", "ofANewerServer": 7}'  # reported once in a process: no other test uses this field
+        newer = '{"cluster": "local", "ofANewerServer": 7}'  # logged once in a process: no other test uses this field
         change = lambda rows: rows.execute(rows.update(sandboxes).where(unread).values(spec=newer, revision=9))  # noqa: E731
-        await store.everywhere().write(change)
+        await store.all_orgs().write(change)
         host.finish(uids[1])
         await asyncio.sleep(0.01)
         for _ in range(3):
@@ -262,8 +262,8 @@ async def test_unreadable_sandbox_blocks_no_others_in_sync(host, blank, tmp_path
         store.close()
 
 
-def test_new_host_session_receives_everything_again(client, host, monkeypatch):
-    """It may have been put back to where it knew less."""
+def test_new_host_session_receives_all_orders_again(client, host, monkeypatch):
+    """The host may have been restored from a backup."""
     monkeypatch.setattr(host_sync, "PAUSE_PER_WORK", 0)
     client.put("sandboxes/sb1", wishes.empty())
     offered = ("offer", uid_of(host))
@@ -273,7 +273,7 @@ def test_new_host_session_receives_everything_again(client, host, monkeypatch):
     assert client.get("sandboxes/sb1")["status"]["ready"] is True
 
 
-def test_a_ttl_counts_from_where_it_says(client, host):
+def test_ttl_counts_from_its_offset(client, host):
     made = client.put("sandboxes/sb1", wishes.empty(ttl={"duration": "30m", "offsetFrom": "updatedAt"}))
     time.sleep(0.01)
     changed = client.put(
@@ -285,7 +285,7 @@ def test_a_ttl_counts_from_where_it_says(client, host):
     assert far["status"]["scheduledDeleteTime"] == "9999-12-31T23:59:59.000Z"
 
 
-def test_a_lease_is_given_and_renewed(client, host):
+def test_lease_is_created_and_renewed(client, host):
     client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
     uid = uid_of(host)
     now = time.time() * 1000
@@ -295,7 +295,7 @@ def test_a_lease_is_given_and_renewed(client, host):
     assert host.leases[uid] == pytest.approx(now + 600_000, abs=10_000)
     assert parsed(renewed["until"]) * 1000 == pytest.approx(host.leases[uid], abs=1)
     client.put("sandboxes/sb1", wishes.empty(labels={"a": "b"}))
-    assert host.offers[uid].lease_until == host.leases[uid], "a change of the wish leaves the lease alone"
+    assert host.offers[uid].lease_until == host.leases[uid], "a change of the spec does not change the lease"
     assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": -1}).status == 400
     client.delete("sandboxes/sb1")
     assert client.call("PUT", "sandboxes/sb1/lease", {"seconds": 5}).status == 409
@@ -310,8 +310,8 @@ def test_lease_of_deleted_sandbox_is_not_renewed(client, host):
     assert "is being deleted" in answer.error
 
 
-def test_a_lease_begins_with_its_run(client, host, monkeypatch):
-    """While its host is away nobody can renew it; it would be born with its lease run out, and end at once."""
+def test_lease_starts_with_its_run(client, host, monkeypatch):
+    """It cannot be renewed while the host is offline, so otherwise the run would start expired."""
     host.down = True
     client.put("sandboxes/sb1", wishes.empty() | {"lease": {"seconds": 30}})
     began = time.time_ns() // 1_000_000
@@ -321,7 +321,7 @@ def test_a_lease_begins_with_its_run(client, host, monkeypatch):
     assert host.offers[uid_of(host)].lease_until == began + 90_000
 
 
-def test_endpoints_come_from_the_wish_and_the_host(client, host):
+def test_endpoints_come_from_spec_and_host(client, host):
     for name in ("shop", "cart"):
         client.put(f"workloads/default/{name}", wishes.baseline(name))
     forks = [wishes.fork(endpoints=[{"name": "api", "port": 80, "protocol": "grpc"}]), wishes.fork("cart")]
@@ -363,7 +363,7 @@ def test_status_reports_change_unknown_to_host(db, host):
     status = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]
     assert status["ready"] is False
     assert status["message"].startswith(
-        "All desired workloads are available. (the cluster cannot be told at the moment"
+        "All desired workloads are available. (the cluster cannot receive the order now"
     )
     answer = db.call("PUT", "sandboxes/sb1/lease", {"seconds": 5})
     assert answer.status == 503
@@ -373,16 +373,16 @@ def test_status_reports_change_unknown_to_host(db, host):
 
 
 def test_same_reason_of_host_and_server_appears_once(db, host):
-    """As of a run whose record is damaged: it cannot be told, nor can it be said how it stands."""
+    """If the record of a run is damaged, both the order and the report fail with the same reason."""
     db.put("sandboxes/sb1", wishes.sandbox())
     host.say(uid_of(host), ready=False, reason=Reason.BLOCKED, message="No space left on device")
     host.down = True
     message = db.put("sandboxes/sb1", wishes.sandbox(labels={"a": "b"}))["status"]["message"]
-    assert message.startswith("the cluster cannot be told at the moment")
+    assert message.startswith("the cluster cannot receive the order now")
     assert message.count("No space left on device") == 1
 
 
-def test_a_plugin_that_goes_at_the_same_moment_is_missed(db, host):
+def test_concurrently_deleted_plugin_is_refused(db, host):
     host.on_admit = lambda: sql(db.store, "DELETE FROM plugins")
     answer = db.call("PUT", "sandboxes/sb1", wishes.sandbox())
     assert answer.status == 400
@@ -401,9 +401,9 @@ def test_sandbox_that_expires_before_its_offer_never_starts(client, host):
     assert host.offers == {}
 
 
-def test_a_round_that_fails_is_not_the_last(client, host, caplog):
+def test_rounds_continue_after_a_failure(client, host, caplog):
     sql(client.store, "ALTER TABLE sandboxes RENAME TO hidden")
-    wait_for(lambda: "the store cannot be used now" in caplog.text)
+    wait_for(lambda: "cannot use the store" in caplog.text)
     sql(client.store, "ALTER TABLE hidden RENAME TO sandboxes")
     client.put("sandboxes/sb1", wishes.empty())
     host.finish(uid_of(host))
@@ -426,6 +426,6 @@ def test_defect_of_one_sandbox_blocks_no_others(client, host, monkeypatch, caplo
     client.put("sandboxes/bb", wishes.empty())
     host.down = False
     wait_for(lambda: client.get("sandboxes/bb")["status"]["ready"])
-    assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "said once, not at each try"
+    assert caplog.text.count("ZeroDivisionError: unforeseen") == 1, "logged once, not for each attempt"
     monkeypatch.undo()
     wait_for(lambda: client.get("sandboxes/aa")["status"]["ready"])

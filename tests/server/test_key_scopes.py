@@ -1,7 +1,7 @@
-"""Keys with a scope: every route x role x scope x organisation, and what a stream, a wish and an older server make of it.
+"""Keys with a scope: every route x role x scope x organisation, and streams, specs and older servers.
 
-The cases are made of the table of addresses. What a scope leaves out is marked by canaries in its name, key and labels:
-they are in no answer to such a key, and nothing of it is changed.
+The cases come from the route table. Objects outside a scope have canaries in their names, keys and labels, which must
+not be in any answer to such a key, and they must not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dayfly.server.access import scopes
 from dayfly.server.access.callers import Role
 from dayfly.server.access.scopes import WHOLE, Reach
 from dayfly.server.admin import keys
-from dayfly.server.admin.keys import Who
+from dayfly.server.admin.audit import Actor
 from dayfly.server.db.store import Store
 from dayfly.server.db.tables import ended_route_groups
 from dayfly.server.http.route_table import ROUTES, reach
@@ -35,25 +35,25 @@ SCOPES = {
     "another plugin": ["plugin:nothing*"],
     "name and plugin": ["name:ci-*", "plugin:db"],
 }
-# Of our own organisation, outside: by its name, or by its cluster.
+# Objects of the same organisation outside the scope, by name or by cluster.
 BY_NAME, BY_CLUSTER, CLUSTER = "out7name", "ci-out7", "far7"
 NOBODY = "ci-9"
 FEATURE = {"feature": "one"}
 
 
 class Scoped(World):
-    """Beside the two organisations, in ours two sandboxes and groups outside each scope, and keys for each."""
+    """Two organisations, two sandboxes and groups outside each scope, and keys for each scope."""
 
     async def fill(self):
         await super().fill()
         self.scoped = {}
         for title, terms in SCOPES.items():
-            scope = scopes.read(terms)
+            scope = scopes.parse(terms)
             for role in Role:
                 make = lambda rows, role=role, scope=scope: keys.create(  # noqa: E731
-                    rows, "scoped", role, who=Who(OURS, "t", "t"), scope=scope
+                    rows, "scoped", role, who=Actor(OURS, "t", "t"), scope=scope
                 )
-                self.scoped[title, role] = (await self.store.of(OURS).write(make))[0]
+                self.scoped[title, role] = (await self.store.for_org(OURS).write(make))[0]
         admin, at = self.keys[OURS, Role.ADMIN], f"/orgs/{OURS}"
         using = [{"name": "mydb", "plugin": "db", "params": {"size": "s"}}]
         said = [await self.call(admin, "PUT", f"{at}/clusters/{CLUSTER}")]
@@ -68,7 +68,7 @@ class Scoped(World):
         self.ours = {"tokens": said[2][1]["id"], "keys": self.keys[OURS, Role.VIEWER].split("_")[1]}
         self.routing_keys = {each[1]["name"]: each[1]["routingKey"] for each in said[3:7:2]}
 
-    def at(self, path, name, org=OURS):
+    def format_path(self, path, name, org=OURS):
         names = {"{org}": org, "{namespace}": "default", "{id}": self.ours["tokens" if "tokens" in path else "keys"]}
         names["{name}"] = CLUSTER if "clusters" in path else "db" if "plugins" in path else name
         for word, value in names.items():
@@ -76,13 +76,13 @@ class Scoped(World):
         return path
 
     def secrets(self, title):
-        """What a key of that scope may never hear of: names, keys and clusters."""
+        """Return names, keys and clusters that a key with that scope must not see."""
         names = {"name": [BY_NAME], "name and plugin": [BY_NAME], "cluster": [BY_CLUSTER]}
         hidden = names.get(title, [BY_NAME, BY_CLUSTER])
         return [*hidden, *(self.routing_keys[each] for each in hidden), *([CLUSTER] if "cluster" in title else [])]
 
     async def outside(self):
-        """All that is stored outside of the scopes, with its versions, and all plugins, keys and clusters."""
+        """Read all stored objects outside of the scopes with their versions, and all plugins, keys and clusters."""
         admin, found = self.keys[OURS, Role.ADMIN], []
         for name in (BY_NAME, BY_CLUSTER):
             for kind in ("sandboxes", "routegroups"):
@@ -109,7 +109,7 @@ ENDING = {"reason": "r"}
 
 @pytest.fixture(params=databases.FILE_FIRST)
 def first(request, tmp_path, blank):
-    """An empty store: a file, and in the proof PostgreSQL too."""
+    """An empty store: SQLite, and in the proof also PostgreSQL."""
     return shutil.copy(blank, tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres").fresh()
 
 
@@ -127,12 +127,12 @@ async def test_every_route_for_every_role_scope_and_organisation(first, played):
                 if path in STREAMS and "{name}" not in path:
                     continue
                 if "{org}" in path:
-                    at = world.at(path, BY_NAME, THEIRS)
+                    at = world.format_path(path, BY_NAME, THEIRS)
                     assert (await world.call(key, method, at, ENDING))[0] == 404, (title, role, method, at)
                 for name in (BY_NAME, BY_CLUSTER):
                     if "{name}" in path or name == BY_NAME:
                         tried += await judged(world, path, method, least, title, role, key, name)
-        assert await world.outside() == before, "and nothing outside of the scopes was changed"
+        assert await world.outside() == before, "nothing outside of the scopes was changed"
         played("routes for a role, a scope and an organisation", tried)
         assert tried > 1200
     finally:
@@ -140,11 +140,11 @@ async def test_every_route_for_every_role_scope_and_organisation(first, played):
 
 
 async def judged(world, path, method, least, title, role, key, name):
-    """One request that is about something outside of the scope, where its address can be about such."""
-    at = world.at(path, name)
+    """Send a request for an object outside of the scope, if the path names one."""
+    at = world.format_path(path, name)
     if path in STREAMS and "{name}" in path and may(title, name):
-        return 0  # it has no end
-    if method != "GET" and "{name}" in path and reach(path, method) is Reach.LIVING and may(title, name):
+        return 0  # it never ends
+    if method != "GET" and "{name}" in path and reach(path, method) is Reach.RUNS and may(title, name):
         return 0  # it is within this scope
     status, answer = await world.call(key, method, at, BODIES.get(f"{method} {path}", ENDING))
     case, text = (title, role.word, method, at, status, answer), json.dumps(answer)
@@ -156,20 +156,20 @@ async def judged(world, path, method, least, title, role, key, name):
     elif kind is Reach.WHOLE:
         assert (status, "outside the scope" in answer["error"]) == (403, True), case
     elif kind is Reach.PLUGIN:
-        # It is published already, and in use.
+        # It is published and in use.
         refused = 409 if method == "PUT" else 400
         assert status == (refused if title in ("plugin", "name and plugin") else 403), case
-    elif kind is Reach.LIVING and title in ("plugin", "another plugin"):
+    elif kind is Reach.RUNS and title in ("plugin", "another plugin"):
         assert status == 403, case
-    elif kind is Reach.LIVING and "{name}" in path and hides(title, name):
+    elif kind is Reach.RUNS and "{name}" in path and hides(title, name):
         if method == "PUT" and path.endswith("{name}"):
             assert (status, "outside the scope" in answer["error"]) == (403, True), case
         elif name == BY_NAME:
-            assert status == 404, case  # its name tells, whether it is there or not
+            assert status == 404, case  # the scope excludes the name, whether the object exists or not
         else:
-            # As if it were not there: what is said is what is said of one that is not.
+            # The answer must be the same as for an object that does not exist.
             none, nothing = await world.call(
-                key, method, world.at(path, NOBODY), BODIES.get(f"{method} {path}", ENDING)
+                key, method, world.format_path(path, NOBODY), BODIES.get(f"{method} {path}", ENDING)
             )
             assert (status, answer["error"]) == (none, nothing["error"]), case
             assert status in (400, 404), case
@@ -179,7 +179,7 @@ async def judged(world, path, method, least, title, role, key, name):
 
 
 def may(title, name):
-    return scopes.read(SCOPES[title]).has_living and not hides(title, name)
+    return scopes.parse(SCOPES[title]).has_runs and not hides(title, name)
 
 
 def hides(title, name):
@@ -193,7 +193,7 @@ def scoped(client, *terms, role="member"):
     return Client(client.port, client.store, answer.json["key"])
 
 
-def test_a_key_with_a_scope_is_shown_with_it_and_works_within_it(client):
+def test_scoped_key_shows_its_scope_and_works_within(client):
     ci = scoped(client, "name:ci-*", "cluster:local")
     (shown,) = client.get("keys")
     assert (shown["role"], shown["scope"]) == ("member", ["cluster:local", "name:ci-*"])
@@ -208,10 +208,10 @@ def test_a_key_with_a_scope_is_shown_with_it_and_works_within_it(client):
     assert ci.delete("sandboxes/ci-1") == {}
     assert client.get("sandboxes/mine")["name"] == "mine"
     made = [each["object"] for each in client.get("audit")["entries"] if each["key"] == shown["id"]]
-    assert made == ["sandboxes/ci-1", "sandboxes/ci-1"], "and the audit log has only what it did"
+    assert made == ["sandboxes/ci-1", "sandboxes/ci-1"], "the audit log only has its own actions"
 
 
-def test_the_audit_log_holds_a_keys_scope(client):
+def test_audit_log_contains_the_scope_of_a_key(client):
     digests = set()
     for scope in ({}, {"scope": ["name:a"]}, {"scope": ["name:b"]}):
         client.call("POST", "keys", {"name": "ci", "role": "member", **scope})
@@ -219,7 +219,7 @@ def test_the_audit_log_holds_a_keys_scope(client):
     assert len(digests) == 3
 
 
-def test_a_key_of_some_clusters_wishes_for_none_beside_them(client):
+def test_cluster_key_can_only_create_in_its_clusters(client):
     client.put("clusters/far", None)
     client.put("sandboxes/sb1", wishes.empty(cluster="far"))
     near = scoped(client, "cluster:local")
@@ -229,15 +229,15 @@ def test_a_key_of_some_clusters_wishes_for_none_beside_them(client):
     for spec in (MATCH, {"cluster": "far", **MATCH}):
         assert near.call("PUT", "routegroups/g", {"spec": spec}).status == 403
     wrong = scoped(client, "cluster:lo*").call("PUT", "sandboxes/sb3", wishes.empty(cluster="lost"))
-    assert "this server has local;" in wrong.error, "and not what there is beside"
+    assert "this server has local;" in wrong.error, "the error does not list other clusters"
     assert [each["name"] for each in near.get("clusters")] == ["local"]
     client.put("routegroups/everywhere", {"spec": MATCH})
-    assert near.get("routegroups") == [], "one of all clusters is of none of them"
+    assert near.get("routegroups") == [], "a group of all clusters is outside the scope of a cluster"
     assert near.call("GET", "routegroups/everywhere").status == 404
 
 
 def test_cluster_key_cannot_see_an_ended_group_of_all_clusters(client, host):
-    """Its run has a place in one of them; what is left of it is still as little theirs as it was."""
+    """Its run is in one of the clusters; its tombstone stays as invisible as the group was."""
     near = scoped(client, "cluster:local")
     client.put("routegroups/everywhere", {"spec": MATCH})
     near.put("routegroups/own", LOCAL)
@@ -249,7 +249,7 @@ def test_cluster_key_cannot_see_an_ended_group_of_all_clusters(client, host):
         assert client.call("GET", f"routegroups/everywhere/{path}").status == 200
         assert near.call("GET", f"routegroups/own/{path}").status == 200
         assert near.call("GET", f"routegroups/everywhere/{path}").status == 404
-    assert near.call("DELETE", "routegroups/own").status == 200, "as before, if the answer was lost"
+    assert near.call("DELETE", "routegroups/own").status == 200, "a repeated request gets the same answer"
     assert near.call("DELETE", "routegroups/everywhere").status == 404
 
 
@@ -264,9 +264,9 @@ def test_attention_hides_all_cluster_groups_from_a_cluster_key(client):
 
 
 def test_cluster_key_cannot_see_groups_without_recorded_scope(client):
-    """That did not note whether it was of all of them."""
+    """An older server did not record whether it was a group of all clusters."""
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 2**50, "name": "g", "uid": "u"}
-    asyncio.run(client.store.of("local").write(lambda rows: rows.insert(ended_route_groups, row)))
+    asyncio.run(client.store.for_org("local").write(lambda rows: rows.insert(ended_route_groups, row)))
     assert client.call("GET", "routegroups/g/report").status == 200
     assert scoped(client, "cluster:local").call("GET", "routegroups/g/report").status == 404
     assert scoped(client, "name:g").call("GET", "routegroups/g/report").status == 200
@@ -302,7 +302,7 @@ def test_stream_omits_objects_outside_the_key_scope(client, host):
         client.put("sandboxes/secret8", wishes.empty(labels=FEATURE))
         client.delete("sandboxes/secret8")
         client.put("sandboxes/ci-2", wishes.empty(labels=FEATURE))
-        # Both: a group may be looked at when a sandbox is there already that was not when sandboxes were.
+        # Both: a group may be polled with a sandbox that did not exist when sandboxes were polled.
         while not all(any(tells(*each, "ci-2") for _, *each in heard) for tells in (_tells_of, _matches)):
             heard.append(listener.next())
         (uid,) = [uid for uid, offer in host.offers.items() if offer.name == "ci-2"]
@@ -326,7 +326,7 @@ def _matches(kind, data, name):
     return kind == "group-changed" and name in data["status"]["matchedSandboxes"]
 
 
-def test_a_key_that_publishes_has_its_plugins_and_nothing_else(client):
+def test_publishing_key_has_access_only_to_its_plugins(client):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("sandboxes/secret7", wishes.sandbox())
     pub = scoped(client, "plugin:db", role="admin")
@@ -349,36 +349,36 @@ def test_a_key_that_publishes_has_its_plugins_and_nothing_else(client):
         ([], "leave the field out for a key without a scope"),
         (None, "leave the field out for a key without a scope"),
         ({}, "1 to 16 terms"),
-        ([None], "is no part of a scope"),
-        ([""], "is no part of a scope"),
-        (["label:a"], 'scope[0]: "label:a" is no part of a scope'),
-        (["name:"], "is no part of a scope"),
-        ([7], "is no part of a scope"),
+        ([None], "is not a term of a scope"),
+        ([""], "is not a term of a scope"),
+        (["label:a"], 'scope[0]: "label:a" is not a term of a scope'),
+        (["name:"], "is not a term of a scope"),
+        ([7], "is not a term of a scope"),
         (["name:[a"], "scope[0]:"),
-        (["cluster:a\nb"], "is no part of a scope"),
-        (["name:a", "plugin:db"], "plugin: is for the role admin"),
+        (["cluster:a\nb"], "is not a term of a scope"),
+        (["name:a", "plugin:db"], "plugin: needs the role admin"),
     ],
 )
-def test_a_wrong_scope_makes_no_key(client, scope, says):
+def test_invalid_scope_creates_no_key(client, scope, says):
     answer = client.call("POST", "keys", {"name": "ci", "role": "member", "scope": scope})
     assert (answer.status, says in answer.error) == (400, True), answer.error
     assert client.get("keys") == []
 
 
-def test_key_without_end_is_made_only_without_the_field(client):
+def test_only_missing_expiry_creates_key_without_expiry(client):
     for seconds in (None, 0, "", []):
         answer = client.call("POST", "keys", {"name": "ci", "role": "member", "expiresInSeconds": seconds})
         assert (answer.status, "expiresInSeconds" in answer.error) == (400, True)
     assert client.get("keys") == []
 
 
-def test_no_scope_is_all_of_the_organisation():
+def test_empty_scope_is_refused():
     assert WHOLE.takes_name("x")
     assert WHOLE.publishes("x")
-    assert scopes.read(["name:a", "cluster:b"]).terms == ["cluster:b", "name:a"]
+    assert scopes.parse(["name:a", "cluster:b"]).terms == ["cluster:b", "name:a"]
     for nothing in (None, [], {}, ""):
         with pytest.raises(SpecError):
-            scopes.read(nothing)
+            scopes.parse(nothing)
 
 
 def test_new_path_is_closed_to_scoped_keys_by_default():
@@ -406,41 +406,41 @@ def test_new_path_is_closed_to_scoped_keys_by_default():
     ],
 )
 def test_unreadable_scope_grants_nothing(client, change):
-    """As of a key that a newer server has made, or a database that somebody has edited."""
+    """A newer server has stored it, or a person has edited the database."""
     ci = scoped(client, "name:ci-*")
     ci.get("sandboxes")
 
     def edit(rows):
         rows.execute(rows.update(keys.api_keys).values(**change))
 
-    asyncio.run(client.store.of("local").write(edit))
+    asyncio.run(client.store.for_org("local").write(edit))
     assert ci.call("GET", "sandboxes").status == 401
     assert client.call("GET", "keys").status == 200
 
 
 def test_downgrade_to_schema_without_scopes_deletes_scoped_keys(place):
-    """Else they would open all of the organisation."""
+    """Otherwise they would have access to the whole organisation."""
     store = Store.open(place)
 
     def make(rows):
         return [
-            keys.create(rows, "k", Role.ADMIN, who=Who("acme", "t", "t"), scope=scope)[1]
-            for scope in (WHOLE, scopes.read(["name:a"]))
+            keys.create(rows, "k", Role.ADMIN, who=Actor("acme", "t", "t"), scope=scope)[1]
+            for scope in (WHOLE, scopes.parse(["name:a"]))
         ]
 
-    whole, _ = asyncio.run(store.of("acme").write(make))
+    whole, _ = asyncio.run(store.for_org("acme").write(make))
     store.close()
     Store.migrate(place, "0007")
     store = Store.open(place)
     left = asyncio.run(
-        store.of("acme").read(lambda rows: list(rows.execute(rows.select(keys.api_keys.c.id)).scalars()))
+        store.for_org("acme").read(lambda rows: list(rows.execute(rows.select(keys.api_keys.c.id)).scalars()))
     )
     store.close()
     assert left == [whole]
 
 
-def test_a_server_of_before_lets_a_key_with_a_scope_do_nothing(client):
-    """It reads the role alone, and knows none that is called so."""
+def test_server_without_scopes_rejects_scoped_keys(client):
+    """It only reads the role, and does not know this one."""
     scoped(client, "name:ci-*", role="admin")
     ((role,),) = sql(client.store, "SELECT role FROM api_keys")
     assert role not in keys.ROLES

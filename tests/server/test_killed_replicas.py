@@ -1,4 +1,4 @@
-"""Two real servers on one PostgreSQL, each killed while it has work: whoever asks again has what was asked for, once."""
+"""Two servers on one PostgreSQL, each killed during work: repeated requests take effect once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from dayfly.server.admin import audit_chain
 from server import wishes
-from server.replicas import Asking, Replicas
+from server.replicas import Replicas, RetryingClient
 
 ORG, CLUSTER = "acme", "far"
 
 
 @pytest.fixture
 def replicas(postgres, tmp_path):
-    # As often as they come up again.
+    # The number of restarts.
     found = Replicas(postgres.fresh(), tmp_path, seconds=0.5)
     try:
         yield found
@@ -29,12 +29,12 @@ def replicas(postgres, tmp_path):
 def test_replicas_killed_in_turn_lose_no_answered_request(replicas):
     key = replicas.init(ORG)
     replicas.start()
-    asking = Asking(replicas.balancer.way(), ORG, key)
+    asking = RetryingClient(replicas.balancer.add_address(), ORG, key)
     asking.must("PUT", f"clusters/{CLUSTER}", {})
     numbers, said = itertools.count(1), {}
 
     def one_after_the_other(name):
-        """What is asked for last is there in the end, whatever died meanwhile."""
+        """The last requested state holds in the end, whatever was killed."""
         while replicas.kills < 3:
             number = next(numbers)
             asking.must("PUT", f"sandboxes/{name}", wishes.empty(cluster=CLUSTER, labels={"n": str(number)}))
@@ -51,7 +51,7 @@ def test_replicas_killed_in_turn_lose_no_answered_request(replicas):
 
 
 def check_audit(asking):
-    """The chain has no gap, and nothing was made twice."""
+    """The audit chain has no gap, and no object was created twice."""
     entries = []
     while page := asking.must("GET", f"audit?after={len(entries)}")["entries"]:
         entries += page

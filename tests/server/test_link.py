@@ -1,4 +1,4 @@
-"""Both ends of the link by themselves: what a lost, late, doubled or foreign message does, and what it must not do."""
+"""Both ends of the link: lost, late, duplicated and foreign messages."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def offer(uid="u", generation=1, **more):
     return wire.Offer(uid=uid, name="box", target=TARGET, documents=(DOCUMENT,), generation=generation, **more)
 
 
-class Way:
-    """The way to a host; `lost` are the types of message that do not get through, `sent` is all that was meant to."""
+class FilteringTransport:
+    """A transport. `lost` are the types of messages that it drops, and `sent` is all that was sent."""
 
     def __init__(self, host: FakeHost) -> None:
         self.lost: tuple[type, ...] = ()
         self.sent: list[object] = []
-        self.way = Encoded(host.end)
+        self.transport = Encoded(host.end)
 
     def attach(self, hear) -> None:
         def reach(message):
@@ -48,29 +48,29 @@ class Way:
             if not isinstance(message, self.lost):
                 hear(message)
 
-        self.way.attach(reach)
+        self.transport.attach(reach)
 
     def send(self, message) -> None:
         self.sent.append(message)
         if not isinstance(message, self.lost):
-            self.way.send(message)
+            self.transport.send(message)
 
     def count(self, kind: type) -> int:
         return sum(isinstance(message, kind) for message in self.sent)
 
 
-async def heard():
-    """What the host said in this turn of the loop."""
+async def deliver_messages():
+    """Return the messages of the host in this turn of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
 @pytest.fixture
-def way(host):
-    return Way(host)
+def transport(host):
+    return FilteringTransport(host)
 
 
-# --- the form -------------------------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------------------------
 
 RUN = wire.Standing(uid="u", seq=3, endpoints=(RunEndpoint(unit="fork:default/app", host="127.0.0.1", port=80),))
 TO_HOST = (
@@ -120,7 +120,7 @@ def test_message_from_host_survives_encoding(message):
     assert wire.read_to_control(later) == message
 
 
-def test_every_message_is_tried():
+def test_every_message_type_is_tested():
     assert {type(message) for message in TO_HOST} == set(wire.AnyToHost.__args__)
     assert {type(message) for message in TO_CONTROL} == set(wire.AnyToControl.__args__)
 
@@ -133,7 +133,7 @@ def test_every_message_is_tried():
     ],
 )
 async def test_host_refuses_unknown_message(host, change, says):
-    """A server with a newer release: nothing is begun, and whoever asked is told."""
+    """A newer server sends it: nothing starts, and the server gets an error."""
     heard = []
     host.end.attach(heard.append)
     data = msgspec.json.decode(wire.encode(offer(session=1, number=7))) | change
@@ -147,124 +147,124 @@ async def test_host_refuses_unknown_message(host, change, says):
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-async def test_orders_of_earlier_process_are_ignored(host, way):
-    first = Link(way)
+async def test_orders_of_earlier_process_are_ignored(host, transport):
+    first = Link(transport)
     late = msgspec.structs.replace(offer(), session=first.session, number=50)
-    now = Way(host)
+    now = FilteringTransport(host)
     second = Link(now)
     assert second.session > first.session
-    way.send(late)
+    transport.send(late)
     await host.carried_out()
     assert host.offers == {}
-    assert now.count(wire.Pulse) == 1, "to the message of another session"
-    # Nor what had come and not begun when the next one did.
+    assert now.count(wire.Pulse) == 1, "the answer to the message of another session"
+    # Nor are orders that had arrived before the next session started.
     host.end.send(offer(session=second.session, number=50))
     Link(Encoded(host.end))
     await host.carried_out()
     assert host.offers == {}
 
 
-async def test_restarted_host_is_met_again(way):
-    """Whoever waits for its answer is not kept waiting."""
-    link = Link(way)
+async def test_restarted_host_is_met_again(transport):
+    """A caller that waits for an answer is not kept waiting."""
+    link = Link(transport)
     old = link.session
-    way.lost = (wire.Reply, wire.Standings)
+    transport.lost = (wire.Reply, wire.Standings)
     asked = asyncio.ensure_future(link.look(["u"]))
     await asyncio.sleep(0)
     begun = FakeHost()
     begun.sessions = 7
     begun.offers["v"] = offer("v")
-    way.way = Encoded(begun.end)
+    transport.transport = Encoded(begun.end)
     begun.end.attach(link.receive)
     assert link.session == 8 > old
     assert await asked == ({}, "it has begun another session")
     assert link.state.version("v") == 1
 
 
-async def test_lost_inventory_of_new_session_is_requested(host, way):
-    link = Link(way)
-    way.lost = (wire.Inventory,)
-    way.attach(link.receive)
-    way.lost = ()
+async def test_lost_inventory_of_new_session_is_requested(host, transport):
+    link = Link(transport)
+    transport.lost = (wire.Inventory,)
+    transport.attach(link.receive)
+    transport.lost = ()
     assert link.session == 1
     host.end.pulse()
     assert link.session == 2
 
 
-# --- what is lost ---------------------------------------------------------------------------------------------------
+# --- lost messages --------------------------------------------------------------------------------------------------
 
 
-async def test_unanswered_order_is_sent_again(host, way, monkeypatch):
+async def test_unanswered_order_is_sent_again(host, transport, monkeypatch):
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    link = Link(way)
-    way.lost = (wire.Reply,)
+    link = Link(transport)
+    transport.lost = (wire.Reply,)
     with pytest.raises(HostSilentError, match="does not answer"):
         await link.order(offer())
     assert set(host.offers) == {"u"}
     monkeypatch.setattr(control, "ANSWER_S", 60)
     with pytest.raises(HostSilentError):
-        await link.order(offer())  # at once: it did not answer last time
-    way.lost = ()
+        await link.order(offer())  # at once, because the host did not answer the last time
+    transport.lost = ()
     host.end.remind()
     assert (await link.order(offer())).verdict is Verdict.TAKEN
 
 
-async def test_lost_change_is_requested_again(host, way):
-    link = Link(way)
+async def test_lost_change_is_requested_again(host, transport):
+    link = Link(transport)
     await link.order(offer())
-    way.lost = (wire.Stands,)
+    transport.lost = (wire.Stands,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
-    await heard()
+    await deliver_messages()
     assert link.state.version("u") == 1
     link.mend()
-    assert way.count(wire.Hello) == 0, "nobody can know yet"
+    assert transport.count(wire.Hello) == 0, "the loss cannot be known yet"
     host.end.remind()
     link.mend()
-    assert way.count(wire.Hello) == 1
+    assert transport.count(wire.Hello) == 1
     assert link.state.version("u") == 2
     link.mend()
-    assert way.count(wire.Hello) == 1, "all is heard"
+    assert transport.count(wire.Hello) == 1, "all messages have arrived"
 
 
-async def test_gap_is_noticed_by_the_next_message(host, way):
-    link = Link(way)
+async def test_gap_is_noticed_by_the_next_message(host, transport):
+    link = Link(transport)
     for uid in ("u", "v"):
         await link.order(offer(uid))
-    way.lost = (wire.Stands,)
+    transport.lost = (wire.Stands,)
     host.say("u", ready=True, reason=Reason.READY, message="now")
-    await heard()
-    way.lost = ()
+    await deliver_messages()
+    transport.lost = ()
     host.say("v", ready=True, reason=Reason.READY, message="now")
-    await heard()
+    await deliver_messages()
     assert (link.state.version("u"), link.state.version("v")) == (1, 2)
     link.mend()
     assert link.state.version("u") == 2
 
 
-async def test_an_end_is_said_again_until_it_is_acknowledged(host, way):
-    link = Link(way)
+async def test_end_is_repeated_until_acknowledged(host, transport):
+    link = Link(transport)
     await link.order(offer())
-    way.lost = (wire.Ended,)
+    transport.lost = (wire.Ended,)
     host.finish("u")
-    await heard()
+    await deliver_messages()
     assert link.state.ended == set()
-    way.lost = (wire.Acknowledge,)
+    transport.lost = (wire.Acknowledge,)
     host.end.remind()
     assert link.state.ended == {"u"}
     link.acknowledge({"u"})
     host.end.remind()
     assert link.state.ended == {"u"}
-    way.lost = ()
+    transport.lost = ()
     link.acknowledge({"u"})
     await host.carried_out()
-    ends = way.count(wire.Ended)
+    ends = transport.count(wire.Ended)
     host.end.remind()
-    assert way.count(wire.Ended) == ends
+    assert transport.count(wire.Ended) == ends
     assert (link.state.ended, host.acknowledged) == (set(), {"u"})
 
 
-async def test_a_report_that_comes_late_changes_nothing(host, way):
-    link = Link(way)
+async def test_late_report_changes_nothing(host, transport):
+    link = Link(transport)
     await link.order(offer())
     for seq, uid in ((5, "u"), (5, "u"), (3, "u")):
         link.receive(wire.Stands(session=link.session, count=seq, run=wire.Standing(uid=uid, seq=seq)))
@@ -274,7 +274,7 @@ async def test_a_report_that_comes_late_changes_nothing(host, way):
     assert link.state.has_ended("u")
 
 
-# --- what overtakes -------------------------------------------------------------------------------------------------
+# --- reordered messages ---------------------------------------------------------------------------------------------
 
 
 async def test_earlier_order_does_not_replace_a_later_one(host):
@@ -286,9 +286,9 @@ async def test_earlier_order_does_not_replace_a_later_one(host):
     assert host.leases == {"u": 50}
 
 
-async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
-    """It may be of that very run. Whoever wishes for it still sends it again."""
-    link = Link(way)
+async def test_birth_sent_before_forgetting_an_end_is_refused(host, transport):
+    """It may belong to the ended run. If the sandbox still exists, the server sends it again."""
+    link = Link(transport)
     host.end.send(offer(session=link.session, number=98))
     host.end.send(offer("another", session=link.session, number=100))
     await host.carried_out()
@@ -304,27 +304,27 @@ async def test_birth_sent_before_forgetting_an_end_is_refused(host, way):
     assert set(host.offers) == {"u"}
 
 
-# --- what it costs, and what is shown -------------------------------------------------------------------------------
+# --- costs and reports ----------------------------------------------------------------------------------------------
 
 
-async def test_reports_are_rendered_only_on_request(host, way, monkeypatch):
-    """And of many changes in one turn of the loop one is told."""
+async def test_reports_are_rendered_only_on_request(host, transport, monkeypatch):
+    """Several changes in one turn of the loop cause one report."""
     drawn = []
     standing = FakeHost.standing
     monkeypatch.setattr(FakeHost, "standing", lambda self, uid: drawn.append(uid) or standing(self, uid))
-    link = Link(way)
+    link = Link(transport)
     await link.order(offer())
     for _ in range(9):
         host.versions["u"] = host.version("u") + 1
         host.end.changed("u")
-    await heard()
-    assert (drawn, way.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
+    await deliver_messages()
+    assert (drawn, transport.count(wire.Stands), link.state.version("u")) == ([], 1, 10)
     found, stale = await link.look(["u"])
     assert (drawn, found["u"].report.ready, stale) == (["u"], True, "")
 
 
-async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monkeypatch):
-    link = Link(way)
+async def test_pushed_report_is_not_requested_and_its_clock_runs(host, transport, monkeypatch):
+    link = Link(transport)
     await link.order(offer())
     unit = UnitReport(
         id="db/make",
@@ -341,24 +341,24 @@ async def test_pushed_report_is_not_requested_and_its_clock_runs(host, way, monk
     monkeypatch.setattr(control.time, "time_ns", lambda: 1_061_000 * 1_000_000)
     found, stale = await link.look(["u"])
     assert (found["u"].report.message, stale) == ("db/make: has run for 1 min 1 s", "")
-    assert way.count(wire.AskStanding) == 0
+    assert transport.count(wire.AskStanding) == 0
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    way.lost = (wire.Standings,)
+    transport.lost = (wire.Standings,)
     link.receive(wire.Stands(session=link.session, run=wire.Standing(uid="u", seq=10)))
     found, stale = await link.look(["u"])
     assert found["u"].seq == 9
     assert stale == "it does not answer"
 
 
-async def test_many_runs_are_requested_in_parts(host, way):
-    """All in one answer were more than a host that dials in can say at once."""
-    link, uids = Link(way), [f"u{number:03}" for number in range(250)]
+async def test_many_runs_are_requested_in_batches(host, transport):
+    """One answer for all would exceed the limit of an agent's message."""
+    link, uids = Link(transport), [f"u{number:03}" for number in range(250)]
     for uid in uids:
         await link.order(offer(uid))
     found, why = await link.look(uids)
     assert (sorted(found), why) == (uids, "")
-    assert [len(each.uids) for each in way.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
-    assert max(len(each.runs) for each in way.sent if isinstance(each, wire.Standings)) == 100
+    assert [len(each.uids) for each in transport.sent if isinstance(each, wire.AskStanding)] == [100, 100, 50]
+    assert max(len(each.runs) for each in transport.sent if isinstance(each, wire.Standings)) == 100
     standing = host.standing
 
     def short(uid):
@@ -375,10 +375,10 @@ async def test_many_runs_are_requested_in_parts(host, way):
     ("fault", "said"),
     [(ValueError("a defect"), "see the log of the host"), (DocumentsRefusedError("what?"), "what?")],
 )
-async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, fault, said):
-    """Who lists all sandboxes asks all of them at once."""
+async def test_failing_host_hides_no_other_clusters(host, transport, monkeypatch, fault, said):
+    """A list of all sandboxes queries all clusters at once."""
     links, other = Links(), FakeHost()
-    links.add("org", {"good": Encoded(other.end), "bad": way})
+    links.add("org", {"good": Encoded(other.end), "bad": transport})
     for cluster, uid in (("good", "v"), ("bad", "u")):
         await links.of("org", cluster).order(offer(uid))
 
@@ -393,8 +393,8 @@ async def test_failing_host_hides_no_other_clusters(host, way, monkeypatch, faul
     assert looked["org", "bad"] == ({}, said)
 
 
-async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
-    link = Link(way)
+async def test_refusal_differs_from_temporary_failure(host, transport, monkeypatch):
+    link = Link(transport)
     host.refuse = "no such kind"
     with pytest.raises(DocumentsRefusedError, match="no such kind"):
         await link.admit((DOCUMENT,), ())
@@ -409,11 +409,11 @@ async def test_refusal_differs_from_temporary_failure(host, way, monkeypatch):
         await link.order(offer())
 
 
-async def test_silent_host_admits_and_may_refuse_later(way, monkeypatch):
-    """A wish is stored also while its cluster is away."""
+async def test_silent_host_admits_and_may_refuse_later(transport, monkeypatch):
+    """A spec is stored even if its cluster is offline."""
     monkeypatch.setattr(control, "ANSWER_S", 0.01)
-    way.lost = (wire.AskAdmit,)
-    await Link(way).admit((DOCUMENT,), ())
+    transport.lost = (wire.AskAdmit,)
+    await Link(transport).admit((DOCUMENT,), ())
 
 
 async def test_host_report_notifies_when_it_is_visible():
@@ -460,7 +460,7 @@ def test_host_state_lists_runs_changed_since_a_moment():
     assert told.changed_since(told.changes) == []
     told.forget_ends(["w"])
     assert told.changed_since(seen) == ["u"]
-    # Of a host that has begun anew all that was known stands otherwise, and what is not any more is not kept for ever.
+    # After a restart of the host all known runs count as changed, and ended runs are not kept forever.
     seen = told.changes
     told.apply_inventory(inventory(2, "v"))
     assert sorted(told.changed_since(seen)) == ["u", "v"]

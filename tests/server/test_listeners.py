@@ -1,4 +1,4 @@
-"""Places of those who listen to changes: bounded in all, and for each organisation and key by what others leave."""
+"""Slots for streams: limited in all, and for each organisation and key by the slots that the others leave."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from starlette.requests import Request
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.api import changes
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.listener_slots import Listeners
+from dayfly.server.http.shared_slots import SharedSlots
 from server import wishes
 from server.client import ORG, Client, wait_for
 from server.test_changes import listening, soon  # noqa: F401 # a fixture for all here
 
 
 def fill(listeners, org, key):
-    """Places until no more is to be had."""
+    """Take slots until none is left."""
     found = []
     while (place := listeners.take(org, key)) is not None:
         found.append(place)
@@ -26,7 +26,7 @@ def fill(listeners, org, key):
 
 
 def test_streams_leave_half_to_other_keys_and_organisations():
-    listeners = Listeners(200)
+    listeners = SharedSlots(200)
     taken = fill(listeners, "a", "one")
     assert len(taken) == 50
     taken += fill(listeners, "a", "two")
@@ -42,28 +42,28 @@ def test_streams_leave_half_to_other_keys_and_organisations():
     assert len(taken) <= 200
 
 
-def test_a_place_that_was_left_is_free_once():
-    listeners = Listeners(4)
+def test_released_slot_is_free_once():
+    listeners = SharedSlots(4)
     first, *others = fill(listeners, "a", "one")
     assert others == []
-    first.leave()
-    first.leave()
+    first.release()
+    first.release()
     assert len(fill(listeners, "a", "one")) == 1
 
 
 class Slow:
-    """A stream whose first look ends when the test says so."""
+    """A stream whose first poll ends when the test says so."""
 
     def __init__(self):
         self.goes_on = asyncio.Event()
 
-    async def look(self):
+    async def poll(self):
         await self.goes_on.wait()
 
 
 async def test_streams_that_are_being_opened_count(monkeypatch):
     stream = Slow()
-    monkeypatch.setattr(changes, "MOST_STREAMS", 16)
+    monkeypatch.setattr(changes, "MAX_STREAMS", 16)
     monkeypatch.setattr(changes, "OrganisationStream", lambda *_: stream)
     store = type("NoStore", (), {"notifier": None})()
     found = changes.Changes(store, None, None, None, None, asyncio.Event())
@@ -98,7 +98,7 @@ def test_key_at_its_stream_limit_blocks_no_other_key(client):
     made = client.call("POST", "keys", {"name": "v", "role": "viewer"}).json["key"]
     viewer = Client(client.port, client.store, made)
     with contextlib.ExitStack() as open_:
-        for _ in range(changes.MOST_STREAMS // 4):
+        for _ in range(changes.MAX_STREAMS // 4):
             open_.enter_context(listening(client, key=made)).next()
         refused = viewer.call("GET", "changes")
         assert (refused.status, refused.headers["retry-after"]) == (503, "10")

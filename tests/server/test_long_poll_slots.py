@@ -1,4 +1,4 @@
-"""A request that waits for news holds a connection, and nobody is to hold so many that others have none."""
+"""Slots for long polls: one key or organisation cannot occupy all connections."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from dayfly.server.http import long_poll_slots
+from dayfly.server.http import shared_slots
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.long_poll_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
+from dayfly.server.http.shared_slots import AGENTS_SHARE, CALLERS_SHARE, LongPollSlots
 from server import wishes
 from server.client import Client, wait_for
 from server.fake_host import uid_of
@@ -21,15 +21,15 @@ PLACES = 16
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(long_poll_slots, "most_connections", lambda: int(PLACES / CALLERS_SHARE))
+    monkeypatch.setattr(shared_slots, "most_connections", lambda: int(PLACES / CALLERS_SHARE))
 
 
 def taken(found: LongPollSlots, org: str, key: str, held: contextlib.ExitStack) -> int:
-    """How many places that key gets until it gets no more."""
+    """Return the number of slots that a key gets."""
     places: list[None] = []
     with contextlib.suppress(RequestError):
         while len(places) < 1000:
-            places.append(held.enter_context(found.one(org, key, 1.0)))
+            places.append(held.enter_context(found.hold(org, key, 1.0)))
     return len(places)
 
 
@@ -39,13 +39,13 @@ def test_organisation_gets_half_of_long_poll_slots():
         assert taken(found, "acme", "one", held) == PLACES / 4
         assert sum(taken(found, "acme", str(key), held) for key in range(20)) == PLACES / 4
         assert taken(found, "other", "one", held) > 0
-        with found.one("acme", "one", 0.0):
+        with found.hold("acme", "one", 0.0):
             pass
         with pytest.raises(RequestError) as refused:
-            held.enter_context(found.one("acme", "one", 1.0))
+            held.enter_context(found.hold("acme", "one", 1.0))
         assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "10")
     with contextlib.ExitStack() as held:
-        assert taken(found, "acme", "one", held) == PLACES / 4, "they are free again"
+        assert taken(found, "acme", "one", held) == PLACES / 4, "the slots are released"
 
 
 def test_organisation_leaves_connections_to_others():
@@ -53,7 +53,7 @@ def test_organisation_leaves_connections_to_others():
 
 
 class Waiting:
-    """Requests that wait, each in a thread of its own."""
+    """Start long polls, each in a thread."""
 
     def __init__(self, client: Client, path: str, many: int) -> None:
         self.statuses: list[int] = []

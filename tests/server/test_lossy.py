@@ -1,6 +1,6 @@
-"""The real host behind a link that loses, delays, doubles and reorders: store and host agree in the end, and once is once.
+"""The real host with a link that loses, delays, duplicates and reorders messages: store and host agree in the end.
 
-Nothing is awaited by time but what is lost; each schedule is one seed, and no two sandboxes share anything but the link.
+Only lost messages are waited for. Each schedule is one seed, and sandboxes share only the link.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CREATE = {"name": "make", "script": '#!/bin/sh\necho "made $DAYFLY_SANDBOX_ROUTI
 
 
 class Story:
-    """One schedule over one host: what is asked of the API, and what is to be true in the end."""
+    """One schedule with one host: its requests to the API, and the expected final state."""
 
     def __init__(self, on: Any, store: Store, seed: int) -> None:
         self.machine = on
@@ -50,14 +50,14 @@ class Story:
         self.restart()
 
     def restart(self) -> None:
-        """Another process of the server, over the same store."""
+        """Start another process of the server with the same store."""
         self.app = create_app(self.store, {"local": self.way}, keys=callers.single(KEY), version="1")
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         return await call(self.app, KEY, method, f"{ORG}/{path}", body)
 
     async def play(self) -> None:
-        """Requests, while messages meet their fates."""
+        """Send requests while messages are lost and delayed."""
         made = await self.ask("PUT", "resource-plugins/db", wishes.plugin(create=[CREATE], delete=[]))
         assert made[0] == 200, made
         for _ in range(OPS):
@@ -98,13 +98,13 @@ class Story:
         return await stored.read_all(self.store, "local")
 
     async def settle(self) -> list[RunRecord]:
-        """The link is whole again, and all that is owed is paid."""
+        """Stop losing messages, and wait until no order is pending."""
         self.way.recover()
         for _ in range(400):
             self.machine.host.end.remind()
             await self.app.state.sync.sweep()
             found = await self.living()
-            # An end that was doubled may be heard once more after it was acknowledged; then it is acknowledged again.
+            # A duplicated end may arrive again after it was acknowledged, and is acknowledged again.
             noted = not self.state.ended and not list(self.machine.host.unacknowledged())
             seen = all(self.state.version(each.uid) == self.machine.host.version(each.uid) for each in found)
             if noted and seen and all(self.is_settled(record) for record in found):
@@ -119,7 +119,7 @@ class Story:
         return self.app.state.sync.link(SimpleNamespace(org="local", cluster="local")).state
 
     def is_settled(self, record: RunRecord) -> bool:
-        """Whether the host has exactly what the store says: alive, ready and in its newest form."""
+        """Return whether the host has exactly the stored sandboxes, ready and with their newest specs."""
         stored, report = self.ledger.load(record.uid), self.machine.report(record.uid)
         if stored is None or record.stop is not None or not report.ready:
             return False
@@ -128,12 +128,12 @@ class Story:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is lost is not waited for long, and an end may be forgotten as soon as it is acknowledged."""
+    """Use short timeouts, and let hosts forget ends as soon as they are acknowledged."""
     monkeypatch.setattr(link, "ANSWER_S", 0.03)
     monkeypatch.setattr("dayfly.embedded.host.KEEP_ENDED_MS", -60_000)
 
 
-async def test_store_and_host_agree_whatever_the_link_does(machine, quick, blank, tmp_path):  # noqa: F811
+async def test_store_and_host_agree_after_any_losses(machine, quick, blank, tmp_path):  # noqa: F811
     fates: set[str] = set()
     for seed in SEEDS:
         store = Store.open(shutil.copy(blank, tmp_path / f"{seed}.db"))
@@ -161,7 +161,7 @@ def _archived(connection: sa.Connection) -> set[str]:
 def _check(story: Story, found: list[RunRecord], archived: set[str]) -> None:
     host, living = story.machine.host, {record.uid for record in found}
     assert {record.name for record in found} == {name for name, wished in story.wished.items() if wished}
-    assert set(host.living()) == living, "a run that nobody wishes for, or none where one is wished for"
+    assert set(host.living()) == living, "a run without a sandbox, or a sandbox without a run"
     assert archived.isdisjoint(living)
     assert story.uids <= living | archived
     for line in story.machine.lines():

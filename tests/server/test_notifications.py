@@ -1,4 +1,4 @@
-"""Two servers on one PostgreSQL: what one writes to a mailbox the other learns without looking for it."""
+"""Two servers with one PostgreSQL: a change of a mailbox reaches the other server without polling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOURS = 3600.0
 
 
 class Pair:
-    """Two replicas at work, both of which listen."""
+    """Two running replicas that receive notifications."""
 
     def __init__(self, postgres, where: str) -> None:
         self._postgres, self._where = postgres, where
@@ -28,7 +28,7 @@ class Pair:
         self.first, self.second = map(Replica, self._stores)
 
     async def listening(self, count: int = 2) -> list[int]:
-        """Return the database's processes of the connections that listen, once there are so many."""
+        """Wait for this number of listening connections; return their backend processes."""
         while len(found := self._postgres.listening(self._where)) != count:  # noqa: ASYNC110 - a database changes it
             await asyncio.sleep(0)
         return found
@@ -36,7 +36,7 @@ class Pair:
     @contextlib.asynccontextmanager
     async def running(self):
         added = {"name": "east", "created_at": 1, "agent": True}
-        await self._stores[0].of(ORG).write(lambda rows: rows.insert(clusters, added))
+        await self._stores[0].for_org(ORG).write(lambda rows: rows.insert(clusters, added))
         works = []
         for each in (self.first, self.second):
             await each.agents.begin()
@@ -54,7 +54,7 @@ class Pair:
 
 @pytest.fixture
 async def pair(postgres, monkeypatch):
-    monkeypatch.setattr(agents, "LOOK_S", HOURS)
+    monkeypatch.setattr(agents, "POLL_INTERVAL_S", HOURS)
     monkeypatch.setattr(notifications, "RETRY_S", 0)
     found = Pair(postgres, postgres.fresh())
     async with found.running():
@@ -67,7 +67,7 @@ async def exchange_hello(pair: Pair) -> None:
     waiting = asyncio.create_task(
         pair.second.ask("east", "GET", "messages", session=session, after=0, digest="", wait=30)
     )
-    while not pair.first.agents.standing(ORG, "east").session:  # noqa: ASYNC110 - a task beside changes it
+    while not pair.first.agents.mailbox_state(ORG, "east").session:  # noqa: ASYNC110 - a task beside changes it
         await asyncio.sleep(0)
     meeting = await pair.first.meet()
     _, found, _ = await waiting

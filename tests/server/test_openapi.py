@@ -1,4 +1,4 @@
-"""The document that describes the API: made of the table of addresses, and held against what is really answered."""
+"""The OpenAPI document: generated from the route table, and compared with real answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server.test_conventions import READS
 DOCUMENT = openapi.document("1")
 
 
-def test_every_address_and_method_is_in_it_with_its_role():
+def test_document_has_every_method_with_its_role():
     assert DOCUMENT["openapi"] == "3.1.0"
     assert set(DOCUMENT["paths"]) == set(route_table.ROUTES)
     for path, methods in route_table.ROUTES.items():
@@ -31,14 +31,14 @@ def test_every_address_and_method_is_in_it_with_its_role():
 
 
 def answered(method, path, form):
-    """The schema of what 200 carries there."""
+    """Return the schema of the answer 200."""
     said = DOCUMENT["paths"][path][method.lower()]["responses"][form]
     said = DOCUMENT["components"]["responses"][form] if "$ref" in said else said
     return {**said["content"]["application/json"]["schema"], "components": DOCUMENT["components"]}
 
 
-def place(path):
-    """The address in the table that a path means."""
+def find_pattern(path):
+    """Return the pattern in the route table that matches a path."""
     below = path.removeprefix("/api/v2").replace("/orgs/local", "/orgs/{org}")
     for known in route_table.ROUTES:
         words, parts = known.split("/"), below.split("/")
@@ -51,7 +51,7 @@ def place(path):
     "path", [*READS, "/api/v2/meta/reasons", "/api/v2/meta/openapi.json", f"{ORG}/audit", f"{ORG}/keys"]
 )
 def test_read_answer_matches_its_openapi_schema(filled, path):
-    form = answered("GET", place(path), "200")
+    form = answered("GET", find_pattern(path), "200")
     answer = filled.get(path)
     jsonschema.validate(answer, form)
     assert answer not in ([], {}) or path.rpartition("/")[2] in (
@@ -79,9 +79,9 @@ def test_write_and_error_answers_match_their_openapi_schema(client):
     ):
         answer = client.call(method, path, body)
         assert answer.status == 200, answer.body
-        jsonschema.validate(answer.json, answered(method, place(f"{ORG}/{path}"), "200"))
+        jsonschema.validate(answer.json, answered(method, find_pattern(f"{ORG}/{path}"), "200"))
         refused = client.call(method, path, [] if body is not None else None, headers={"signadot-api-key": "x"})
-        jsonschema.validate(refused.json, answered(method, place(f"{ORG}/{path}"), "401"))
+        jsonschema.validate(refused.json, answered(method, find_pattern(f"{ORG}/{path}"), "401"))
 
 
 def test_the_document_needs_no_key(filled):
@@ -111,7 +111,7 @@ def test_pages_by_label_are_full_and_skip_ended_sandboxes(client, host, monkeypa
     assert names("sandboxes?label=three=1") == ["sb1", "sb4", "sb7"]
     assert names("sandboxes?label=three=1&limit=2") == ["sb1", "sb4"]
     assert names("sandboxes?label=three=1&limit=3&after=sb1") == ["sb4", "sb7"]
-    # What is over and not yet out of the store takes no place of a page.
+    # A run that has ended and is not archived yet takes no place on a page.
     for name in ("sb4", "sb5"):
         (uid,) = [uid for uid, offer in host.offers.items() if offer.name == name]
         client.delete(f"sandboxes/{name}")

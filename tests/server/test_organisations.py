@@ -1,4 +1,4 @@
-"""Users' keys, and clusters with the tokens of their agents: made by an admin, shown once, revoked at once."""
+"""Keys, and clusters with their tokens: created by an admin, shown once, revoked at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import Link
 from dayfly.server.admin import cluster_tokens, clusters, keys
-from dayfly.server.app import inhabited_clusters
+from dayfly.server.app import read_used_clusters
 from dayfly.server.db import tables
 from dayfly.server.db.store import Store, StoreError
-from dayfly.server.http import handler
+from dayfly.server.http import auth_middleware
 from dayfly.server.sync.agents import agents
 from server import databases, wishes
 from server.client import Client, serving, wait_for
@@ -41,10 +41,10 @@ def test_a_key_is_shown_once_and_has_its_role(client):
     member = key(client, "member")
     prefix, id_, secret = member.key.split("_", 2)
     assert (prefix, id_, len(secret)) == ("dfk", member.id, 43 + 6)
-    assert keys.checksum(member.key[:-6]) == secret[-6:], "as a scanner of sources would check it"
+    assert keys.checksum(member.key[:-6]) == secret[-6:], "the checksum that scanners verify"
     assert keys.checksum(f"dfk_{member.id}_{'x' * 43}") != secret[-6:]
     assert keys.checksum("") == "000000"
-    assert keys.checksum("123456789") == "3jZRME", "CBF43926, as CRC-32 of these is everywhere"
+    assert keys.checksum("123456789") == "3jZRME", "CRC-32 of the test vector"
     (shown,) = client.get("keys")
     assert shown.keys() == {"id", "name", "role", "createdAt", "createdBy"}
     assert (shown["name"], shown["role"]) == ("my member", "member")
@@ -58,7 +58,7 @@ def test_a_key_is_shown_once_and_has_its_role(client):
 
 
 @pytest.mark.usefixtures("on_sqlite")
-def test_the_database_holds_no_key_and_no_token(client):
+def test_database_contains_no_key_and_no_token(client):
     made = key(client, "admin")
     client.put("clusters/far", None)
     token = client.call("POST", "clusters/far/tokens", {}).json["token"]
@@ -101,7 +101,7 @@ def test_altered_key_is_refused(client, change):
         ({"name": "a", "role": ["viewer"]}, "role: must be"),
     ],
 )
-def test_a_wrong_wish_for_a_key_makes_none(client, body, says):
+def test_malformed_request_creates_no_key(client, body, says):
     answer = client.call("POST", "keys", body)
     assert answer.status == 400
     assert says in answer.error
@@ -130,7 +130,7 @@ def test_key_expires_and_last_use_is_stored_once_a_minute(client, monkeypatch):
 
 @contextlib.contextmanager
 def waiting(client, made, monkeypatch):
-    """A request with that key that waits for news of a sandbox; whether the key is good is looked at all the time."""
+    """Wait for a change of a sandbox with that key, which is checked frequently."""
     waits, changed = threading.Event(), HostState.wait_for_change
 
     def noted(self, uid, version, seconds):
@@ -138,7 +138,7 @@ def waiting(client, made, monkeypatch):
         return changed(self, uid, version, seconds)
 
     monkeypatch.setattr(HostState, "wait_for_change", noted)
-    monkeypatch.setattr(handler, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(auth_middleware, "KEY_CHECK_INTERVAL_S", 0.05)
     client.put("sandboxes/sb1", wishes.empty())
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(made.client.call, "GET", "sandboxes/sb1/report?after=1&wait=30")
@@ -158,7 +158,7 @@ def test_revoked_key_ends_waiting_requests(client, monkeypatch):
 
 
 async def full(*_):
-    """As `Store.write`."""
+    """Replaces `Store.write`."""
     raise StoreError("the disk is full")
 
 
@@ -170,7 +170,7 @@ def test_key_reads_when_last_use_cannot_be_stored(client, monkeypatch):
 
 
 def test_waiting_request_gets_503_while_store_is_away(client, monkeypatch):
-    """Whoever hears 503 comes again; whoever hears 401 looks for another key."""
+    """Clients retry after 503, but look for another key after 401."""
 
     async def away(_self, _key):
         raise StoreError("the disk is full")
@@ -192,7 +192,7 @@ def test_a_cluster_is_added_for_an_agent_and_removed(client):
     assert answer.status == 400
     assert "in use by sandbox(es): sb1" in answer.error
     client.delete("sandboxes/sb1")
-    assert client.call("GET", "sandboxes/sb1").status == 404, "nobody has ever heard of it"
+    assert client.call("GET", "sandboxes/sb1").status == 404, "no agent has ever connected"
     assert client.delete("clusters/far") == {}
     assert client.call("GET", "clusters/far").status == 404
 
@@ -209,8 +209,8 @@ def group(**more):
     return {"spec": {"match": {"label": {"key": "team", "value": "a*"}}, **more}}
 
 
-def test_a_cluster_stays_while_a_route_group_has_its_run_there(client):
-    """Nobody else could ever end the group: who is to be told is gone."""
+def test_cluster_with_run_of_route_group_is_not_deleted(client):
+    """Without the cluster, the group could never end."""
     client.put("clusters/far", None)
     client.put("routegroups/rg1", group(cluster="far"))
     answer = client.call("DELETE", "clusters/far", {})
@@ -222,17 +222,17 @@ def test_a_cluster_stays_while_a_route_group_has_its_run_there(client):
 
 
 def test_group_of_unconnected_cluster_ends_at_once(tmp_path, blank, monkeypatch):
-    monkeypatch.setattr(agents, "LONELY_S", 0.05)
+    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
         add_cluster(client)
         client.put("routegroups/rg1", group(cluster="far"))
         client.delete("routegroups/rg1")
-        assert client.call("GET", "routegroups/rg1").status == 404, "nobody has ever heard of it"
+        assert client.call("GET", "routegroups/rg1").status == 404, "no agent has ever connected"
 
 
 @pytest.mark.parametrize(("what", "wish"), [("sandboxes/sb1", wishes.empty), ("routegroups/rg1", group)])
 def test_put_for_concurrently_removed_cluster_stores_nothing(tmp_path, blank, monkeypatch, what, wish):
-    monkeypatch.setattr(agents, "LONELY_S", 0.05)
+    monkeypatch.setattr(agents, "IDLE_POLL_INTERVAL_S", 0.05)
     with serving(shutil.copy(blank, tmp_path), {"local": FakeHost()}) as client:
 
         async def removed(*_):
@@ -260,16 +260,16 @@ def test_agent_cluster_that_became_local_receives_ends(tmp_path, blank):
 
 
 async def test_local_server_does_not_take_over_agent_cluster(client):
-    """At its next start, for having sandboxes there: they run, or are to run, where that agent is."""
+    """At its next start the server finds sandboxes there, whose runs belong to the agent's cluster."""
     client.put("clusters/far", None)
     client.put("sandboxes/there", wishes.empty(cluster="far"))
-    assert await inhabited_clusters(client.store, "local") == set()
+    assert await read_used_clusters(client.store, "local") == set()
     client.put("sandboxes/here", wishes.empty())
-    assert await inhabited_clusters(client.store, "local") == {"local"}
+    assert await read_used_clusters(client.store, "local") == {"local"}
 
 
 def test_cluster_pages_are_complete_in_any_collation(postgres):
-    """In English `a` comes before `B`, and in ASCII behind it."""
+    """In English collation `a` comes before `B`, in ASCII after it."""
     settings = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
     postgres.administrate(f"CREATE DATABASE in_english OWNER {databases.OWNER} {settings}")
     with serving(postgres.url("in_english"), {"local": FakeHost()}) as client:
@@ -281,7 +281,7 @@ def test_cluster_pages_are_complete_in_any_collation(postgres):
     assert found[1:] == ["B", "Z", "a", "local"]
 
 
-def test_a_sandbox_waits_for_an_agent_that_has_not_come_yet(client):
+def test_sandbox_waits_for_the_first_agent(client):
     client.put("clusters/far", None)
     stored = client.put("sandboxes/sb1", wishes.empty(cluster="far"))
     assert stored["status"]["ready"] is False
@@ -308,7 +308,7 @@ def test_tokens_are_shown_once_and_known_until_they_are_revoked(client):
         assert whose(client, wrong) is None
     client.put("sandboxes/sb1", wishes.empty(cluster="far"))
     client.delete("sandboxes/sb1")
-    assert client.get("sandboxes/sb1")["status"]["ready"] is False, "its agent may have heard of it"
+    assert client.get("sandboxes/sb1")["status"]["ready"] is False, "its agent may have received it"
     assert client.call("DELETE", f"clusters/local/tokens/{made['id']}").status == 404
     assert client.delete(f"clusters/far/tokens/{made['id']}") == {}
     assert whose(client, made["token"]) is None
@@ -316,7 +316,7 @@ def test_tokens_are_shown_once_and_known_until_they_are_revoked(client):
 
 
 def test_token_works_when_its_use_cannot_be_stored(client, monkeypatch):
-    """An agent asks with it what may begin, for which the store is read alone."""
+    """An agent uses it to check which runs may start, which only reads the store."""
     client.put("clusters/far", None)
     made = client.call("POST", "clusters/far/tokens", {}).json
     monkeypatch.setattr(Store, "write", full)
@@ -325,7 +325,7 @@ def test_token_works_when_its_use_cannot_be_stored(client, monkeypatch):
 
 
 async def test_token_opens_only_its_own_organisation(place):
-    """All organisations' rows have a name of their own, which is none that a token may bear."""
+    """The name that selects the rows of all organisations is not valid in a token."""
     store = Store.open(place)
     try:
         made = {}
@@ -335,14 +335,14 @@ async def test_token_opens_only_its_own_organisation(place):
                 rows.insert(tables.clusters, {"name": "far", "created_at": 1, "agent": True})
                 return cluster_tokens.create(rows, "far")[0]
 
-            made[org] = await store.of(org).write(add)
+            made[org] = await store.for_org(org).write(add)
         for org in ("*", "", "other"):
             token = f"{org}@{made['acme'].partition('@')[2]}"
-            assert await cluster_tokens.caller(store, token, "10.0.0.7") is None, org
+            assert await cluster_tokens.authenticate(store, token, "10.0.0.7") is None, org
         for org in made:
-            assert await store.of(org).read(lambda rows: clusters.is_unheard(rows, "far", None))
-        assert (await cluster_tokens.caller(store, made["acme"], "10.0.0.7")).org == "acme"
-        assert await store.of("other").read(lambda rows: clusters.is_unheard(rows, "far", None))
+            assert await store.for_org(org).read(lambda rows: clusters.has_never_connected(rows, "far", None))
+        assert (await cluster_tokens.authenticate(store, made["acme"], "10.0.0.7")).org == "acme"
+        assert await store.for_org("other").read(lambda rows: clusters.has_never_connected(rows, "far", None))
     finally:
         store.close()
 
@@ -350,4 +350,4 @@ async def test_token_opens_only_its_own_organisation(place):
 def whose(client, token):
     import asyncio
 
-    return asyncio.run(cluster_tokens.caller(client.store, token, "10.0.0.7"))
+    return asyncio.run(cluster_tokens.authenticate(client.store, token, "10.0.0.7"))

@@ -1,4 +1,4 @@
-"""What needs attention, what has ended, a sandbox's plan, and an output that is shown for the record."""
+"""Attention, ended sandboxes, plans, and outputs whose access is recorded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from dayfly.link.host_state import HostState
 from dayfly.link.server_end import HostFailedError, Link, Links
 from dayfly.server import attention
-from dayfly.server.api.silent_units import Mute
-from dayfly.server.attention import AttentionSubject, Quiet
+from dayfly.server.api.silent_units import MuteUnits
+from dayfly.server.attention import AttentionSubject, SilentCluster
 from dayfly.server.db.tables import agents, clusters, ended_sandboxes
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 from dayfly.spec.report import RunReport, UnitReport
@@ -39,7 +39,7 @@ def box(name, told, begins_at=0, expires_at=0):
 def test_healthy_sandboxes_need_no_attention():
     well = report(units=(unit("db/make", "preStart", "succeeded"),))
     pending = report(ready=False, reason="ResourcesPending", message="db/make: running")
-    assert attention.concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], (), (), NOW) == []
+    assert attention.find_concerns([box("a", well), box("b", pending), box("c", well, NOW, NOW + 10**9)], NOW) == []
 
 
 REFUSED = unit("warm", "preStart", "waiting", reason="PodRefused", message="it would be privileged", since=8)
@@ -47,13 +47,13 @@ ALIKE = unit("db/make", "preStart", "waiting", reason="PodRefused", message="as 
 BUSY = unit("db/seed", "preStart", "waiting", reason="WaitingForSlot", message="all places are taken", since=5)
 
 
-def test_attention_lists_each_kind_worst_first_with_advice():
+def test_attention_is_sorted_by_severity_with_advice():
     stop = EndRequest(at=NOW - 50, reason="Deleted", message="deleted", by="a key")
     drop = unit("db/drop", "postStop", "retrying", reason="WaitingToRetry", message="exit 1", attempt=6, started_at=5)
     doubt = unit(
         "db/make", "preStart", "unknown", reason="NotReported", message="nobody knows", since=7, until=NOW + 99
     )
-    found = attention.concerns(
+    found = attention.find_concerns(
         [
             box("late", report(), NOW - 3_600_000, NOW + 1000),
             box("unsure", report(ready=False, reason="Unknown", message="db/make may have run", units=(doubt,))),
@@ -72,9 +72,7 @@ def test_attention_lists_each_kind_worst_first_with_advice():
                     units=(drop,),
                 ),
             ),
-        ],
-        [
-            (
+            box(
                 "gone",
                 report(
                     phase=Phase.ABANDONED,
@@ -87,10 +85,10 @@ def test_attention_lists_each_kind_worst_first_with_advice():
                         unit("z/make", "preStart", "skipped"),
                     ),
                 ),
-            )
+            ),
         ],
-        [Quiet("far", NOW - 100_000, "")],
         NOW,
+        [SilentCluster("far", NOW - 100_000, "")],
     )
     assert [each.kind for each in found] == list(attention.ORDER)
     said = {each.kind: each for each in found}
@@ -99,24 +97,24 @@ def test_attention_lists_each_kind_worst_first_with_advice():
     assert (said["unknown"].until, said["unknown"].units) == (NOW + 99, ("db/make",))
     assert said["expiring"].until == NOW + 1000
     assert said["abandoned"].message == "cluster is gone (ann)"
-    assert said["abandoned"].units == ("db/make",), "whose delete step has not succeeded, and no other"
+    assert said["abandoned"].units == ("db/make",), "only the unit whose delete step has not succeeded"
     assert said["silent"].subject == "cluster far"
     assert said["ignored"].reason == "Unsupported"
     held = said["held"]
     assert (held.reason, held.message) == ("PodRefused", "warm: it would be privileged (and 1 more)")
-    assert (held.units, held.since) == (("warm", "db/make"), 5), "one that waits its turn needs nobody"
+    assert (held.units, held.since) == (("warm", "db/make"), 5), "a unit that waits for its turn needs no attention"
 
 
 def test_missing_plugin_or_image_needs_attention_with_advice():
     missing = report(ready=False, reason="PluginMissing", message="no plugin db", born_at=4)
     image = unit("db/make", "preStart", "waiting", reason="ErrImagePull", message="not found", since=6)
     pulling = report(ready=False, reason="ResourcesPending", message="m", units=(image,))
-    plugin, pull = attention.concerns([box("a", missing), box("b", pulling)], (), (), NOW)
+    plugin, pull = attention.find_concerns([box("a", missing), box("b", pulling)], NOW)
     assert (plugin.kind, plugin.since, "apply the plugin" in plugin.next) == ("held", 4, True)
     assert (pull.kind, pull.since, "available to the cluster's nodes" in pull.next) == ("held", 6, True)
 
 
-def test_the_server_gathers_it(db, host):
+def test_server_gathers_attention(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     host.say(uid, ready=False, reason="ResourceFailed", message="mydb/provision: exit 1")
@@ -127,13 +125,13 @@ def test_the_server_gathers_it(db, host):
 def test_attention_does_not_refer_to_an_empty_log():
     bad = unit("db/make", "preStart", "failed", message="exit code 1", started_at=5)
     failed = report(ready=False, reason="ResourceFailed", message="db/make: exit code 1", about="db/make", units=(bad,))
-    (told,) = attention.concerns([box("a", failed)], (), (), NOW)
+    (told,) = attention.find_concerns([box("a", failed)], NOW)
     assert told.next.startswith("read its log with `dayfly logs a db make`")
-    (told,) = attention.concerns([box("a", failed)._replace(mute={"db/make"})], (), (), NOW)
+    (told,) = attention.find_concerns([box("a", failed)._replace(mute={"db/make"})], NOW)
     assert told.next.startswith("go by its message (it printed nothing), fix the plugin")
 
 
-def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
+def test_log_is_checked_once_its_attempt_has_ended(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     asked = []
@@ -151,11 +149,11 @@ def test_the_server_looks_into_a_log_once_its_attempt_has_ended(db, host):
 
     fails(1)
     host.log_data[uid, "mydb/provision", 1] = (b"", False)
-    assert "dayfly logs sb1" in advice(), "more may come"
+    assert "dayfly logs sb1" in advice(), "the log may grow"
     host.log_data[uid, "mydb/provision", 1] = (b"", True)
     assert "it printed nothing" in advice()
     host.log_data[uid, "mydb/provision", 2] = (b"no such host", True)
-    assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "what has ended is not asked again"
+    assert ("it printed nothing" in advice(), len(asked)) == (True, 2), "a log that has ended is not queried again"
     fails(2)
     assert ("dayfly logs sb1" in advice(), len(asked)) == (True, 3)
 
@@ -169,13 +167,13 @@ async def test_empty_log_check_is_cached_per_run():
         asked.append(uid)
         return [LogInfo(unit="db/make", attempt=1, size=0, sealed=True)]
 
-    mute = Mute()
+    mute = MuteUnits()
 
     async def look(uids):
-        return await mute.among("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
+        return await mute.find("org", [(runs[uid], functools.partial(logs, uid)) for uid in uids])
 
     assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
-    assert await look("a") == {"a": {"db/make"}}, "and nothing of what it may not see"
+    assert await look("a") == {"a": {"db/make"}}, "no unit of an invisible run"
     assert await look("ab") == {"a": {"db/make"}, "b": {"db/make"}}
     assert sorted(asked) == ["a", "b"]
 
@@ -201,7 +199,7 @@ def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
         ("host", "h1", False),
         ("password", "", True),
     ]
-    assert "canary" in db.call("GET", "sandboxes/sb1/outputs").body.decode(), "as other clients know it"
+    assert "canary" in db.call("GET", "sandboxes/sb1/outputs").body.decode(), "as in the API"
     ask = {"unit": "mydb/provision", "output": "password"}
     assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "canary"
     last = db.get("audit")["entries"][-1]
@@ -209,11 +207,11 @@ def test_sensitive_outputs_are_masked_and_reveals_recorded(db, host):
     before = db.get("audit")["head"]["number"]
     assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "nothing"}).status == 404
     assert db.call("POST", "sandboxes/sb1/reveal", {"unit": 5}).status == 400
-    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+    assert db.get("audit")["head"]["number"] == before, "no value was shown"
 
 
 def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
-    """The operator of a cluster that dials in says of a sensitive output only that it is there."""
+    """An agent sends no values of sensitive outputs."""
     db.put("sandboxes/sb1", wishes.sandbox())
     (uid,) = host.offers
     host.outputs[uid] = (
@@ -221,7 +219,7 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
         Value(unit="mydb/provision", output="password", value=b"", sensitive=True),
     )
     ask = {"unit": "mydb/provision", "output": "password"}
-    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a host of this server tells all it has"
+    assert db.call("POST", "sandboxes/sb1/reveal", ask).json["value"] == "", "a local host sends all values"
     of = Links.of
 
     def dialled(self, *where):
@@ -233,7 +231,7 @@ def test_withheld_output_is_marked_and_not_revealed(db, host, monkeypatch):
     answer = db.call("POST", "sandboxes/sb1/reveal", ask)
     assert answer.status == 409
     assert "sensitive and never leaves its cluster" in answer.json["error"]
-    assert db.get("audit")["head"]["number"] == before, "nothing was shown"
+    assert db.get("audit")["head"]["number"] == before, "no value was shown"
     assert db.call("POST", "sandboxes/sb1/reveal", {**ask, "output": "host"}).json["value"] == "h1"
     for found in (db.get("sandboxes/sb1/outputs"), db.get("sandboxes/sb1/outputs?masked=true")):
         assert [(each["output"], each["value"], each.get("withheld")) for each in found] == [
@@ -270,14 +268,14 @@ def test_attention_covers_route_groups_with_their_commands():
         box("routegroup/late", report(), NOW - 3_600_000, NOW + 1000),
         box("routegroup/stuck", msgspec.structs.replace(told, units=(bye,))),
     ]
-    stuck, late = attention.concerns(boxes, (), (), NOW)
+    stuck, late = attention.find_concerns(boxes, NOW)
     assert (stuck.kind, stuck.group, stuck.sandbox, stuck.subject) == ("stuck", "stuck", "", "route group stuck")
     assert "`dayfly retry routegroup/stuck`" in stuck.next
     assert (late.kind, late.group, late.sandbox, late.until) == ("expiring", "late", "", NOW + 1000)
     assert "`dayfly routegroup extend late --for 2h`" in late.next
 
 
-def test_the_server_gathers_it_of_route_groups(db, host):
+def test_server_gathers_attention_for_route_groups(db, host):
     db.put("routegroups/pay", grouped(hooks={"preStart": [HOOK]}, ttl={"duration": "1m"}))
     uid = db.get("routegroups/pay/report")["uid"]
     host.say(uid, ready=False, reason="HookFailed", message="announce: exit 1")
@@ -308,7 +306,7 @@ def test_route_group_plan_and_outputs_work_like_a_sandbox(db, host):
 
 
 def ended(client, host, name, plural="sandboxes", *, given_up=""):
-    """One that was made, and has ended; returns its uid."""
+    """Create a run that has ended; return its UID."""
     if plural == "sandboxes":
         client.put(f"sandboxes/{name}", wishes.empty())
     else:
@@ -346,18 +344,18 @@ async def test_abandoned_runs_stay_in_attention_after_many_others(client, host):
     client.put("sandboxes/lost", wishes.empty())
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50, "given_up": False}
     many = [{**row, "uid": str(number), "name": f"b{number}"} for number in range(1000)]
-    await client.store.of("local").write(lambda rows: rows.insert(ended_sandboxes, many))
+    await client.store.for_org("local").write(lambda rows: rows.insert(ended_sandboxes, many))
     asked, history = [], host.history
     host.history = lambda uid: asked.append(uid) or history(uid)
     for _ in range(2):
         said = {each.get("sandbox") or each.get("group"): each for each in client.get("attention")}
         assert {name: each["kind"] for name, each in said.items()} == {"lost": "abandoned", "party": "abandoned"}
-        assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "which of that name it was"
-        assert sorted(asked) == sorted([gone, group]), "nobody is asked twice"
+        assert (said["lost"]["uid"], said["party"]["uid"]) == (gone, group), "the UID identifies the run"
+        assert sorted(asked) == sorted([gone, group]), "the host is queried once"
 
 
 async def test_abandoned_runs_stay_in_attention_without_their_host(client, host, monkeypatch):
-    """A cluster's agent lets go of each end as soon as it is noted here."""
+    """An agent's cluster forgets each ended run once this server has archived it."""
     lost = ended(client, host, "lost", given_up="its machine burnt")
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     for uid in (lost, party, ended(client, host, "well")):
@@ -376,12 +374,12 @@ async def test_abandoned_runs_stay_in_attention_without_their_host(client, host,
         "route group party": ("abandoned", party),
     }
     assert said["sandbox lost"]["since"]
-    assert "keeps nothing of it" in said["sandbox lost"]["message"]
+    assert "no longer has a record of it" in said["sandbox lost"]["message"]
     assert said["sandbox lost"]["next"].startswith("check whether these still exist")
 
 
 async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, host, monkeypatch):
-    """And once somebody serves one of that name again, they are asked what they know of it."""
+    """If a host serves the cluster again, it is queried."""
     lost = ended(client, host, "lost", given_up="its machine burnt")
     party = ended(client, host, "party", "routegroups", given_up="so did the party")
     ended(client, host, "well")
@@ -405,7 +403,7 @@ async def test_abandoned_runs_stay_in_attention_after_cluster_removal(client, ho
     [HostUnavailableError("it does not answer"), HostFailedError("disk"), DocumentsRefusedError("no such question")],
 )
 def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch, fault):
-    """One cluster of several; what only it could tell of is told the next time."""
+    """Concerns that only that host knows appear later."""
     ended(client, host, "lost", given_up="its machine burnt")
     client.put("sandboxes/sb1", wishes.empty())
     (uid,) = host.offers
@@ -424,23 +422,23 @@ def test_attention_answers_while_a_host_is_unavailable(client, host, monkeypatch
 
 
 async def test_end_without_recorded_reason_is_read_from_history(client, host):
-    """As an older server leaves it."""
+    """As an older server stores it."""
     uids = [ended(client, host, "lost", given_up="its machine burnt"), ended(client, host, "well")]
     table = ended_sandboxes
-    await client.store.of("local").write(lambda rows: rows.execute(rows.delete(table)))
+    await client.store.for_org("local").write(lambda rows: rows.execute(rows.delete(table)))
     row = {"routing_key": "k", "cluster": "local", "created_at": 1, "ended_at": 1 << 50}
     old = [{**row, "uid": uid, "name": name} for uid, name in zip(uids, ("lost", "well"), strict=True)]
-    await client.store.of("local").write(lambda rows: rows.insert(table, old))
+    await client.store.for_org("local").write(lambda rows: rows.insert(table, old))
     assert [(each["kind"], each["uid"]) for each in client.get("attention")] == [("abandoned", uids[0])]
 
 
 async def test_thaw_command_quotes_the_cluster_name(client):
     name = "east; echo $(id)"
-    shelf = client.store.of("local")
-    await shelf.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
+    org_store = client.store.for_org("local")
+    await org_store.write(lambda rows: rows.insert(clusters, {"name": name, "created_at": 1, "agent": True}))
     why = msgspec.json.encode({"why": "w", "at": 1}).decode()
     row = {"cluster": name, "created_at": 1, "seen_at": 1, "frozen": why}
-    await shelf.write(lambda rows: rows.insert(agents, row))
+    await org_store.write(lambda rows: rows.insert(agents, row))
     (quiet,) = client.get("attention")
     assert quiet["message"] == "it is frozen: dayfly cluster thaw 'east; echo $(id)'"
 

@@ -1,4 +1,4 @@
-"""Plugins: canonical versions, never changed once published, kept while they are needed."""
+"""Plugins: canonical versions that never change once published and stay while sandboxes use them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_missing_plugin_is_404(client):
 
 
 @pytest.mark.parametrize("version", ["1.x", "all", "1.2.3.4", "01.2.3"])
-def test_a_query_for_no_version_is_refused(client, version):
+def test_empty_version_in_query_is_refused(client, version):
     for method in ("GET", "DELETE"):
         answer = client.call(method, f"resource-plugins/db?version={version}")
         assert answer.status == 400
@@ -77,7 +77,7 @@ def test_a_query_for_no_version_is_refused(client, version):
     assert client.call("GET", "resource-plugins?version=1.x").status == 400
 
 
-def test_a_version_in_use_stays(client, host):
+def test_used_version_cannot_be_deleted(client, host):
     for name in ("db@1.0", "db@2.0"):
         client.put("resource-plugins/db", wishes.plugin(name))
     one = wishes.sandbox()
@@ -108,14 +108,14 @@ def test_a_version_in_use_stays(client, host):
         ({"runner": {"podTemplateOverlay": "spec: {restartPolicy: Always}"}}, "spec.runner.podTemplateOverlay"),
     ],
 )
-def test_a_wrong_plugin_is_refused_at_its_place(client, change, path):
+def test_malformed_plugin_is_refused_with_its_place(client, change, path):
     answer = client.call("PUT", "resource-plugins/db", wishes.plugin(**change))
     assert answer.status == 400
     assert answer.error.startswith(path + ": ")
     assert client.get("resource-plugins") == []
 
 
-def test_a_cycle_is_refused_when_it_is_published(client):
+def test_cycle_is_refused_at_publication(client):
     def step(name, reads):
         source = {"name": reads, "output": "x"}
         output = {"name": "x", "valueFromPath": "/tmp/x"}
@@ -133,13 +133,13 @@ def test_a_cycle_is_refused_when_it_is_published(client):
     assert "b.x -> a.x -> b.x" in answer.error
 
 
-def test_the_name_in_the_body_must_be_that_of_the_address(client):
+def test_name_in_body_must_match_the_path(client):
     assert client.call("PUT", "resource-plugins/other", wishes.plugin("db@1.0")).status == 400
     assert client.get("resource-plugins?version=all") == []
 
 
 class TestReadme:
-    """What readers are told of a version is no part of what it is."""
+    """The README of a version is separate from its spec."""
 
     TOLD = "# A database\n\nWith <b>tables</b>.\n"
 
@@ -160,8 +160,8 @@ class TestReadme:
         after = client.get("resource-plugins/db")
         assert after.pop("updatedAt") > before.pop("updatedAt")
         assert after == {**before, "readme": self.TOLD}
-        assert self.put(client, readme=self.TOLD).status == 409, "there is nothing to do"
-        assert self.put(client).status == 409, "whoever knows of none says nothing of it"
+        assert self.put(client, readme=self.TOLD).status == 409, "the README is the same"
+        assert self.put(client).status == 409, "a body without a README keeps it"
         other = wishes.plugin(description="other")["spec"]
         assert self.put(client, readme="# Other", spec=other).status == 409
         assert client.get("resource-plugins/db")["readme"] == self.TOLD
@@ -182,7 +182,7 @@ class TestReadme:
         ],
         ids=("number", "list", "long", "nul"),
     )
-    def test_a_bad_one_changes_nothing(self, client, readme, said):
+    def test_invalid_readme_changes_nothing(self, client, readme, said):
         answer = self.put(client, readme=readme)
         assert (answer.status, said in answer.error) == (400, True), answer.error
         assert client.get("resource-plugins") == []

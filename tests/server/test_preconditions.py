@@ -1,4 +1,4 @@
-"""If-Match and If-None-Match: a change is made only to the version that its client has read."""
+"""If-Match and If-None-Match: a change applies only to the version that its client has read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_new_version_of_a_recreated_sandbox_has_another_tag(client, host):
     assert call(client, "DELETE", "sandboxes/sb1", If_Match=old).status == 412
 
 
-def test_new_status_is_read_and_is_no_reason_to_refuse(client, host):
+def test_new_status_does_not_fail_if_match(client, host):
     client.put("sandboxes/sb1", wishes.empty())
     old = tag(client, "sandboxes/sb1")
     assert read(client, "sandboxes/sb1", old)[0] == 304

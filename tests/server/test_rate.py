@@ -1,4 +1,4 @@
-"""The rate limit of a key. Requests above it wait, and are refused at last."""
+"""The rate limit of a key: requests above it wait, and are refused after a maximum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.server.access import callers
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.http import rate_limit
-from dayfly.server.http.rate_limit import MAX_WAIT_S, Rate
+from dayfly.server.http.rate_limit import MAX_WAIT_S, RateLimit
 from server import wishes
 from server.client import KEY, ORG
 from server.fake_host import FakeHost
@@ -23,7 +23,7 @@ from server.lossy import call
 
 
 class Clock:
-    """Time that passes only while everything waits for it."""
+    """A virtual clock that advances only while all tasks wait."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -39,7 +39,7 @@ class Clock:
         await alarm.wait()
 
     async def run(self, work):
-        """The result of `work`, whatever time it takes."""
+        """Return the result of `work`, in virtual time."""
         task = asyncio.ensure_future(work)
         while not task.done():
             for _ in range(20):
@@ -50,13 +50,13 @@ class Clock:
         return task.result()
 
 
-async def admit(bucket: Rate, org: str, key: str) -> int:
-    """As the server does it for each request."""
+async def admit(bucket: RateLimit, org: str, key: str) -> int:
+    """Wait as the server does for each request."""
     return await bucket.queue(org, key) if bucket.reserve(org, key) else 0
 
 
-def limited(clock: Clock, per_second: float) -> Rate:
-    return Rate(per_second, clock.time, clock.pause)
+def limited(clock: Clock, per_second: float) -> RateLimit:
+    return RateLimit(per_second, clock.time, clock.pause)
 
 
 @given(st.floats(0.5, 1000), st.lists(st.floats(0, 2), min_size=1, max_size=200))
@@ -69,7 +69,7 @@ def test_requests_at_once_never_exceed_rate_and_burst(per_second, pauses):
     assert taken <= max(1, 2 * per_second) + per_second * clock.now + 1e-6
 
 
-def test_key_may_go_on_after_the_time_it_was_given():
+def test_retry_after_is_sufficient():
     clock = Clock()
     bucket = limited(clock, 0.5)
     assert bucket.reserve("o", "k") == 0
@@ -82,8 +82,8 @@ def test_key_may_go_on_after_the_time_it_was_given():
     assert bucket.reserve("o", "k") == 0
 
 
-def test_keys_that_are_unused_for_long_are_forgotten(monkeypatch):
-    monkeypatch.setattr(rate_limit, "MOST_BUCKETS", 10)
+def test_unused_buckets_are_dropped(monkeypatch):
+    monkeypatch.setattr(rate_limit, "MAX_BUCKETS", 10)
     clock = Clock()
     bucket = limited(clock, 1)
     for number in range(60):
@@ -145,7 +145,7 @@ def store(blank, tmp_path):
 
 
 async def test_route_group_list_works_for_500_sandboxes(store):
-    """As the original's command line: one GET for each, one after the other, and no retry."""
+    """Signadot's command line sends one GET for each, one after the other, without retries."""
     clock = Clock()
     app = create_app(store, {"local": FakeHost().end}, keys=callers.single(KEY), version="1", rate=limited(clock, 50))
     assert (await call(app, KEY, "PUT", f"{ORG}/sandboxes/sb", wishes.empty()))[0] == 200
@@ -177,5 +177,5 @@ async def test_too_many_requests_are_refused_with_retry_after(store):
     assert (await call(app, KEY, "GET", f"{ORG}/sandboxes"))[0] == 200
     status, answer = await call(app, KEY, "GET", f"{ORG}/sandboxes")
     assert status == 429
-    assert "come again in" in answer["error"]
+    assert "retry in" in answer["error"]
     assert (await call(app, "wrong", "GET", f"{ORG}/sandboxes"))[0] == 401

@@ -1,4 +1,4 @@
-"""Several servers on one database: whichever is asked, the answer is the same, and none undoes what another did."""
+"""Several servers with one database give the same answers and do not undo each other's writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.app import create_app
 from dayfly.server.db import store
-from dayfly.server.db.store import OVERTAKEN, Store
+from dayfly.server.db.store import OPTIMISTIC_ATTEMPTS, Store
 from dayfly.server.db.tables import audit_heads
 from server import wishes
 from server.client import KEY, ORG
@@ -58,26 +58,26 @@ async def test_concurrent_requests_for_one_sandbox_are_serialised(replicas):
     assert (await call(replicas[1], KEY, "GET", f"{ORG}/sandboxes"))[1] == []
 
 
-async def test_transaction_that_was_overtaken_once_repeats_at_once(postgres, monkeypatch):
-    monkeypatch.setattr(store, "LONGEST_PAUSE_S", HOURS)
-    monkeypatch.setattr(store, "PAUSE_S", HOURS)
+async def test_second_attempt_of_transaction_starts_at_once(postgres, monkeypatch):
+    monkeypatch.setattr(store, "MAX_BACKOFF_S", HOURS)
+    monkeypatch.setattr(store, "BACKOFF_S", HOURS)
     where, tries = postgres.fresh(), 0
     slow, quick = Store.open(where), Store.open(where)
     loop = asyncio.get_running_loop()
 
     def note(rows):
-        audit.note(rows, audit.Who("acme", "k", "ada"), "change", "sandboxes/shop")
+        audit.append(rows, audit.Actor("acme", "k", "ada"), "change", "sandboxes/shop")
 
     def overtaken_once(rows):
         nonlocal tries
         tries += 1
         rows.execute(rows.select(audit_heads)).all()
         if tries == 1:
-            asyncio.run_coroutine_threadsafe(quick.of("acme").write(note), loop).result()
+            asyncio.run_coroutine_threadsafe(quick.for_org("acme").write(note), loop).result()
         note(rows)
 
-    await quick.of("acme").write(note)
-    await slow.of("acme").write(overtaken_once)
+    await quick.for_org("acme").write(note)
+    await slow.for_org("acme").write(overtaken_once)
     assert tries == 2
     for each in (slow, quick):
         each.close()
@@ -88,22 +88,22 @@ async def test_repeatedly_overtaken_transaction_completes(postgres):
     slow, quick = Store.open(where), Store.open(where)
 
     def note(rows):
-        audit.note(rows, audit.Who("acme", "k", "ada"), "change", "sandboxes/shop")
+        audit.append(rows, audit.Actor("acme", "k", "ada"), "change", "sandboxes/shop")
 
     def overtaken(rows):
         rows.execute(rows.select(audit_heads)).all()
-        other = asyncio.run_coroutine_threadsafe(quick.of("acme").write(note), loop)
+        other = asyncio.run_coroutine_threadsafe(quick.for_org("acme").write(note), loop)
         others.append(other)
         deadline = time.monotonic() + 60
         while not (other.done() or postgres.waits(where)):
-            assert time.monotonic() < deadline, "the other one neither ends nor waits"
+            assert time.monotonic() < deadline, "the other transaction neither ends nor waits"
         note(rows)
 
-    await quick.of("acme").write(note)
-    await slow.of("acme").write(overtaken)
-    assert len(others) == OVERTAKEN + 1
+    await quick.for_org("acme").write(note)
+    await slow.for_org("acme").write(overtaken)
+    assert len(others) == OPTIMISTIC_ATTEMPTS + 1
     await asyncio.gather(*map(asyncio.wrap_future, others))
-    entries = await slow.of("acme").read(lambda rows: rows.execute(rows.select(audit_heads.c.number)).scalar())
-    assert entries == len(others) + 2, "each has changed what it wanted to, once"
+    entries = await slow.for_org("acme").read(lambda rows: rows.execute(rows.select(audit_heads.c.number)).scalar())
+    assert entries == len(others) + 2, "each transaction has written once"
     for each in (slow, quick):
         each.close()

@@ -1,4 +1,4 @@
-"""What Dayfly tells of a sandbox beside the public API, while it lives and after its end."""
+"""Dayfly's additions to the public API for a sandbox, before and after its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from dayfly.link.host_state import HostState
 from dayfly.plan.reasons import Reason
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.run_data import HistoryEntry, Value
@@ -40,7 +40,7 @@ def sb1(client, host):
     return uid_of(host)
 
 
-def test_the_report_is_the_hosts_with_names(client, host, sb1):
+def test_report_comes_from_host_with_names(client, host, sb1):
     host.say(sb1, ready=False, reason=Reason.RESOURCE_FAILED, message="it failed", units=(UNIT,))
     told = client.get("sandboxes/sb1/report")
     assert (told["name"], told["cluster"], told["version"]) == ("sb1", "local", 2)
@@ -50,11 +50,11 @@ def test_the_report_is_the_hosts_with_names(client, host, sb1):
     assert report == host.report(sb1)
 
 
-def test_a_report_is_waited_for(client, host, sb1):
+def test_report_can_be_awaited(client, host, sb1):
     began = time.monotonic()
     threading.Timer(0.3, lambda: host.say(sb1, ready=True, reason=Reason.READY, message="now")).start()
     told = client.get("sandboxes/sb1/report?after=1&wait=20")
-    assert 0.2 < time.monotonic() - began < 15, "it was waited for until the end"
+    assert 0.2 < time.monotonic() - began < 15, "the request waited until the end"
     assert (told["message"], told["version"]) == ("now", 2)
     began = time.monotonic()
     assert client.get("sandboxes/sb1/report?after=2&wait=1")["version"] == 2
@@ -62,14 +62,14 @@ def test_a_report_is_waited_for(client, host, sb1):
     assert client.get("sandboxes/sb1/report?after=0&wait=20")["version"] == 2
 
 
-def test_waiting_ends_with_the_sandbox(client, host, sb1):
+def test_wait_ends_with_the_sandbox(client, host, sb1):
     client.delete("sandboxes/sb1")
     threading.Timer(0.3, lambda: host.finish(sb1)).start()
     told = client.get("sandboxes/sb1/report?after=1&wait=20")
     assert (told["phase"], told["name"], told["endpoints"]) == ("cleaned", "sb1", [])
     began = time.monotonic()
     assert client.get("sandboxes/sb1/report?after=99&wait=20")["phase"] == "cleaned"
-    assert time.monotonic() - began < 15, "nothing more will come, so nobody waits"
+    assert time.monotonic() - began < 15, "no newer report will come"
 
 
 @pytest.mark.parametrize("query", ["after=x", "wait=-1", "wait=1.5", "after=1234567890123456789"])
@@ -79,7 +79,7 @@ def test_numbers_in_a_query_are_whole(client, host, sb1, query):
     assert "whole number" in answer.error
 
 
-def test_why_goes_to_the_root(client, host, sb1):
+def test_why_reaches_the_root_cause(client, host, sb1):
     assert client.get("sandboxes/sb1/why") == {}
     host.say(sb1, ready=False, reason=Reason.RESOURCE_FAILED, message="mydb/provision: it failed", units=(UNIT,))
     told = client.get("sandboxes/sb1/why")
@@ -116,7 +116,7 @@ def test_outputs_are_reported_byte_for_byte(client, host, sb1):
     ]
 
 
-def test_a_log_is_read_piece_by_piece(client, host, sb1):
+def test_log_is_read_in_parts(client, host, sb1):
     key = (sb1, "mydb/provision", 1)
     host.log_data[key] = (b"one\n\xc3", False)
     log = "sandboxes/sb1/log?unit=mydb/provision"
@@ -146,7 +146,7 @@ def test_binary_log_is_reported_as_base64(client, host, sb1):
 
 
 @pytest.mark.parametrize("tail", ["a", "ü", "€", "😀"])
-def test_a_long_log_is_cut_between_characters(client, host, sb1, tail):
+def test_long_log_is_cut_between_characters(client, host, sb1, tail):
     text = "x" * (256 * 1024 - 1) + tail * 5
     host.log_data[sb1, "mydb/provision", 2] = (text.encode(), True)
     host.log_data[sb1, "mydb/provision", 1] = (b"old", True)
@@ -158,7 +158,7 @@ def test_a_long_log_is_cut_between_characters(client, host, sb1, tail):
     assert read == text
 
 
-def test_a_log_that_is_not_there_names_those_that_are(client, host, sb1):
+def test_missing_log_lists_available_logs(client, host, sb1):
     assert "there are no logs yet" in client.call("GET", "sandboxes/sb1/log?unit=x").error
     host.log_data[sb1, "mydb/provision", 1] = (b"", True)
     for query in ("", "unit=x", "unit=mydb/provision&attempt=2", "unit=x&attempt=1"):
@@ -169,7 +169,7 @@ def test_a_log_that_is_not_there_names_those_that_are(client, host, sb1):
     assert client.get("sandboxes/sb1/attempts") == [{"unit": "mydb/provision", "attempt": 1, "size": 0, "sealed": True}]
 
 
-def test_logs_in_the_form_of_the_public_api(client, host, sb1):
+def test_logs_of_the_public_api(client, host, sb1):
     host.log_data[sb1, "mydb/provision", 1] = (b"old", True)
     host.log_data[sb1, "mydb/provision", 2] = (b"one\ntwo\xff", True)
     host.log_data[sb1, "mydb/drop", 1] = (b"gone", True)
@@ -215,7 +215,7 @@ def test_line_times_are_reported_on_request(client, host, sb1):
         {"offset": 8, "time": "2026-01-01T00:00:05.000Z"},
     ]
     piece = client.get(f"{log}&timestamps=true&offset=5")
-    assert [each["offset"] for each in piece["times"]] == [4, 8], "what it begins within is known too"
+    assert [each["offset"] for each in piece["times"]] == [4, 8], "the time of its first line is known, too"
     since = client.get(f"{log}&sinceTime=2026-01-01T01:00:01%2B01:00")
     assert (since["offset"], since["data"], since["next"], since["sealed"]) == (8, "two\n", 12, True)
     assert client.get(f"{log}&sinceTime=2026-01-01T00:00:01Z&offset=9")["data"] == "wo\n"
@@ -246,7 +246,7 @@ def test_log_without_times_is_reported_whole(client, host, sb1):
 
 
 def test_invalid_times_from_a_host_are_dropped(client, host, sb1):
-    """A step can write where they lie."""
+    """A step can write to the file with the times."""
     key = (sb1, "mydb/provision", 1)
     host.log_data[key] = (b"one\ntwo\n", True)
     host.times[key] = ((0, AT), (1, 1 << 62), (2, -5), (3, AT - 1), (4, AT))
@@ -282,7 +282,7 @@ def test_ended_sandbox_keeps_history_and_logs_but_no_outputs(client, host, sb1):
     assert len(client.get("sandboxes/sb1/attempts")) == 1
     assert client.call("GET", "sandboxes/sb1/outputs").status == 404
     client.put("sandboxes/sb1", wishes.sandbox())
-    assert client.get("sandboxes/sb1/attempts") == [], "the name is another's now"
+    assert client.get("sandboxes/sb1/attempts") == [], "another sandbox has the name"
 
 
 def test_why_of_abandoned_sandbox_names_author_and_leftovers(client, host, sb1):
@@ -316,7 +316,7 @@ def test_why_of_sandbox_its_host_forgot_is_not_empty(client, host, sb1, abandone
     assert "has dropped" in told["message"]
 
 
-def test_explanations_are_declared_and_not_there(client, host, sb1):
+def test_explain_endpoint_is_declared_but_unsupported(client, host, sb1):
     answer = client.call("GET", "sandboxes/sb1/status/explain?mode=explain")
     assert answer.status == 501
     assert "/why" in answer.error

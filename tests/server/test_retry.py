@@ -1,4 +1,4 @@
-"""`POST .../retry`: what waits to be tried again is tried now, and everything else says why not."""
+"""`POST .../retry` starts units that wait for a retry, and refuses other units with the reason."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def sb1(client, host):
     return uid
 
 
-def test_one_unit_and_all_that_wait(client, host, sb1):
+def test_retry_of_one_unit_and_of_all(client, host, sb1):
     assert client.call("POST", RETRY, {"unit": "mydb/drop"}).json == {"retried": [{"unit": "mydb/drop", "attempt": 3}]}
     both = [{"unit": "mydb/drop", "attempt": 3}, {"unit": "fork:demo/app", "attempt": 7}]
     assert client.call("POST", RETRY, {}).json == {"retried": both}
     assert [attempts for attempts, _ in host.hurried] == [{"mydb/drop": 3}, {"mydb/drop": 3, "fork:demo/app": 7}]
-    assert all("key " in by for _, by in host.hurried), "who asked is recorded"
+    assert all("key " in by for _, by in host.hurried), "the caller is recorded"
 
 
 def test_retry_of_a_unit_that_does_not_wait_is_refused(client, host, sb1):
@@ -56,6 +56,6 @@ def test_retry_of_a_missing_unit_lists_the_units(client, host, sb1):
 
 
 @pytest.mark.parametrize("body", [[], {"units": "x"}, {"unit": 5}, "x"])
-def test_another_body_is_refused(client, host, sb1, body):
+def test_malformed_body_is_refused(client, host, sb1, body):
     assert client.call("POST", RETRY, body).status == 400
     assert host.hurried == []

@@ -1,6 +1,6 @@
-"""Every route of the table x every role x whose organisation: who may not is refused, and told nothing of others.
+"""Every route of the table x every role x organisation: forbidden requests fail without information about others.
 
-The cases are made of the table itself, so that a route that is added is tried without anybody thinking of it.
+The cases come from the route table, so a new route is tested automatically.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from dayfly.server.access import callers
 from dayfly.server.access.callers import Role
 from dayfly.server.admin import keys
-from dayfly.server.admin.keys import Who
+from dayfly.server.admin.audit import Actor
 from dayfly.server.app import create_app
 from dayfly.server.db.store import Store
 from dayfly.server.http.route_table import API, ROUTES
@@ -21,19 +21,19 @@ from server.fake_host import FakeHost
 from server.lossy import call
 
 OURS, THEIRS = "ours", "theirs"
-# What only they have: it is in each of their objects, and in no answer to anybody else.
+# A canary in each object of the other organisation, which must not be in any other answer.
 CANARY = "canary7"
-# Reading comes first: what is made here afterwards has their names, too.
+# Reading comes first, because objects that are created here later have the same names.
 CASES = sorted(
     ((path, method, operation.role) for path, of in ROUTES.items() for method, operation in of.items()),
     key=lambda case: case[1] != "GET",
 )
-# Streams have no end of their own; `test_changes` listens to them.
+# Streams do not end; `test_changes` covers them.
 STREAMS = {path for path in ROUTES if path.endswith("/changes")}
 
 
 class World:
-    """Two organisations on one server. The other one has one of each thing, of the names that are asked for here."""
+    """Two organisations on one server. The other one has an object of each kind, with the names in the paths."""
 
     def __init__(self, store):
         self.store = store
@@ -68,11 +68,11 @@ class World:
         return await call(self.app, key, method, API + path, body)
 
     async def _key(self, org, role, seconds=0):
-        make = lambda rows: keys.create(rows, f"{org} {role.word}", role, who=Who(org, "t", "t"), seconds=seconds)  # noqa: E731
-        return (await self.store.of(org).write(make))[0]
+        make = lambda rows: keys.create(rows, f"{org} {role.word}", role, who=Actor(org, "t", "t"), seconds=seconds)  # noqa: E731
+        return (await self.store.for_org(org).write(make))[0]
 
     def address(self, path, org):
-        """Of their thing, whosever organisation stands in it."""
+        """Return the path of the other organisation's object."""
         names = {"{org}": org, "{namespace}": "default", "{id}": self.ids["tokens" if "tokens" in path else "keys"]}
         names["{name}"] = CANARY if "clusters" in path else "db" if "plugins" in path else "shop"
         if "sandboxes" in path:
@@ -81,8 +81,8 @@ class World:
             path = path.replace(name, value)
         return path
 
-    def tells(self, answer, asked):
-        """What is in an answer that is theirs, but for what stood in the question."""
+    def find_canaries(self, answer, asked):
+        """Return the canaries in an answer that are not in the request."""
         text = json.dumps(answer)
         found = [*self.ids.values(), self.routing_key, CANARY]
         return [each for each in found if each in text and each not in asked]
@@ -102,40 +102,40 @@ async def test_every_route_for_every_role_and_every_organisation(place, monkeypa
         for path, method, least in CASES:
             body = BODIES.get(method)
             if path.startswith("/agent/"):
-                # For a cluster's token alone: no key opens it, of whatever role.
+                # Only for cluster tokens: no key has access.
                 for key in world.keys.values():
                     status, answer = await world.call(key, method, path, body)
                     assert (status, answer["error"].split(":")[0]) == (401, "no valid cluster token"), (method, path)
                     tried += 1
                 continue
             if path == "/page/enter":
-                # A browser's first step: its only key is the link, which none of these has (tests/page).
+                # Signing in needs a link, which none of these keys has (tests/page).
                 status, answer = await world.call("", method, path, {"code": "00.00"})
-                assert (status, world.tells(answer, path)) == (403, []), answer
+                assert (status, world.find_canaries(answer, path)) == (403, []), answer
                 continue
             if least is None:
                 status, answer = await world.call("", method, path, body)
-                assert (status, world.tells(answer, path)) == (200, []), (method, path)
+                assert (status, world.find_canaries(answer, path)) == (200, []), (method, path)
                 continue
             for who in ("none", "wrong", "revoked", "expired"):
                 for org in (OURS, THEIRS):
                     at = world.address(path, org)
                     status, answer = await world.call(world.keys[who], method, at, body)
                     assert (status, answer["error"].split(":")[0]) == (401, "no valid key"), (who, method, at)
-                    assert world.tells(answer, "") == [], (who, method, at)
+                    assert world.find_canaries(answer, "") == [], (who, method, at)
                     tried += 1
             for role in Role:
                 own, foreign = world.address(path, OURS), world.address(path, THEIRS)
                 if "{org}" in path:
                     status, answer = await world.call(world.keys[OURS, role], method, foreign, body)
                     assert status == 404, (role, method, foreign)
-                    assert world.tells(answer, foreign) == [], (role, method, foreign, answer)
+                    assert world.find_canaries(answer, foreign) == [], (role, method, foreign, answer)
                     tried += 1
                 if path in STREAMS and role >= least and "{name}" not in path:
                     continue
                 status, answer = await world.call(world.keys[OURS, role], method, own, body)
                 tried += 1
-                assert world.tells(answer, own) == [], (role, method, own, answer)
+                assert world.find_canaries(answer, own) == [], (role, method, own, answer)
                 if role < least:
                     assert status == 403, (role, method, own)
                     assert f"needs the role {least.word}" in answer["error"]
@@ -145,7 +145,9 @@ async def test_every_route_for_every_role_and_every_organisation(place, monkeypa
         assert tried > 500
         theirs = world.keys[THEIRS, Role.ADMIN]
         status, sandbox = await world.call(theirs, "GET", f"/orgs/{THEIRS}/sandboxes/sb1")
-        assert (status, sandbox["spec"]["description"]) == (200, CANARY), "and nothing of theirs was changed"
+        assert (status, sandbox["spec"]["description"]) == (200, CANARY), (
+            "nothing of the other organisation was changed"
+        )
         assert (await world.call(theirs, "GET", f"/orgs/{THEIRS}/audit"))[1]["head"]["number"] == 6 + 3
     finally:
         store.close()

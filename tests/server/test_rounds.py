@@ -1,4 +1,4 @@
-"""When a server's own rounds come, in virtual time: the less often the more work they are, whatever others do."""
+"""The intervals of a server's rounds, in virtual time: they depend on the CPU time of the rounds only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server import stored
 
 
 class Thread:
-    """A thread whose work takes what a test says."""
+    """A thread clock that a test advances."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -42,7 +42,7 @@ def groups() -> group_sweep.GroupSweep:
 
 
 def begun(monkeypatch, of, sweep) -> list[float]:
-    """When its first four rounds begin."""
+    """Return when the first four rounds start."""
     rounds: list[float] = []
 
     async def begin(_self) -> None:
@@ -66,14 +66,14 @@ both = pytest.mark.parametrize("of", [sync, groups])
 
 
 @both
-def test_a_round_that_only_waited_does_not_put_off_the_next(monkeypatch, thread, of):
-    """What is owed waits the longer the more work a round is, not the longer a disk has stood still."""
+def test_slow_disk_does_not_delay_the_next_round(monkeypatch, thread, of):
+    """The pause depends on the CPU time of a round, not on the time that it waits for a disk."""
     assert begun(monkeypatch, of, lambda: asyncio.sleep(0.5)) == [0, 2.5, 5, 7.5]
 
 
 @both
 def test_busy_thread_does_not_delay_the_next_round(monkeypatch, thread, of):
-    """A server that is busy with requests and steps owes what it owes all the same."""
+    """Requests and steps use much CPU time, and orders must be sent nevertheless."""
 
     async def others() -> None:
         thread.seconds += 0.15
@@ -85,7 +85,7 @@ def test_busy_thread_does_not_delay_the_next_round(monkeypatch, thread, of):
 
 
 @both
-def test_a_round_that_works_much_puts_off_the_next(monkeypatch, thread, of):
+def test_expensive_round_delays_the_next(monkeypatch, thread, of):
     async def works() -> None:
         thread.seconds += 0.05
         await asyncio.sleep(0)
@@ -94,7 +94,7 @@ def test_a_round_that_works_much_puts_off_the_next(monkeypatch, thread, of):
     assert begun(monkeypatch, of, works) == pytest.approx([0, 9.9, 19.8, 29.7])
 
 
-async def test_work_is_counted_by_the_thread_it_is_done_in():
+async def test_cpu_time_is_counted_by_thread():
     def work() -> None:
         sum(range(3_000_000))
 
@@ -108,7 +108,7 @@ async def _at_once(work) -> None:
     work()
 
 
-async def test_round_that_is_cancelled_ends_in_its_own_way():
+async def test_cancelled_round_handles_its_cancellation():
     ended = []
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Route groups by the REST API: matched live, changed only where they may be, ended by whoever may end them."""
+"""Route groups in the REST API: matches, changes of their fields, and their end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_group_is_created_and_its_status_reported(client, host):
     assert (offer.target.kind, offer.target.name, offer.forks) == ("RouteGroup", "pay", ())
 
 
-def test_sandboxes_join_and_leave_live(client, host):
+def test_sandboxes_join_and_leave(client, host):
     client.put(GROUP, group())
     ready(host, client)
     assert matched(client) == []
@@ -82,14 +82,14 @@ def test_sandboxes_join_and_leave_live(client, host):
     uid = client.get("sandboxes/sb1/report")["uid"]
     host.say(uid, ready=False, reason=Reason.RESOURCE_FAILED, message="db/make: failed")
     assert client.get(GROUP)["status"]["message"].startswith("1 sandbox matches: sb1; not ready: sb1.")
-    assert client.get(GROUP)["status"]["ready"], "who joins cannot make it unready"
+    assert client.get(GROUP)["status"]["ready"], "a new sandbox cannot make it unready"
     client.put("sandboxes/sb2", labelled(team="pay"))
     assert matched(client) == ["sb1", "sb2"]
     client.put("sandboxes/sb1", labelled(team="x"))
     assert matched(client) == ["sb2"]
 
 
-def test_a_sandbox_that_is_being_deleted_is_not_listed(client, host):
+def test_deleting_sandbox_is_not_listed(client, host):
     client.put(GROUP, group())
     client.put("sandboxes/sb1", labelled(team="pay"))
     assert matched(client) == ["sb1"]
@@ -107,7 +107,7 @@ def test_expired_sandbox_leaves_its_groups(client, host, monkeypatch):
     assert matched(client) == []
 
 
-def test_a_put_of_the_same_changes_nothing(client, host):
+def test_unchanged_put_changes_nothing(client, host):
     made = client.put(GROUP, group())
     offers = len(host.calls)
     again = client.put(GROUP, {"name": "pay", **group(), "endpoints": None})
@@ -146,20 +146,20 @@ def test_immutable_group_fields_cannot_change(client, host, changes):
     assert "Only labels, match, ttl, endpoints may change" in answer.error
 
 
-def test_a_bad_pattern_is_refused_with_its_place(client, host):
+def test_invalid_pattern_is_refused_with_its_place(client, host):
     answer = client.call("PUT", GROUP, group("[a"))
     assert answer.status == 400
     assert answer.error.startswith('spec.match.label.value: "[a" is not a pattern: at character 1')
     assert host.calls == []
 
 
-def test_an_unknown_cluster_is_refused(client):
+def test_unknown_cluster_is_refused(client):
     answer = client.call("PUT", GROUP, {"spec": {**group()["spec"], "cluster": "other"}})
     assert answer.status == 400
     assert 'no cluster "other"; this server has local; leave it out for sandboxes of any' in answer.error
 
 
-def test_the_oldest_of_two_forks_goes_first_and_that_is_said(client, host):
+def test_oldest_of_two_forks_wins_and_conflict_is_shown(client, host):
     client.put("workloads/default/shop", wishes.baseline())
     for name in ("zz", "aa"):
         client.put(f"sandboxes/{name}", wishes.empty(labels={"team": "pay"}, forks=[wishes.fork()]))
@@ -181,7 +181,7 @@ def test_the_oldest_of_two_forks_goes_first_and_that_is_said(client, host):
     assert "2 sandboxes match: zz and aa. default/shop is forked by several: zz goes before aa." in status["message"]
 
 
-def test_a_group_takes_none_of_another_cluster(tmp_path, blank):
+def test_group_of_a_cluster_ignores_other_clusters(tmp_path, blank):
     path, one, two = shutil.copy(blank, tmp_path), FakeHost(), FakeHost()
     with serving(path, {"one": one, "two": two}) as client:
         for cluster in ("one", "two"):
@@ -209,13 +209,13 @@ def test_group_is_deleted_like_a_sandbox(client, host):
     wait_for(lambda: client.call("GET", GROUP).status == 404)
     assert client.call("GET", GROUP).error == "unable to fetch routegroup: not found"
     wait_for(lambda: uid in host.acknowledged)
-    assert client.delete(GROUP) == {}  # sent again, for its answer was lost
+    assert client.delete(GROUP) == {}  # repeated, because its answer was lost
     assert client.get(f"{GROUP}/report")["uid"] == uid
     assert client.call("DELETE", "routegroups/never").status == 404
 
 
 def test_end_of_group_is_acknowledged_after_archiving(client, host):
-    """Of all ends that a host says, those of groups among them: what is no sandbox is not taken for noted."""
+    """Only ends of known runs are acknowledged, and ends of groups are not taken for ends of sandboxes."""
     client.put(GROUP, group())
     uid = ready(host, client)
     client.delete(GROUP)
@@ -240,7 +240,7 @@ def test_group_is_abandoned_with_a_reason(client, host):
     early = client.call("POST", f"{GROUP}/abandon", {"reason": "its hook is wrong"})
     assert early.status == 409
     assert (
-        'is not being deleted, so there is no cleanup to give up: delete it first, or send "force": true' in early.error
+        'is not being deleted, so there is no cleanup to abandon: delete it first, or send "force": true' in early.error
     )
     assert host.given_up == {}
     client.delete(GROUP)
@@ -259,11 +259,11 @@ def test_group_expires_after_its_ttl_without_sandboxes(client, host, monkeypatch
     monkeypatch.setattr(time, "time_ns", lambda: now() + ahead[0] * 10**9)
 
     def a_round() -> None:
-        """Whether anybody is left, and since when not, is noted by a whole round."""
+        """A sweep stores whether the group has sandboxes, and since when not."""
         before = len(sweeps)
         wait_for(lambda: len(sweeps) > before + 2)
 
-    ahead[0] = 3_600  # as long as somebody matches it lives
+    ahead[0] = 3_600  # it lives as long as a sandbox matches
     a_round()
     assert "scheduledDeleteTime" not in client.get(GROUP)["status"]
     assert uid not in host.closed
@@ -271,7 +271,7 @@ def test_group_expires_after_its_ttl_without_sandboxes(client, host, monkeypatch
     wait_for(lambda: "scheduledDeleteTime" in client.get(GROUP)["status"])
     left = parsed(client.get(GROUP)["status"]["scheduledDeleteTime"]) - (time.time_ns() / 10**9)
     assert 50 < left <= 60
-    client.put("sandboxes/sb1", labelled(team="pay"))  # somebody comes back in time
+    client.put("sandboxes/sb1", labelled(team="pay"))  # a sandbox joins in time
     wait_for(lambda: "scheduledDeleteTime" not in client.get(GROUP)["status"])
     a_round()
     ahead[0] += 3_600
@@ -286,7 +286,7 @@ def test_group_expires_after_its_ttl_without_sandboxes(client, host, monkeypatch
     assert host.closed[uid].reason == "Expired"
 
 
-def test_ends_by_the_clock_are_its_hosts_business(client, host):
+def test_host_handles_ends_by_the_clock(client, host):
     made = client.put(GROUP, group(ttl={"duration": "1h", "offsetFrom": "createdAt"}))
     (offer,) = host.offers.values()
     assert offer.expires_at == round(parsed(made["createdAt"]) * 1000) + 3_600_000
@@ -295,22 +295,22 @@ def test_ends_by_the_clock_are_its_hosts_business(client, host):
 
 
 def test_groups_beyond_the_limit_are_refused(client, monkeypatch):
-    monkeypatch.setattr(group_strategy, "MOST_GROUPS", 1)
+    monkeypatch.setattr(group_strategy, "MAX_GROUPS", 1)
     client.put(GROUP, group())
     client.put(GROUP, group("x"))
     answer = client.call("PUT", "routegroups/other", group())
-    assert (answer.status, "there are 1 route groups, and more are not allowed" in answer.error) == (409, True)
+    assert (answer.status, "there are 1 route groups, the maximum of an organisation" in answer.error) == (409, True)
 
 
 def test_group_limit_holds_for_concurrent_requests(client, monkeypatch):
-    monkeypatch.setattr(group_strategy, "MOST_GROUPS", 2)
+    monkeypatch.setattr(group_strategy, "MAX_GROUPS", 2)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: client.call("PUT", f"routegroups/rg{number}", group()), range(8)))
     assert sorted(answer.status for answer in answers) == [200] * 2 + [409] * 6
     assert len(client.get("routegroups")) == 2
 
 
-def test_a_restarted_server_knows_it_all(tmp_path, blank):
+def test_restarted_server_keeps_groups(tmp_path, blank):
     path, host = shutil.copy(blank, tmp_path), FakeHost()
     with serving(path, {"local": host}) as client:
         client.put("sandboxes/sb1", labelled(team="pay"))
@@ -329,31 +329,31 @@ def test_groups_are_found_by_their_labels(client, host):
 
 @pytest.mark.parametrize("family", ["sandboxes/sb1", GROUP])
 class TestExtending:
-    def wish(self, family, **ttl):
+    def spec(self, family, **ttl):
         return wishes.empty(ttl=ttl) if family.startswith("s") else group(ttl={"offsetFrom": "createdAt", **ttl})
 
     def ends(self, client, family):
         return parsed(client.get(family)["status"]["scheduledDeleteTime"])
 
     def test_extension_counts_from_now(self, client, host, family):
-        client.put(family, self.wish(family, duration="10m"))
+        client.put(family, self.spec(family, duration="10m"))
         answer = client.call("POST", f"{family}/extend", {"seconds": 7_200})
         assert answer.status == 200
         assert 7_200 <= self.ends(client, family) - time.time() + 5 < 7_270
         assert next(iter(host.offers.values())).expires_at == round(self.ends(client, family) * 1000)
 
-    def test_until_a_moment(self, client, host, family):
-        client.put(family, self.wish(family, duration="10m"))
+    def test_extension_until_a_time(self, client, host, family):
+        client.put(family, self.spec(family, duration="10m"))
         assert client.call("POST", f"{family}/extend", {"until": "2030-01-02T03:04:05Z"}).status == 200
         assert 0 <= self.ends(client, family) - parsed("2030-01-02T03:04:05Z") < 60
 
     def test_extension_never_shortens_the_ttl(self, client, host, family):
-        made = client.put(family, self.wish(family, duration="5h"))
+        made = client.put(family, self.spec(family, duration="5h"))
         again = client.call("POST", f"{family}/extend", {"seconds": 60}).json
         assert (again["spec"]["ttl"], again["updatedAt"]) == (made["spec"]["ttl"], made["updatedAt"])
 
-    def test_by_its_own_length(self, client, host, family):
-        client.put(family, self.wish(family, duration="5h", offsetFrom="updatedAt"))
+    def test_extension_by_the_current_duration(self, client, host, family):
+        client.put(family, self.spec(family, duration="5h", offsetFrom="updatedAt"))
         assert client.call("POST", f"{family}/extend", {}).status == 200
         assert self.ends(client, family) - time.time() > 5 * 3_600 - 5
 
@@ -363,7 +363,7 @@ class TestExtending:
         [
             ({"seconds": 0}, "seconds: must be a whole number from 1"),
             ({"seconds": True}, "seconds: must be a whole number from 1"),
-            ({"until": "2001-01-01T00:00:00Z"}, 'until: "2001-01-01T00:00:00Z" lies in the past'),
+            ({"until": "2001-01-01T00:00:00Z"}, 'until: "2001-01-01T00:00:00Z" is in the past'),
             ({"until": "2099-01-01T00:00:00Z"}, "is more than ten years away"),
             ({"until": "2030-01-01"}, "until: must be a time with its zone"),
             ({"until": 5}, "until: must be a time with its zone"),
@@ -372,7 +372,7 @@ class TestExtending:
         ],
     )
     def test_invalid_extension_is_refused(self, client, host, family, body, sentence):
-        client.put(family, self.wish(family, duration="1h"))
+        client.put(family, self.spec(family, duration="1h"))
         answer = client.call("POST", f"{family}/extend", body)
         assert answer.status == 400
         assert sentence in answer.error
@@ -382,8 +382,8 @@ class TestExtending:
         answer = client.call("POST", f"{family}/extend", {"seconds": 60})
         assert (answer.status, "has no time to live" in answer.error) == (409, True)
 
-    def test_its_end_is_said_to_be_near(self, client, host, family, monkeypatch):
-        client.put(family, self.wish(family, duration="1h"))
+    def test_condition_warns_before_the_end(self, client, host, family, monkeypatch):
+        client.put(family, self.spec(family, duration="1h"))
 
         def warned():
             said = client.get(family)["status"].get("conditions", [])
@@ -405,7 +405,7 @@ def test_group_with_sandboxes_has_no_end_to_extend(client, host):
     assert (answer.status, "ends 1h after its last sandbox, and it has sandboxes" in answer.error) == (409, True)
 
 
-def test_the_groups_of_a_sandbox_are_those_that_have_it_now(client):
+def test_groups_of_a_sandbox_are_listed(client):
     client.put("sandboxes/sb1", labelled(team="pay", feature="x"))
     client.put(GROUP, group())
     client.put("routegroups/x", group(match={"label": {"key": "feature", "value": "x"}}))
@@ -419,14 +419,16 @@ def test_the_groups_of_a_sandbox_are_those_that_have_it_now(client):
 
 @pytest.mark.parametrize("table", [sandboxes, groups_table], ids=["sandbox", "group"])
 async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_path, table):
-    """Stored by a newer Dayfly, perhaps."""
+    """A newer Dayfly may have stored it."""
     store = Store.open(shutil.copy(blank, tmp_path))
     ttl = GroupTtl(duration="1h")
     try:
         for org in ("acme", "zeta"):
             await stored.write(store, stored.group(f"g-{org}", org=org, name="all", unmatched_since=1, ttl=ttl))
         await stored.write(store, stored.sandbox())
-        await store.of("acme").write(lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}')))
+        await store.for_org("acme").write(
+            lambda rows: rows.execute(rows.update(table).values(spec='{"ofANewerOne": 7}'))
+        )
         sync = host_sync.HostSync(store, Links())
         await stored.group_sweep(store, sync).sweep()
         assert (await stored.read(store, "zeta", "all", GROUPS)).stop is not None
@@ -436,7 +438,7 @@ async def test_unreadable_row_blocks_no_other_organisations_groups(blank, tmp_pa
 
 @pytest.fixture
 def routing(host, monkeypatch):
-    """The host routes requests by their key. No round of the sync resends offers."""
+    """Make the host route requests by key. No round of the sync resends offers."""
     host.routes = True
     monkeypatch.setattr(host_sync, "SWEEP_S", 3600)
 
@@ -470,9 +472,9 @@ async def test_group_loses_sandbox_that_ended_before_first_inventory(blank, tmp_
             await stored.write(store, stored.sandbox(uid, cluster="east", labels={"team": "a"}))
         membership = GroupMembership(store, links, "acme")
         (found,) = await membership.refresh()
-        assert set(membership.of(found)) == {"u", "v"}
+        assert set(membership.members_of(found)) == {"u", "v"}
         runs = {"runs": (Standing(uid="u", seq=1),), "ended": (Standing(uid="v", seq=1),)}
         links.of("acme", "east").state.apply_inventory(Inventory(session=1, **runs))
-        assert set(membership.of(found)) == {"u"}
+        assert set(membership.members_of(found)) == {"u"}
     finally:
         store.close()

@@ -1,4 +1,4 @@
-"""Routing rules: a fork that answers by a route that is in force has one for each key, and nothing else has any."""
+"""Routing rules: a running fork with an active route has one rule for each key."""
 
 import json
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dayfly.link.wire import Standing
-from dayfly.server.api.routing_rules import forked
+from dayfly.server.api.routing_rules import describe_forks
 from dayfly.spec.lifecycle import Baseline
 from dayfly.spec.report import RunReport, UnitReport
 from dayfly.spec.routing.rules import PARAMETERS, Query, rules
@@ -34,13 +34,13 @@ def standing(*, fork="running", route="running", port=4000):
     return Standing(uid="u", seq=1, report=report, endpoints=endpoints)
 
 
-def told(*, groups=None, ports=None, known=True, **how):
+def compute_rules(*, groups=None, ports=None, known=True, **how):
     now = standing(**how) if known else None
-    return json.loads(msgspec.json.encode(list(rules(forked(RECORD, now, groups or {}, ports or {})))))
+    return json.loads(msgspec.json.encode(list(rules(describe_forks(RECORD, now, groups or {}, ports or {})))))
 
 
-def test_the_exact_form():
-    assert told(ports={("shop", "web"): 8083}) == [
+def test_rules_in_the_public_format():
+    assert compute_rules(ports={("shop", "web"): 8083}) == [
         {
             "routingKey": "k1",
             "baseline": {"kind": "Deployment", "namespace": "shop", "name": "web"},
@@ -51,26 +51,26 @@ def test_the_exact_form():
 
 
 def test_group_keys_have_rules_also_without_host_routing():
-    found = told(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
+    found = compute_rules(route="", groups={"shop/web": ("g1", "g2"), "shop/other": ("g3",)})
     assert [(rule["routingKey"], rule["destinationSandbox"]["name"]) for rule in found] == [
         ("k1", "box"),
         ("g1", "box"),
         ("g2", "box"),
     ]
     assert found[0]["mappings"][0]["workloadPort"] == 4000
-    assert told(port=0)[0]["mappings"] == []
+    assert compute_rules(port=0)[0]["mappings"] == []
 
 
 @pytest.mark.parametrize("lacks", [{"fork": "waiting"}, {"route": "waiting"}, {"route": "stopped"}, {"known": False}])
 def test_fork_not_running_or_not_routed_has_no_rules(lacks):
-    assert told(**lacks) == []
+    assert compute_rules(**lacks) == []
 
 
 @pytest.mark.parametrize(
     ("name", "good"), list(zip(PARAMETERS, ("Deployment", "shop", "web", "k1", "box"), strict=True))
 )
-def test_each_filter(name, good):
-    (rule,) = rules(forked(RECORD, standing(), {}, {}))
+def test_each_filter_selects_rules(name, good):
+    (rule,) = rules(describe_forks(RECORD, standing(), {}, {}))
     assert Query.of({name: good}).takes(rule)
     assert Query.of({name: ""}).takes(rule)
     assert not Query.of({name: "other"}).takes(rule)

@@ -1,4 +1,4 @@
-"""Secrets in the body of a wish: with the host before the wish is written, and nowhere else."""
+"""Secrets in the body of a PUT: the host has them before the sandbox is written, and they are in no other place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dayfly.server.db.store import Shelf, StoreError
+from dayfly.server.db.store import OrgStore, StoreError
 from dayfly.server.http.route_table import ROUTES
 from dayfly.server.runs import run_secrets
 from server import wishes
@@ -26,7 +26,7 @@ GIVEN = {("mydb", "key"): CANARY.encode()}
 
 
 class Kept(dict[str, dict[tuple[str, str], bytes]]):
-    """A secret store in memory; `ever` is what was handed to it."""
+    """A secret store in memory; `ever` counts calls of `keep`."""
 
     ever = 0
 
@@ -41,10 +41,10 @@ class Kept(dict[str, dict[tuple[str, str], bytes]]):
         for uid in self.keys() - wished:
             del self[uid]
 
-    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+    def match(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
         return self.get(uid) == values
 
-    __hash__ = object.__hash__  # type: ignore[assignment] # a store is one thing
+    __hash__ = object.__hash__  # type: ignore[assignment] # stores are compared by identity
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def client(tmp_path: Path, blank: Path, host: FakeHost, store: Kept) -> Iterator
         yield found
 
 
-def wish(given: Any = None) -> dict[str, Any]:
+def sandbox_body(given: Any = None) -> dict[str, Any]:
     """A sandbox whose plugin, in place, takes the secret `key`."""
     spec = wishes.plugin()["spec"]
     spec["create"][0]["inputs"].append({"name": "key", "valueFromSandbox": True, "secret": True})
@@ -67,11 +67,11 @@ def wish(given: Any = None) -> dict[str, Any]:
     return found if given is None else {**found, "secrets": given}
 
 
-WISH = wish({"mydb": {"key": CANARY}})
+WISH = sandbox_body({"mydb": {"key": CANARY}})
 
 
 def test_secrets_reach_the_host_and_no_answer_or_file(client: Client, host: FakeHost, store: Kept, tmp_path):
-    assert store == {}, "what was left is forgotten when a server begins"
+    assert store == {}, "secrets without a sandbox are deleted at the start of a server"
     made = client.call("PUT", "sandboxes/sb1", WISH)
     assert made.status == 200, made.body
     assert list(store.values()) == [GIVEN]
@@ -92,14 +92,14 @@ def test_secrets_reach_the_host_and_no_answer_or_file(client: Client, host: Fake
 def test_the_same_wish_again_is_taken_and_other_secrets_are_not(client: Client, store: Kept):
     for _ in range(2):
         client.put("sandboxes/sb1", WISH)
-    client.put("sandboxes/sb1", wish())
-    other = client.call("PUT", "sandboxes/sb1", wish({"mydb": {"key": "canary-other"}}))
+    client.put("sandboxes/sb1", sandbox_body())
+    other = client.call("PUT", "sandboxes/sb1", sandbox_body({"mydb": {"key": "canary-other"}}))
     assert (other.status, "canary" in str(other.body)) == (409, False)
     assert "cannot change while it lives" in other.json["error"]
     assert (list(store.values()), store.ever) == ([GIVEN], 1)
 
 
-def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost, store: Kept):
+def test_refused_sandbox_leaves_no_secret(client: Client, host: FakeHost, store: Kept):
     host.refuse = "not here"
     assert client.call("PUT", "sandboxes/sb1", WISH).status == 400
     assert (store, store.ever) == ({}, 1)
@@ -107,39 +107,39 @@ def test_a_wish_that_the_host_refuses_leaves_none(client: Client, host: FakeHost
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_failed_write_leaves_no_secret(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch, times: int):
-    """Also where at first nobody can look whether it was."""
-    write, failed = Shelf.write, []
-    monkeypatch.setattr(run_secrets, "AGAIN_S", 0.01)
+    """It also holds if the check whether the sandbox was written fails at first."""
+    write, failed = OrgStore.write, []
+    monkeypatch.setattr(run_secrets, "RETRY_DELAY_S", 0.01)
 
-    async def full(shelf: Shelf, work: Any) -> Any:
+    async def full(org_store: OrgStore, work: Any) -> Any:
         if len(failed) < times:
             failed.append(1)
             raise StoreError("the disk is full")
-        return await write(shelf, work)
+        return await write(org_store, work)
 
-    monkeypatch.setattr(Shelf, "write", full)
+    monkeypatch.setattr(OrgStore, "write", full)
     assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
     assert (store, store.ever) == ({}, 1)
     assert client.get("sandboxes") == []
 
 
 def test_write_with_a_lost_answer_keeps_its_secrets(client: Client, store: Kept, monkeypatch: pytest.MonkeyPatch):
-    """Its run is to begin, and would never without them."""
-    write, failed = Shelf.write, []
+    """Its run will start, and needs them."""
+    write, failed = OrgStore.write, []
 
-    async def unsure(shelf: Shelf, work: Any) -> Any:
-        found = await write(shelf, work)
+    async def unsure(org_store: OrgStore, work: Any) -> Any:
+        found = await write(org_store, work)
         if not failed:
             failed.append(1)
             raise StoreError("the connection broke")
         return found
 
-    monkeypatch.setattr(Shelf, "write", unsure)
+    monkeypatch.setattr(OrgStore, "write", unsure)
     assert client.call("PUT", "sandboxes/sb1", WISH).status >= 500
     assert list(store.values()) == [GIVEN]
 
 
-def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, store: Kept):
+def test_missing_and_unknown_secrets_are_refused(client: Client, store: Kept):
     two = copy.deepcopy(WISH)
     inputs = two["spec"]["resources"][0]["spec"]["create"][0]["inputs"]
     inputs.append({"name": "pin", "valueFromSandbox": True, "secret": True})
@@ -172,27 +172,27 @@ def test_all_that_are_missing_are_named_and_none_more_is_taken(client: Client, s
     ],
 )
 def test_malformed_secret_is_refused_without_its_value(client: Client, store: Kept, given: Any):
-    answer = client.call("PUT", "sandboxes/sb1", wish(given))
+    answer = client.call("PUT", "sandboxes/sb1", sandbox_body(given))
     assert (answer.status, CANARY in str(answer.body)) == (400, False), answer.body
     assert "secrets" in answer.json["error"]
     assert store.ever == 0
 
 
 @pytest.mark.parametrize("more", [{}, {"loopback": False}])
-def test_a_server_that_others_reach_takes_none(
+def test_server_with_remote_clients_refuses_secrets(
     tmp_path: Path, blank: Path, host: FakeHost, store: Kept, more: dict[str, Any]
 ):
     kept = {"secret_stores": {"local": store}} if more else {}
     with serving(shutil.copy(blank, tmp_path), {"local": host}, **kept, **more) as client:
-        for body in (WISH, wish()):
+        for body in (WISH, sandbox_body()):
             answer = client.call("PUT", "sandboxes/sb1", body)
             assert answer.status == 400, answer.body
             assert "key is a secret, and --secrets-file gives it on a developer's own" in answer.json["error"]
     assert (host.offers, store.ever) == ({}, 0)
 
 
-def test_a_document_never_holds_one(client: Client):
-    body = wish()
+def test_document_with_a_secret_is_refused(client: Client):
+    body = sandbox_body()
     body["spec"]["resources"][0]["params"]["key"] = CANARY
     answer = client.call("PUT", "sandboxes/sb1", body)
     assert (answer.status, CANARY in str(answer.body)) == (400, False)

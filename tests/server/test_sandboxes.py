@@ -1,4 +1,4 @@
-"""Sandboxes from the wish to the end: what is stored, what the host is told, what may change."""
+"""Sandboxes from creation to end: stored records, orders to the host, and permitted changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from server.client import parsed, wait_for
 from server.fake_host import uid_of
 
 
-def test_a_sandbox_is_stored_and_offered_to_its_host(db, host):
+def test_sandbox_is_stored_and_offered_to_its_host(db, host):
     made = db.put("sandboxes/sb1", wishes.sandbox())
     offer = host.offers[uid_of(host)]
     assert (offer.name, offer.uid, offer.target.name) == ("sb1", offer.target.uid, "sb1")
@@ -48,7 +48,7 @@ def test_status_is_taken_from_the_host_report(db, host):
     }
 
 
-def test_the_plugins_version_is_that_of_the_creation(db, host):
+def test_sandbox_keeps_the_plugin_version_of_its_creation(db, host):
     db.put("resource-plugins/db", wishes.plugin("db@1.0"))
     one = db.put("sandboxes/sb1", wishes.sandbox())
     assert one["spec"]["resources"][0]["plugin"] == "db@1.0.0"
@@ -76,7 +76,7 @@ def test_two_versions_of_a_plugin_side_by_side(db, host):
     assert (len(first.pre_start), len(second.pre_start)) == (1, 0)
 
 
-def test_the_same_wish_again_changes_nothing(db, host):
+def test_same_spec_again_changes_nothing(db, host):
     made = db.put("sandboxes/sb1", wishes.sandbox())
     calls = list(host.calls)
     time.sleep(0.01)
@@ -85,7 +85,7 @@ def test_the_same_wish_again_changes_nothing(db, host):
     assert host.calls == calls
 
 
-def test_twenty_at_once_are_one(db, host):
+def test_concurrent_puts_create_one_sandbox(db, host):
     with ThreadPoolExecutor(20) as pool:
         made = list(pool.map(lambda _: db.put("sandboxes/sb1", wishes.sandbox()), range(20)))
     assert len({answer["routingKey"] for answer in made}) == 1
@@ -136,7 +136,7 @@ def test_mutable_sandbox_fields_reach_the_host(client, host):
 
 
 def test_change_cannot_fork_an_undeclared_baseline(client, host):
-    """A fork that comes with a change is held to what one is held to that comes with the sandbox."""
+    """A fork in a change has the same checks as a fork in a new sandbox."""
     made = client.put("sandboxes/sb1", wishes.empty())
     answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
     assert answer.status == 400
@@ -199,7 +199,7 @@ def test_immutable_sandbox_fields_are_named_in_the_refusal(db, host, change, pat
         (wishes.empty() | {"lease": 5}, "lease: "),
     ],
 )
-def test_a_wrong_wish_is_refused_at_its_place_and_leaves_nothing(db, host, wish, says):
+def test_malformed_spec_is_refused_with_its_place(db, host, wish, says):
     answer = db.call("PUT", "sandboxes/sb1", wish)
     assert answer.status == 400
     assert answer.error.startswith(says)
@@ -207,8 +207,8 @@ def test_a_wrong_wish_is_refused_at_its_place_and_leaves_nothing(db, host, wish,
     assert host.calls == []
 
 
-def test_all_mistakes_of_a_wish_are_named_a_line_each(db, host):
-    """Those of its form; then, of one that has none, what it names that is not there; then what cannot change."""
+def test_all_errors_of_a_spec_have_a_line_each(db, host):
+    """First the errors of its form, then references to missing objects, then changes of immutable fields."""
     steps = [{"name": "one", "script": "#!/bin/sh\n", "bogus": 1}, {"name": "two", "script": 5}]
     answer = db.call("PUT", "resource-plugins/p", wishes.plugin("p", create=steps))
     assert (answer.status, [line.partition(":")[0] for line in answer.error.split("\n")]) == (
@@ -233,10 +233,10 @@ def test_all_mistakes_of_a_wish_are_named_a_line_each(db, host):
 
 
 @pytest.mark.parametrize("name", ["1a", "a" * 31, "a-", "a_b", "%2e%2e", "a%00b", "%c3%bc", "a%20b"])
-def test_a_wrong_name_is_refused(client, host, name):
+def test_invalid_name_is_refused(client, host, name):
     answer = client.call("PUT", f"sandboxes/{name}", wishes.empty())
     assert answer.status == 400
-    assert ("no address has a NUL in it" if "%00" in name else "name: ") in answer.error
+    assert ("the path or query contains a NUL character" if "%00" in name else "name: ") in answer.error
     assert host.calls == []
 
 
@@ -259,7 +259,7 @@ def test_unused_param_is_a_warning(db):
     assert "sise" in warning
 
 
-def test_a_deletion_is_seen_until_nothing_is_left(db, host):
+def test_deletion_is_visible_until_the_run_has_ended(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     uid = uid_of(host)
     for _ in range(3):
@@ -281,7 +281,7 @@ def test_a_deletion_is_seen_until_nothing_is_left(db, host):
     assert again["status"]["ready"] is True
 
 
-def test_a_sandbox_that_never_was_is_not_found(client):
+def test_sandbox_that_never_existed_is_not_found(client):
     for method, path in (("GET", ""), ("DELETE", ""), ("DELETE", "?force=true"), ("GET", "/report"), ("GET", "/log")):
         answer = client.call(method, f"sandboxes/none{path}")
         assert (answer.status, answer.error) == (404, "can't get sandbox: not found")
@@ -302,7 +302,7 @@ def test_forced_delete_records_the_caller(db, host, force):
     assert db.call("GET", "sandboxes/sb1").status == 404
 
 
-def test_a_stuck_deletion_can_be_abandoned_with_a_reason(db, host):
+def test_stuck_deletion_can_be_abandoned_with_a_reason(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     uid = uid_of(host)
     db.delete("sandboxes/sb1")
@@ -341,7 +341,7 @@ def test_abandoning_sandbox_that_its_host_closed_is_accepted(db, host):
 
 
 def test_first_abandon_request_is_recorded(db, host):
-    """The host has not heard of it yet: whoever comes second finds it given up, and says nothing new."""
+    """The host has not received it yet, and the second request finds it abandoned."""
     db.put("sandboxes/sb1", wishes.sandbox())
     uid = uid_of(host)
     host.down = True
@@ -356,13 +356,13 @@ def test_first_abandon_request_is_recorded(db, host):
     assert request.by.startswith("ann:1")
 
 
-def test_force_must_be_yes_or_no(db, host):
+def test_force_must_be_true_or_false(db, host):
     db.put("sandboxes/sb1", wishes.sandbox())
     assert db.call("DELETE", "sandboxes/sb1?force=maybe").status == 400
     assert [call for call, _ in host.calls] == ["offer"]
 
 
-def test_a_list_is_filtered_by_labels(db):
+def test_list_is_filtered_by_labels(db):
     for name, label in (("one", "pay"), ("two", "ship")):
         wish = wishes.sandbox()
         wish["spec"]["labels"] = {"team": label}
@@ -383,14 +383,14 @@ def test_suggested_plugin_is_accepted_in_its_place(db, named):
 
 
 def test_lease_renewal_is_retried_after_a_conflict(client, host, monkeypatch):
-    """`dayfly with` takes 409 for the end of what it keeps."""
+    """`dayfly with` takes 409 for the end of its sandbox."""
     client.put("sandboxes/sb1", {**wishes.empty(), "lease": {"seconds": 30}})
     times, save = [], run_records.save
 
     def quicker(rows, record, **more):
         times.append(record)
         if len(times) == 1:
-            raise WriteConflictError("somebody else was quicker")
+            raise WriteConflictError("another request has changed it")
         return save(rows, record, **more)
 
     monkeypatch.setattr(run_records, "save", quicker)

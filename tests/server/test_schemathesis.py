@@ -1,4 +1,4 @@
-"""Schemathesis on the OpenAPI document: whatever it sends, no answer is our fault, and none is undeclared."""
+"""Schemathesis with the OpenAPI document: no answer is an internal error, and each is declared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from dayfly.server.http import handler, openapi
+from dayfly.server.http import openapi, request_data
 from dayfly.server.http.route_table import API, ROUTES
 from dayfly.server.sync.agents.agents import TOKEN_HEADER
 from examples import outside
@@ -33,12 +33,12 @@ CHECKS = (
     "response_schema_conformance",
     "unsupported_method",
 )
-# Of each operation, beside what the document's own limits suggest, a case each.
+# The number of random cases for each operation, in addition to boundary values.
 EXAMPLES = 100 if SELECTION.is_complete else 15
 SEED = SELECTION.seed
-# So long it waits for what is asked with `wait`: else most of the time would be such waits.
+# The maximum of `wait` in these tests, which would otherwise consist of waiting.
 WAIT_S = 0.02
-# What an operation is tried with: what is there and stays, and for one that takes away what may go.
+# The objects for the operations: existing ones that stay, and others for deletions.
 STAYS = {
     "sandboxes": "sb1",
     "routegroups": "all",
@@ -51,7 +51,7 @@ STAYS = {
 
 
 class There(NamedTuple):
-    """A server that has one of each, and who may ask it."""
+    """A server with one object of each kind, and a key."""
 
     client: Client
     token: str
@@ -60,7 +60,7 @@ class There(NamedTuple):
 
 @pytest.fixture
 def there(tmp_path: Path, blank: Path, monkeypatch) -> Iterator[There]:
-    monkeypatch.setattr(handler, "LONGEST_WAIT_S", WAIT_S)
+    monkeypatch.setattr(request_data, "MAX_WAIT_S", WAIT_S)
     with serving(Path(shutil.copy(blank, tmp_path)), {"local": FakeHost()}) as found:
         for doomed in ("", "-2"):
             found.put(f"workloads/default/shop{doomed}", wishes.baseline(f"shop{doomed}"))
@@ -81,7 +81,7 @@ def made(client: Client, path: str, body: Any) -> Any:
 
 
 def document(ids: dict[str, str], chosen: list[str]) -> dict[str, Any]:
-    """As it is published, of these addresses, with names of what is there: others answer 404 and show little."""
+    """Return the document for these paths, with the names of existing objects as parameters."""
     found = openapi.document("1")
     paths = {path: found["paths"][path] for path in chosen}
     for path, said in paths.items():
@@ -108,7 +108,7 @@ def _names(path: str, name: str, ids: dict[str, str], takes_away: bool) -> dict[
 
 
 def _tried(path: str) -> bool:
-    """Streams go on until somebody hangs up, and what Dayfly does not have is refused with 501: for other tests."""
+    """Streams do not end, and unsupported operations return 501: other tests cover them."""
     answers = [said.get("responses", {}).get("200") for said in DOCUMENT["paths"][path].values() if "responses" in said]
     return all(each is not None and "application/json" in each["content"] for each in answers)
 
@@ -124,7 +124,7 @@ PARTS = [AGENTS, *(PEOPLE[number::8] for number in range(8))]
 @pytest.mark.parametrize(
     "paths", SELECTION.sample(PARTS, len(PARTS), "addresses for Schemathesis"), ids=lambda each: each[0]
 )
-def test_no_answer_is_our_fault_and_none_is_undeclared(there, tmp_path, played, paths):
+def test_all_answers_are_declared_and_no_internal_errors(there, tmp_path, played, paths):
     header = f"{TOKEN_HEADER}: {there.token}" if paths is AGENTS else f"signadot-api-key: {KEY}"
     (tmp_path / "openapi.json").write_text(json.dumps(document(there.ids, paths)))
     program = outside.schemathesis() / "schemathesis"

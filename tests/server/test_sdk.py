@@ -1,4 +1,4 @@
-"""The real Python SDK of the public API, unchanged, in an environment of its own."""
+"""The unchanged Python SDK of the public API, in a separate environment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sdk(client, sdk_python, tmp_path):
     return run
 
 
-def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
+def test_sandbox_is_created_and_deleted(sdk, client, host, monkeypatch, tmp_path):
     client.put("resource-plugins/db", wishes.plugin())
     take = host.offer
 
@@ -48,7 +48,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
     monkeypatch.setattr(host, "offer", take_and_begin)
 
     def play():
-        """The host: works a while, is ready; once it is told to stop, cleans up until somebody has seen it."""
+        """Act as the host. Become ready after a while, and after a stop clean up until the session has seen it."""
         while not host.offers:
             time.sleep(0.01)
         uid = uid_of(host)
@@ -61,7 +61,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
             time.sleep(0.01)
         host.finish(uid)
 
-    player = threading.Thread(target=play, daemon=True)  # a session that fails leaves it waiting
+    player = threading.Thread(target=play, daemon=True)  # a failed session would wait for it
     player.start()
     told = sdk("life")
     player.join()
@@ -78,7 +78,7 @@ def test_a_sandbox_lives_and_ends(sdk, client, host, monkeypatch, tmp_path):
     assert [call for call, _ in host.calls] == ["offer", "stop"]
 
 
-def test_a_fork_is_fed_by_a_resource_and_answers(sdk, client, host, monkeypatch):
+def test_fork_gets_values_of_a_resource(sdk, client, host, monkeypatch):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("workloads/default/shop", wishes.baseline())
     where = (RunEndpoint(unit="fork:default/shop", host="127.0.0.1", port=4711),)
@@ -94,12 +94,12 @@ def test_a_fork_is_fed_by_a_resource_and_answers(sdk, client, host, monkeypatch)
     assert {change.name for change in unit.fork.env} >= {"DB_HOST", "PLAIN", "SIGNADOT_SANDBOX_ROUTING_KEY"}
 
 
-def test_a_route_group_lives_and_ends(sdk, client, host, tmp_path):
+def test_route_group_is_created_and_deleted(sdk, client, host, tmp_path):
     client.put("sandboxes/sb1", wishes.empty(labels={"team": "payments"}))
     sandbox = uid_of(host)
 
     def play():
-        """The host: the group's run is ready at once, and over once somebody has asked for its end."""
+        """Act as the host: the group's run is ready at once, and ends after a stop."""
         while not (new := host.offers.keys() - {sandbox}):
             time.sleep(0.01)
         (uid,) = new
@@ -123,18 +123,18 @@ def test_a_route_group_lives_and_ends(sdk, client, host, tmp_path):
     assert told["gone"] == [404, "unable to fetch routegroup: not found"]
 
 
-def test_clusters(sdk):
+def test_cluster_calls(sdk):
     told = sdk("clusters")
     assert [cluster["name"] for cluster in told["list"]] == ["local"]
     assert told["get"]["operator"]["version"] == "1.2.3"
     assert (told["tokens"], told["missing"], told["token"]) == ([], 404, 400)
 
 
-def test_plugins(sdk):
+def test_plugin_calls(sdk):
     assert sdk("plugins") == {"put": {}, "again": 409, "list": ["viasdk@1.0.0"], "delete": {}, "versions": []}
 
 
-def test_refusals_read_as_such(sdk):
+def test_errors_are_readable(sdk):
     status, body = sdk("denied", key="wrong")
     assert status == 401
     assert set(body) == {"error", "requestId"}

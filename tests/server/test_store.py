@@ -1,4 +1,4 @@
-"""The store: its schema, whole transactions, what it refuses to open."""
+"""The store: schema, transactions, and databases that it does not open."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def differences(connection):
     return compare_metadata(context, metadata)
 
 
-async def test_the_revisions_lead_to_todays_tables(store):
+async def test_migrations_end_in_current_tables(store):
     assert await store.read(differences) == []
 
 
@@ -47,25 +47,25 @@ def test_tables_load_no_postgresql_dialect():
     assert named == {"sqlite_where"}
 
 
-def test_the_known_revisions_are_those_on_disk():
+def test_revisions_match_migration_files():
     scripts = ScriptDirectory(migrations.__path__[0])
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(migrations.REVISIONS)
 
 
 def test_new_store_has_schema_of_migrated_one(tmp_path):
-    """Columns with their types and defaults, keys, references, indexes: what SQLite itself says of them."""
-    questions = ("table_info", "foreign_key_list", "index_list", "index_info")
+    """Compare columns, types, defaults, keys, references and indexes, as SQLite describes them."""
+    pragmas = ("table_info", "foreign_key_list", "index_list", "index_info")
 
     def shape(path):
         with contextlib.closing(sqlite3.connect(path)) as database:
             names = sorted(row[0] for row in database.execute("SELECT name FROM sqlite_master"))
-            # Each row begins with its number, which says when it came, or among which others.
-            told = {
-                (question, name): sorted((row[1:] for row in database.execute(f"PRAGMA {question}({name})")), key=str)
+            # The first column is a number that depends on the order of creation.
+            found = {
+                (pragma, name): sorted((row[1:] for row in database.execute(f"PRAGMA {pragma}({name})")), key=str)
                 for name in names
-                for question in questions
+                for pragma in pragmas
             }
-            return told, database.execute("SELECT version_num FROM alembic_version").fetchall()
+            return found, database.execute("SELECT version_num FROM alembic_version").fetchall()
 
     Store.open(tmp_path / "new.db").close()
     Store.migrate(tmp_path / "old.db", migrations.REVISIONS[0])
@@ -73,7 +73,7 @@ def test_new_store_has_schema_of_migrated_one(tmp_path):
     assert shape(tmp_path / "new.db") == shape(tmp_path / "old.db")
 
 
-def test_a_store_of_today_opens_without_the_migrator(tmp_path):
+def test_current_store_opens_without_importing_alembic(tmp_path):
     Store.open(tmp_path / "control.db").close()
     Store.migrate(tmp_path / "other.db", migrations.REVISIONS[-2])
     script = (
@@ -92,7 +92,7 @@ def test_store_file_is_private(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_newer_schema_is_left_alone(tmp_path):
+def test_newer_schema_is_refused_and_not_changed(tmp_path):
     path = tmp_path / "control.db"
     Store.open(path).close()
     with sqlite3.connect(path) as database:
@@ -106,7 +106,7 @@ def test_a_newer_schema_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("folder", ["is it?", "a#b", "100%20", "x&uri=true"])
 def test_store_path_may_have_special_characters(tmp_path, folder):
-    """Elsewhere it would be open to others' eyes, and another home's."""
+    """A misread path would create a file with other permissions, or in another home."""
     path = tmp_path / folder / "control.db"
     path.parent.mkdir()
     Store.open(path).close()
@@ -124,8 +124,8 @@ def test_file_without_database_is_refused(tmp_path):
         Store.open(tmp_path / "nowhere" / "control.db")
 
 
-async def test_a_transaction_that_fails_leaves_nothing(store):
-    row, shelf = {"name": "c", "created_at": 1}, store.of("o")
+async def test_failed_transaction_writes_nothing(store):
+    row, org_store = {"name": "c", "created_at": 1}, store.for_org("o")
 
     def half(rows):
         rows.insert(clusters, row)
@@ -136,14 +136,13 @@ async def test_a_transaction_that_fails_leaves_nothing(store):
         rows.insert(clusters, row)
 
     with pytest.raises(ZeroDivisionError):
-        await shelf.write(half)
+        await org_store.write(half)
     with pytest.raises(WriteConflictError):
-        await shelf.write(twice)
-    assert await shelf.read(lambda rows: rows.execute(rows.select(clusters)).all()) == []
+        await org_store.write(twice)
+    assert await org_store.read(lambda rows: rows.execute(rows.select(clusters)).all()) == []
 
 
 async def test_write_notifies_even_when_it_fails(store):
-    """And also by what may not have been: nobody can tell."""
 
     def fail(_connection):
         raise ValueError("a defect")
@@ -157,8 +156,7 @@ async def test_write_notifies_even_when_it_fails(store):
     assert store.notifier.changes == 2
 
 
-async def test_the_revisions_lead_back_and_forth(store, place):
-    """Down to the first schema and to nothing of ours that is newer, with what was there; and up again."""
+async def test_downgrade_to_first_schema_and_upgrade_keep_rows(store, place):
 
     def fill(rows):
         run_records.save(rows, stored.sandbox(org="o", name="n"))
@@ -168,7 +166,7 @@ async def test_the_revisions_lead_back_and_forth(store, place):
     def found(rows):
         return [rows.execute(rows.select(table)).scalars().all() for table in (clusters.c.name, sandboxes.c.uid)]
 
-    await store.of("o").write(fill)
+    await store.for_org("o").write(fill)
     for revision in reversed(migrations.REVISIONS[:-1]):
         Store.migrate(place, revision)
     names = await store.read(lambda connection: set(sa.inspect(connection).get_table_names()))
@@ -177,22 +175,24 @@ async def test_the_revisions_lead_back_and_forth(store, place):
     assert [column["name"] for column in columns] == ["org", "name", "created_at"]
     Store.migrate(place, migrations.REVISIONS[-1])
     assert await store.read(differences) == []
-    assert await store.of("o").read(found) == [["own"], ["u"]], "what only the newer one knew is gone"
+    assert await store.for_org("o").read(found) == [["own"], ["u"]], (
+        "a cluster with an agent exists only in newer schemas"
+    )
     with pytest.raises(StoreError, match="there is no schema 9999"):
         Store.migrate(place, "9999")
 
 
-async def test_a_query_that_forgets_the_organisation_sees_nothing(postgres):
-    """The second belt: whatever is asked, in the name of nobody or of another. Each table has it."""
+async def test_query_without_organisation_finds_no_rows(postgres):
+    """Row-level security of each table holds even if a query omits the organisation."""
     store = Store.open(postgres.fresh())
     try:
         row = {"name": "c", "created_at": 1}
-        await store.of("ours").write(lambda rows: rows.insert(clusters, row))
+        await store.for_org("ours").write(lambda rows: rows.insert(clusters, row))
         everything = lambda connection: connection.execute(sa.select(clusters.c.org)).scalars().all()  # noqa: E731
         assert await store.read(everything) == []
         assert await store.read(everything, "theirs") == []
         assert await store.read(everything, "ours") == ["ours"]
-        assert await store.everywhere().read(lambda rows: everything(rows.connection)) == ["ours"]
+        assert await store.all_orgs().read(lambda rows: everything(rows.connection)) == ["ours"]
         change = sa.update(clusters).values(created_at=2)
         assert await store.write(lambda connection: connection.execute(change).rowcount, "theirs") == 0
         with pytest.raises(StoreError, match="row-level security"):
@@ -219,14 +219,13 @@ def test_bad_database_address_is_refused_without_repeating_it(where):
     assert "geheim" not in str(refused.value)
 
 
-def test_a_server_that_is_not_there_is_said_without_the_password():
+def test_message_of_failed_connection_omits_password():
     with pytest.raises(StoreError, match=r"database d at 127\.0\.0\.1") as refused:
         Store.open("postgresql://u:geheim@127.0.0.1:1/d")
     assert "geheim" not in str(refused.value)
 
 
-async def test_changes_of_several_servers_at_once_are_all_made(place):
-    """Each reads what it changes: as if they came one after the other."""
+async def test_concurrent_changes_of_several_servers_all_count(place):
     stores = [Store.open(place) for _ in range(3)]
 
     def raise_by_one(rows):
@@ -234,17 +233,18 @@ async def test_changes_of_several_servers_at_once_are_all_made(place):
         rows.execute(rows.update(clusters).values(created_at=at + 1))
 
     try:
-        await stores[0].of("o").write(lambda rows: rows.insert(clusters, {"name": "c", "created_at": 0}))
-        await asyncio.gather(*(stores[number % 3].of("o").write(raise_by_one) for number in range(30)))
+        await stores[0].for_org("o").write(lambda rows: rows.insert(clusters, {"name": "c", "created_at": 0}))
+        await asyncio.gather(*(stores[number % 3].for_org("o").write(raise_by_one) for number in range(30)))
         assert (
-            await stores[1].of("o").read(lambda rows: rows.execute(rows.select(clusters.c.created_at)).scalar()) == 30
+            await stores[1].for_org("o").read(lambda rows: rows.execute(rows.select(clusters.c.created_at)).scalar())
+            == 30
         )
     finally:
         for each in stores:
             each.close()
 
 
-async def test_several_servers_may_bring_a_database_up_to_date_at_once(place):
+async def test_several_servers_may_migrate_at_once(place):
     Store.migrate(place, migrations.REVISIONS[0])
     stores = await asyncio.gather(*(asyncio.to_thread(Store.open, place) for _ in range(3)))
     assert await stores[0].read(differences) == []
@@ -253,22 +253,22 @@ async def test_several_servers_may_bring_a_database_up_to_date_at_once(place):
 
 
 async def test_second_write_of_same_revision_conflicts(store):
-    """Otherwise the later would undo what the earlier did, who has been told that it is done."""
+    """Otherwise the second write would undo the first, whose caller got a success."""
     new = stored.sandbox(org="o", name="n")
-    shelf = store.of("o")
-    read = await shelf.write(lambda rows: run_records.save(rows, new))
+    org_store = store.for_org("o")
+    read = await org_store.write(lambda rows: run_records.save(rows, new))
     assert await stored.read(store, "o", "n") == read
     changed = [msgspec.structs.replace(read, updated_at=at) for at in (2, 3)]
-    await shelf.write(lambda rows: run_records.save(rows, changed[0]))
+    await org_store.write(lambda rows: run_records.save(rows, changed[0]))
     with pytest.raises(WriteConflictError):
-        await shelf.write(lambda rows: run_records.save(rows, changed[1]))
+        await org_store.write(lambda rows: run_records.save(rows, changed[1]))
     assert (await stored.read(store, "o", "n")).updated_at == 2
-    await shelf.write(lambda rows: run_records.mark_taken_over(rows, ["u"]))
-    late = await shelf.write(lambda rows: run_records.save(rows, msgspec.structs.replace(changed[1], revision=2)))
+    await org_store.write(lambda rows: run_records.mark_taken_over(rows, ["u"]))
+    late = await org_store.write(lambda rows: run_records.save(rows, msgspec.structs.replace(changed[1], revision=2)))
     assert (late.taken_over, (await stored.read(store, "o", "n")).taken_over) == (False, True)
 
 
-async def test_traces_are_kept_for_a_week(store):
+async def test_tombstones_are_kept_for_a_week(store):
     day = 24 * 3_600_000
 
     def archive(rows, name, now):
@@ -276,12 +276,14 @@ async def test_traces_are_kept_for_a_week(store):
         run_records.save(rows, record)
         tombstones.archive(rows, record, now)
 
-    shelf = store.of("o")
-    await shelf.write(lambda rows: archive(rows, "first", 100 * day))
-    await shelf.write(lambda rows: archive(rows, "second", 107 * day))
-    assert (await shelf.read(lambda rows: tombstones.find(rows, run_records.SANDBOXES, "first"))).ended_at == 100 * day
-    await shelf.write(lambda rows: archive(rows, "third", 107 * day + 1))
-    left = await shelf.read(lambda rows: rows.execute(rows.select(ended_sandboxes.c.name)).scalars().all())
+    org_store = store.for_org("o")
+    await org_store.write(lambda rows: archive(rows, "first", 100 * day))
+    await org_store.write(lambda rows: archive(rows, "second", 107 * day))
+    assert (
+        await org_store.read(lambda rows: tombstones.find(rows, run_records.SANDBOXES, "first"))
+    ).ended_at == 100 * day
+    await org_store.write(lambda rows: archive(rows, "third", 107 * day + 1))
+    left = await org_store.read(lambda rows: rows.execute(rows.select(ended_sandboxes.c.name)).scalars().all())
     assert sorted(left) == ["second", "third"]
 
 
@@ -293,8 +295,8 @@ def test_queries_of_ended_rows_use_the_index(tmp_path, table):
     with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as database:
         for query in (drop, show):
             text = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
-            way = " ".join(row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {text}"))
-            assert f"INDEX {table.name}_by_end" in way, way
+            plan = " ".join(row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {text}"))
+            assert f"INDEX {table.name}_by_end" in plan, plan
 
 
 async def _shrink(store, pages):
@@ -302,11 +304,11 @@ async def _shrink(store, pages):
 
 
 @pytest.mark.usefixtures("on_sqlite")
-async def test_a_full_disk_refuses_writes_whole_and_serves_reads(client, host):
+async def test_full_disk_refuses_writes_and_serves_reads(client, host):
     client.put("resource-plugins/db", wishes.plugin())
     client.put("sandboxes/sb1", wishes.sandbox())
     before = client.get("sandboxes"), client.get("resource-plugins?version=all")
-    await _shrink(client.store, 1)  # SQLite makes it what is there already
+    await _shrink(client.store, 1)  # SQLite raises it to the current size
     big = wishes.empty(description="x" * 100_000)
     for path, body in (
         ("sandboxes/big", big),
@@ -326,7 +328,7 @@ async def test_a_full_disk_refuses_writes_whole_and_serves_reads(client, host):
 
 
 def test_nul_characters_are_refused_as_bad_request(place):
-    """A character that one of the two has no place for, wherever it stands."""
+    """PostgreSQL cannot store this character."""
     with serving(place, {"local": FakeHost()}) as client:
         for method, path in (
             ("GET", "sandboxes/a%00b"),
@@ -357,10 +359,10 @@ def test_restart_keeps_everything_and_resends_it(place):
         wait_for(lambda: second.calls == [("baseline", "default/shop"), ("offer", uid)])
     assert second.offers[uid].documents == first.offers[uid].documents
     assert second.offers[uid].forks == first.offers[uid].forks
-    assert second.offers[uid].lease_until >= first.offers[uid].lease_until, "nobody could renew it meanwhile"
+    assert second.offers[uid].lease_until >= first.offers[uid].lease_until, "it could not be renewed during the stop"
 
 
-def test_a_host_that_lost_its_ledger_starts_nothing_again(place):
+def test_host_without_its_ledger_starts_nothing_again(place):
     host = FakeHost()
     with serving(place, {"local": host}) as client:
         client.put("resource-plugins/db", wishes.plugin())
@@ -391,28 +393,28 @@ def test_sandbox_of_unserved_cluster_waits(place):
 
 
 def taken_over(client):
-    """In the store, where the next server will look."""
+    """Return whether the store has it, which the next server reads."""
     return asyncio.run(stored.read_all(client.store, "local"))[0].taken_over
 
 
 async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):
-    monkeypatch.setattr("dayfly.server.db.store.MARK_S", 0)
+    monkeypatch.setattr("dayfly.server.db.store.CHANGE_MARKER_MAX_AGE_S", 0)
     ours = Store.open(place)
     others = Store.open(place) if not ours.is_sqlite else ours
 
     async def stays() -> bool:
-        before = await ours.mark()
+        before = await ours.read_change_marker()
         await stored.read_all(others, "local")
-        return await ours.mark() == before
+        return await ours.read_change_marker() == before
 
     try:
-        # PostgreSQL tidies up by itself now and then, and that is a write like any other.
+        # PostgreSQL's autovacuum is a write, too.
         assert any([await stays() for _ in range(3)])
         for name, writer in (("a", ours), ("b", others)):
-            before = await ours.mark()
+            before = await ours.read_change_marker()
             row = {"name": name, "created_at": 1, "agent": False}
-            await writer.of("local").write(lambda rows, row=row: rows.insert(clusters, row))
-            assert await ours.mark() != before
+            await writer.for_org("local").write(lambda rows, row=row: rows.insert(clusters, row))
+            assert await ours.read_change_marker() != before
     finally:
         ours.close()
         if others is not ours:
@@ -420,20 +422,20 @@ async def test_mark_changes_with_writes_of_every_server(place, monkeypatch):
 
 
 async def test_marks_survive_loss_of_connection(postgres, monkeypatch):
-    monkeypatch.setattr("dayfly.server.db.store.MARK_S", 0)
+    monkeypatch.setattr("dayfly.server.db.store.CHANGE_MARKER_MAX_AGE_S", 0)
     url = postgres.fresh()
     store = Store.open(url)
     try:
-        before = await store.mark()
+        before = await store.read_change_marker()
         lost = postgres.backends(url)
         for pid in lost:
             postgres.administrate(f"SELECT pg_terminate_backend({pid})")
-        assert await store.mark() == before
+        assert await store.read_change_marker() == before
         assert set(postgres.backends(url)).isdisjoint(lost)
         postgres.administrate(f"ALTER DATABASE {url.rpartition('/')[2]} ALLOW_CONNECTIONS false")
         for pid in postgres.backends(url):
             postgres.administrate(f"SELECT pg_terminate_backend({pid})")
         with pytest.raises(StoreError, match="not currently accepting connections"):
-            await store.mark()
+            await store.read_change_marker()
     finally:
         store.close()

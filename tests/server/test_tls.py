@@ -1,4 +1,4 @@
-"""A certificate is renewed under a server that goes on."""
+"""The renewal of a certificate while the server runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dayfly.server.http.tls import Certificate, Renewal
 
 
 def issue(folder, name, days=1):
-    """A certificate of that name and its key, in place of those that were there."""
+    """Write a certificate for that name and its key, replacing the old files."""
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj"]
     files = ["-days", str(days), "-keyout", folder / "tls.key", "-out", folder / "tls.crt"]
     subprocess.run([*command, f"/CN={name}", *files], check=True, capture_output=True)
@@ -27,7 +27,7 @@ def certificate(tmp_path):
 
 
 async def shown(context, name):
-    """Whether a new connection is shown the certificate that the file holds."""
+    """Return whether a new connection gets the certificate in the file."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     trusting = ssl.create_default_context(cafile=name)
     trusting.check_hostname = False
@@ -49,13 +49,13 @@ def context(certificate):
     return context
 
 
-async def test_new_files_are_shown_to_new_connections(certificate, context, tmp_path):
+async def test_new_connections_get_the_renewed_certificate(certificate, context, tmp_path):
     renewal = Renewal(context, certificate)
-    renewal.look()
+    renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
     issue(tmp_path, "second")
     assert not await shown(context, certificate.chain)
-    renewal.look()
+    renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
 
 
@@ -73,19 +73,19 @@ async def test_unusable_renewed_certificate_keeps_the_old_one(certificate, conte
         issue(tmp_path, "second")
         (tmp_path / "tls.key").write_bytes(key)
     with caplog.at_level(logging.WARNING):
-        renewal.look()
+        renewal.reload_if_changed()
     assert await shown(context, str(kept))
-    assert ("is of no use, the old one stays" in caplog.text) == (spoil != "missing")
+    assert ("so the old one stays" in caplog.text) == (spoil != "missing")
     issue(tmp_path, "third")
-    renewal.look()
+    renewal.reload_if_changed()
     assert await shown(context, certificate.chain)
 
 
 async def test_renewed_certificate_is_loaded_in_the_background(certificate, context, tmp_path, monkeypatch):
-    monkeypatch.setattr(tls, "LOOK_S", 0)
+    monkeypatch.setattr(tls, "CHECK_INTERVAL_S", 0)
     task = asyncio.create_task(Renewal(context, certificate).run())
     await asyncio.sleep(0)
     issue(tmp_path, "second")
     while not await shown(context, certificate.chain):
-        pass  # each look at it lets the other task go on
+        pass  # each wait lets the other task run
     task.cancel()

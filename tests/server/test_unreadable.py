@@ -1,4 +1,4 @@
-"""What a newer Dayfly has written, as while servers are updated one by one: it holds up nobody else, and is left alone."""
+"""Rows of a newer Dayfly, as in a rolling update: they do not affect other objects, and they are not changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULES = "/api/v2/workloads/routing-rules"
 
 
 async def change(store, table, name, more):
-    """Let that one's stored wish have `more` in it, or be as it was for `{}`; another server's write is a new form."""
+    """Add fields to a stored spec as another server would, or restore it for `{}`."""
 
     def work(rows):
         row = rows.execute(rows.select(table).where(table.c.name == name)).one()
@@ -42,12 +42,12 @@ async def change(store, table, name, more):
         new = {"spec": json.dumps(was | more), "updated_at": row.updated_at + 1, "revision": row.revision + 1}
         rows.execute(rows.update(table).where(table.c.uid == row.uid).values(new))
 
-    await store.everywhere().write(work)
+    await store.all_orgs().write(work)
 
 
 @pytest.fixture(params=[("sandboxes", sandboxes), ("routegroups", route_groups)], ids=["sandbox", "group"])
 def kind(request):
-    """Where they are, and their table."""
+    """The path of the kind, and its table."""
     return request.param
 
 
@@ -59,7 +59,7 @@ def gone():
 
 @pytest.fixture
 def made(client, kind, gone):
-    """Two of them."""
+    """Create two objects of each kind."""
     wish = {"spec": {"cluster": "local", "match": {"label": {"key": "team", "value": "*"}}}}
     for name in (gone, "left"):
         client.put(f"sandboxes/{name}", wishes.empty(labels=LABELS))
@@ -89,7 +89,7 @@ async def test_unreadable_object_is_neither_changed_nor_deleted(made, kind, gone
 
     async def stored():
         mine = table.c.name == gone
-        return await made.store.of("local").read(lambda rows: rows.execute(rows.select(table).where(mine)).one())
+        return await made.store.for_org("local").read(lambda rows: rows.execute(rows.select(table).where(mine)).one())
 
     before, wish = await stored(), {"cluster": "local", "labels": {"team": "x"}}
     if table is route_groups:
@@ -101,12 +101,12 @@ async def test_unreadable_object_is_neither_changed_nor_deleted(made, kind, gone
 
 
 async def test_unreadable_plugin_version_is_not_replaced_by_older(client):
-    """Else the older one would be taken for the newest, and deleted as that."""
+    """Otherwise a deletion of the newest version would delete the older one."""
     for name in ("db@1.0.0", "db@2.0.0", "queue@1.0.0"):
         client.put(f"resource-plugins/{name.partition('@')[0]}", wishes.plugin(name))
     client.put("sandboxes/left", wishes.sandbox())
     this = sa.update(plugins).where(plugins.c.name == "db", plugins.c.version == "2.0.0")
-    await client.store.everywhere().write(lambda rows: rows.execute(this.values(spec='{"ofANewerOne": 7}')))
+    await client.store.all_orgs().write(lambda rows: rows.execute(this.values(spec='{"ofANewerOne": 7}')))
     assert [each["name"] for each in client.get("resource-plugins")] == ["queue@1.0.0"]
     assert [each["name"] for each in client.get("resource-plugins?version=all")] == ["db@1.0.0", "queue@1.0.0"]
     assert [each["name"] for each in client.get("resource-plugins/db/versions")] == ["db@1.0.0"]
@@ -117,15 +117,15 @@ async def test_unreadable_plugin_version_is_not_replaced_by_older(client):
         assert client.call(method, "resource-plugins/db").status == 503
 
 
-async def test_no_routing_rule_is_left_out(made, gone):
-    """Whoever has rules keeps those that it has, instead of sending the requests to the baseline."""
+async def test_routing_rules_fail_if_a_sandbox_is_unreadable(made, gone):
+    """Clients keep their rules, instead of sending requests to the baseline."""
     assert made.call("GET", RULES).status == 200
     await change(made.store, sandboxes, gone, NEWER["field"])
     assert made.call("GET", RULES).status == 503
 
 
 class TestGroups:
-    """Of a crowd that is not whole nobody concludes who has nobody left."""
+    """No run ends and no route changes because of an incomplete group membership."""
 
     @pytest.fixture
     async def store(self, blank, tmp_path):
@@ -143,55 +143,55 @@ class TestGroups:
         return stored.group_sweep(store, sync), sync
 
     @pytest.mark.parametrize("table", [sandboxes, route_groups], ids=["sandbox", "group"])
-    async def test_none_ends_and_no_key_leads_elsewhere(self, store, table):
-        shelf, (groups, sync) = store.of("acme"), self.server(store)
+    async def test_unreadable_row_ends_no_group_and_keeps_routes(self, store, table):
+        org_store, (groups, sync) = store.for_org("acme"), self.server(store)
         await groups.sweep()
-        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        assert sync.routing_keys("acme", "u") == {"shop/web": ("k",)}
         name = "box" if table is sandboxes else "all"
         await change(store, table, name, NEWER["field"])
         await groups.sweep()
-        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
-        row = await shelf.read(lambda rows: rows.execute(rows.select(route_groups)).one())
+        assert sync.routing_keys("acme", "u") == {"shop/web": ("k",)}
+        row = await org_store.read(lambda rows: rows.execute(rows.select(route_groups)).one())
         assert (row.unmatched_since, row.stop) == (0, None)
         fresh, sync = self.server(store)
         await fresh.sweep()
         with pytest.raises(UnreadableError):
-            await sync.grouped("acme")
+            await sync.load_routing_keys("acme")
         await change(store, table, name, {})
         await fresh.sweep()
-        assert sync.routed("acme", "u") == {"shop/web": ("k",)}
+        assert sync.routing_keys("acme", "u") == {"shop/web": ("k",)}
 
     async def test_group_with_unknown_match_is_unreadable(self, store):
         await change(store, route_groups, "all", {"match": {"none": []}})
         groups, sync = self.server(store)
         await groups.sweep()
         with pytest.raises(UnreadableError):
-            await sync.grouped("acme")
+            await sync.load_routing_keys("acme")
 
     async def test_unreadable_group_is_not_streamed_as_deleted(self, store, monkeypatch):
         monkeypatch.setattr(group_changes, "PAUSE_PER_WORK", 0)
         strategy = GroupStrategy(store, Links(), HostSync(store, Links()))
         changes = GroupChanges(strategy, Links(), "acme")
 
-        async def heard(stamp):
-            return [(name, bool(data)) async for name, data, _ in changes.look(stamp)]
+        async def poll(marker):
+            return [(name, bool(data)) async for name, data, _ in changes.poll(marker)]
 
-        assert await heard(1) == [("all", True)]
+        assert await poll(1) == [("all", True)]
         await change(store, route_groups, "all", NEWER["field"])
-        assert await heard(2) == []
+        assert await poll(2) == []
         await change(store, route_groups, "all", {})
-        assert await heard(3) == [("all", True)]
-        await store.of("acme").write(lambda rows: rows.execute(rows.delete(route_groups)))
-        assert await heard(4) == [("all", False)]
+        assert await poll(3) == [("all", True)]
+        await store.for_org("acme").write(lambda rows: rows.execute(rows.delete(route_groups)))
+        assert await poll(4) == [("all", False)]
 
     @pytest.mark.parametrize(("table", "uid"), [(sandboxes, "u"), (route_groups, "k")], ids=["sandbox", "group"])
-    async def test_no_host_hears_that_it_is_not_to_begin(self, store, table, uid):
-        """It is asked again: what is not named in the answer never begins."""
+    async def test_query_for_unexpired_runs_fails_if_one_is_unreadable(self, store, table, uid):
+        """A run that is missing in the answer would never start."""
 
-        async def asked():
-            return await store.of("acme").read(lambda rows: run_records.read_unexpired(rows, [uid], 2))
+        async def query():
+            return await store.for_org("acme").read(lambda rows: run_records.read_unexpired(rows, [uid], 2))
 
-        assert await asked() == [uid]
+        assert await query() == [uid]
         await change(store, table, "box" if table is sandboxes else "all", NEWER["field"])
         with pytest.raises(UnreadableError):
-            await asked()
+            await query()

@@ -1,4 +1,4 @@
-"""No answer calls a sandbox ready, and nothing more, while part of its wish is not carried out."""
+"""No sandbox is reported as ready without a warning while fields of its spec are not supported."""
 
 from __future__ import annotations
 

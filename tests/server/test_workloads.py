@@ -1,4 +1,4 @@
-"""Baselines: declared before they are forked, kept while they are."""
+"""Baselines: declared before they are forked, and not deleted while forks use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server.client import parsed, serving, wait_for
 from server.fake_host import FakeHost
 
 
-def test_a_baseline_is_stored_and_handed_over(client, host):
+def test_baseline_is_stored_and_sent_to_hosts(client, host):
     made = client.put("workloads/default/shop", wishes.baseline())
     assert made["kind"] == "Deployment"
     assert made["command"] == ["python3", "-m", "http.server"]
@@ -32,7 +32,7 @@ def test_a_baseline_is_stored_and_handed_over(client, host):
     assert host.baselines["default", "shop"].port == 9090
 
 
-def test_the_form_of_a_cluster_is_taken_too(client, host):
+def test_deployment_manifest_is_accepted_as_baseline(client, host):
     container = {"name": "main", "image": "x", "command": ["sleep", "9"], "ports": [{"containerPort": 80}]}
     deployment = {
         "apiVersion": "apps/v1",
@@ -44,7 +44,7 @@ def test_the_form_of_a_cluster_is_taken_too(client, host):
     assert host.baselines["prod", "shop"].command == ("sleep", "9")
 
 
-def test_a_baseline_that_is_forked_stays(client, host):
+def test_forked_baseline_cannot_be_deleted(client, host):
     client.put("workloads/default/shop", wishes.baseline())
     client.put("sandboxes/sb1", wishes.empty(forks=[wishes.fork()]))
     answer = client.call("DELETE", "workloads/default/shop")
@@ -68,7 +68,7 @@ def test_a_baseline_that_is_forked_stays(client, host):
         ("default/shop", [], "the body must be a mapping"),
     ],
 )
-def test_a_wrong_baseline_is_refused_at_its_place(client, host, path, body, says):
+def test_malformed_baseline_is_refused_with_its_place(client, host, path, body, says):
     answer = client.call("PUT", f"workloads/{path}", body)
     assert answer.status == 400
     assert answer.error.startswith(says)
@@ -77,31 +77,31 @@ def test_a_wrong_baseline_is_refused_at_its_place(client, host, path, body, says
 
 
 def test_host_forgets_removed_baseline(client, host):
-    """What it took requests in at is another one's then."""
+    """Another baseline may use its port then."""
     for name in ("shop", "stays"):
         client.put(f"workloads/default/{name}", wishes.baseline(name=name))
     client.delete("workloads/default/shop")
     assert list(host.baselines) == [("default", "stays")]
 
 
-def test_baselines_are_handed_over_once_store_is_readable(client, host, monkeypatch):
+def test_baselines_are_sent_once_the_store_is_readable(client, host, monkeypatch):
     client.put("workloads/default/first", wishes.baseline(name="first"))
     wait_for(lambda: len(host.baselines) == 1)
     monkeypatch.setattr(baselines, "RETRY_S", 0)
     full = StoreError("the disk is full")
-    read, failures = baselines.known, iter([None, full, full])  # the request itself reads them first
+    read, failures = baselines.read_all, iter([None, full, full])  # the request itself reads the baselines first
 
     def fails(rows):
         if (failure := next(failures, None)) is not None:
             raise failure
         return read(rows)
 
-    monkeypatch.setattr(baselines, "known", fails)
+    monkeypatch.setattr(baselines, "read_all", fails)
     client.put("workloads/default/shop", wishes.baseline())
     wait_for(lambda: len(host.baselines) == 2)
 
 
-async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
+async def test_host_can_receive_baselines_before_it_starts(tmp_path):
     path, host = tmp_path / "control.db", FakeHost()
     with serving(path, {"local": FakeHost()}) as client:
         client.put("workloads/default/shop", wishes.baseline())
@@ -119,7 +119,7 @@ async def test_a_host_may_know_its_baselines_before_it_begins(tmp_path):
     "document", ["", "{", '{"namespace": 1}', '{"namespace": "default", "name": "shop", "command": 2}']
 )
 async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
-    """As one that a newer release has written, before this server was put back."""
+    """A newer release may have written it, before this server was downgraded."""
     path, host = tmp_path / "control.db", FakeHost()
     with serving(path, {"local": FakeHost()}) as client:
         for name in ("other", "shop"):
@@ -127,7 +127,7 @@ async def test_unreadable_baseline_blocks_no_other(tmp_path, caplog, document):
     store = Store.open(path)
     try:
         spoil = rows_of_shop().values(document=document)
-        await store.of("local").write(lambda rows: rows.execute(spoil))
+        await store.for_org("local").write(lambda rows: rows.execute(spoil))
         app = create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host])
         await prepare(app)
         assert host.calls == [("baseline", "default/other")]
@@ -160,7 +160,7 @@ def test_defect_of_a_baseline_blocks_no_sandbox(client, host, monkeypatch, caplo
     wait_for(lambda: host.offers)
 
 
-def test_a_fork_of_another_kind_is_not_declared(client):
+def test_fork_of_another_kind_is_refused(client):
     client.put("workloads/default/shop", wishes.baseline())
     fork = {"forkOf": {"kind": "Rollout", "namespace": "default", "name": "shop"}}
     answer = client.call("PUT", "sandboxes/sb1", wishes.empty(forks=[fork]))
@@ -168,13 +168,13 @@ def test_a_fork_of_another_kind_is_not_declared(client):
     assert 'no baseline Rollout "default/shop"' in answer.error
 
 
-async def test_a_cluster_is_there_since_a_server_serves_it(tmp_path):
-    """Not since somebody asked for it first."""
+async def test_local_cluster_exists_since_the_start_of_its_server(tmp_path):
+    """Not since the first request for it."""
     path, host = tmp_path / "control.db", FakeHost()
     store = Store.open(path)
     await prepare(create_app(store, {"local": host.end}, keys=bool, version="1", baseline_hosts=[host]))
     store.close()
     served = int(time.time() * 1000)
-    await asyncio.sleep(0.005)  # the API tells milliseconds
+    await asyncio.sleep(0.005)  # the API has milliseconds
     with serving(path, {"local": host}) as client:
         assert parsed(client.get("clusters/local")["createdAt"]) * 1000 <= served

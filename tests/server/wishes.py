@@ -1,4 +1,4 @@
-"""Wishes to send."""
+"""Specs for requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plugin(name: str = "db", **changes: Any) -> dict[str, Any]:
-    """A plugin with a create step that makes `provision.host`, and a delete step that reads it."""
+    """Return a plugin with a create step that outputs `provision.host`, and a delete step that reads it."""
     create = {
         "name": "provision",
         "script": "#!/bin/sh\necho -n h > /tmp/host\n",
@@ -23,21 +23,21 @@ def plugin(name: str = "db", **changes: Any) -> dict[str, Any]:
 
 
 def sandbox(**changes: Any) -> dict[str, Any]:
-    """A sandbox with one resource `mydb` of the plugin `db`."""
+    """Return a sandbox with one resource `mydb` of the plugin `db`."""
     resource = {"name": "mydb", "plugin": "db", "params": {"size": "small"}}
     return {"spec": {"cluster": "local", "resources": [resource], "forks": None, **changes}}
 
 
 def empty(**changes: Any) -> dict[str, Any]:
-    """A sandbox with nothing in it."""
+    """Return an empty sandbox."""
     return {"spec": {"cluster": "local", **changes}}
 
 
 def baseline(name: str = "shop", **changes: Any) -> dict[str, Any]:
-    """A baseline process."""
+    """Return a baseline process."""
     return {"kind": "Deployment", "name": name, "command": ["python3", "-m", "http.server"], "port": 8080, **changes}
 
 
 def fork(name: str = "shop", **changes: Any) -> dict[str, Any]:
-    """A fork of that baseline."""
+    """Return a fork of that baseline."""
     return {"forkOf": {"kind": "Deployment", "namespace": "default", "name": name}, **changes}

@@ -34,7 +34,7 @@ class RunSecrets:
         if self._reader.uids_with_secrets() - set(desired):
             await self._writer.run(lambda: self._ledger.drop_secrets_except(desired))
 
-    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+    def match(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
         """Return whether `values` are exactly the secrets of the run."""
         known = self._reader.secrets(uid)
         return known.keys() == values.keys() and all(hmac.compare_digest(known[key], values[key]) for key in known)

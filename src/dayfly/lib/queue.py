@@ -38,6 +38,14 @@ class Backoff:
     first: float = 0.2
     most: float = 300.0
 
+    def longest(self, failures: int) -> float:
+        """Return the seconds until the next try without jitter, after `failures` failures before the latest one."""
+        return min(self.most, self.first * 2.0 ** min(failures, 60))
+
+    def wait(self, failures: int, dice: random.Random) -> float:
+        """Return the seconds until the next try, after `failures` failures before the latest one."""
+        return self.longest(failures) * dice.uniform(0.5, 1.0)
+
 
 class _UrgencyQueue(Generic[K]):
     """Keys of one urgency: owners take turns, and the keys of an owner keep their order."""
@@ -259,13 +267,19 @@ class WorkQueue(Generic[K]):
         """
         if _task() is self._tasks.get(key, self):
             self._own_requests.pop(key, None)
-        ceiling = min(self._backoff.most, self._backoff.first * 2.0 ** min(self._failures[key], 60))
+        wait = self.backoff(self._failures[key])
         self._failures[key] += 1
-        wait = ceiling * self._random.uniform(0.5, 1.0)
         task = asyncio.get_running_loop().create_task(self._retry_paced(key, urgency, wait))
         self._paced.add(task)
         task.add_done_callback(self._paced.discard)
         return wait
+
+    def backoff(self, failures: int) -> float:
+        """Return the seconds to wait after `failures` failures before the latest one.
+
+        For parts of the work on a key that are retried separately: add the key again after this time.
+        """
+        return self._backoff.wait(failures, self._random)
 
     def failures(self, key: K) -> int:
         """Return the number of failures in a row."""

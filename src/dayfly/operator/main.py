@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +35,7 @@ from dayfly.operator.pods.step_slots import STEPS
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.reconciler import Reconciler
 from dayfly.operator.refusals import hindrance, patience
+from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.states import state_server
 from dayfly.operator.states.state_access import StateAccess
 from dayfly.operator.status.resource_status import ResourceStatusWriter
@@ -49,6 +51,9 @@ from dayfly.spec.lifecycle import Lifecycle, Unit
 from dayfly.spec.report import RunReport
 
 log = logging.getLogger(__name__)
+
+# What is written of a run for people, after each turn.
+_RESOURCES, _STATUS, _LOGS = ("Resources", "", 0), ("Status", "", 0), ("StepLogs", "", 0)
 
 
 class Operator:
@@ -185,10 +190,11 @@ class Operator:
             self._front.ended()
 
     async def _take_turn(self, run: str) -> None:
-        began, result, decision = time.perf_counter(), "error", None
+        began, result, decision, is_complete = time.perf_counter(), "error", None, False
         try:
             decision = await self._reconciler.turn(run)
             await self._reconciler.keep(run)
+            self._reconciler.retries(run).sweep()
             scene, then = self._reconciler.last(run), None
             done = decision.effects if decision is not None else ()
             if scene is not None and decision is not None and decision.moves:
@@ -198,9 +204,10 @@ class Operator:
             await self._tell(run, scene, then)
             if decision is None and self._agent is not None:
                 await self._say_waiting(run, self._agent)
-            if decision is not None and decision.rests_after(done):
+            refused = bool(self._reconciler.retries(run))
+            if decision is not None and not refused and decision.rests_after(done):
                 self._reconciler.rest(run)
-            result = "done"
+            result = "error" if refused else "done"
         except (errors.ApiError, ForeignSecretError) as error:
             log.warning("run %s: %s", run, error)
             self.cluster.queue.retry(run)
@@ -218,7 +225,8 @@ class Operator:
             result = "defect"
         else:
             self.cluster.queue.forget(run)
-        self._reconciler.places.settle(run, decision if result == "done" else None)
+            is_complete = True
+        self._reconciler.places.settle(run, decision if is_complete else None)
         self.metrics.turns.labels(result).inc()
         self.metrics.turn_seconds.observe(time.perf_counter() - began)
 
@@ -241,8 +249,9 @@ class Operator:
         self._traces.look(found.ledger, report)
         try:
             # First, so that whoever waits for the Sandbox finds its resources' outputs.
-            if target.copies and (after := await self._resource_status.run(scene, found, report, session.resources)):
-                self.cluster.queue.add(run, after=after)
+            if target.copies:
+                resources = partial(self._resource_status.run, scene, found, report, session.resources)
+                await self._write(run, session.retries, _RESOURCES, resources)
         except Exception as error:
             # Not `finally`: a worker that is to end says nothing more, and what fails then would make it forget to end.
             if self.cluster.queue.failures(run) + 1 < patience(error):
@@ -250,12 +259,28 @@ class Operator:
             # Else it is said with what hinders it, and not now without and then with it, turn after turn.
             raise
         await self._speak(run, target, scene, report)
-        if target.copies and (after := await self._reconciler.logs.run(scene, found, report, session.logs)):
-            self.cluster.queue.add(run, after=after)
+        if target.copies:
+            logs = partial(self._reconciler.logs.run, scene, found, report, session.logs)
+            if await self._write(run, session.retries, _LOGS, logs):
+                self.cluster.queue.add(run)  # the status was written before, with this refusal
 
-    async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport) -> None:
-        if after := await target.tell(scene, report):
-            self.cluster.queue.add(run, after=after)
+    async def _write(self, run: str, retries: Retries, what: RequestKey, write: Callable[[], Awaitable[float]]) -> bool:
+        """Write what is shown of a run. If that is refused, the run itself goes on, and it is written later.
+
+        Return whether it succeeded after refusals.
+        """
+
+        async def written() -> None:
+            if after := await write():
+                self.cluster.queue.add(run, after=after)
+
+        failures = retries.failures(what)
+        return await attempt(self.cluster, run, retries, what, written) and failures > 0
+
+    async def _speak(self, run: str, target: Adapter, scene: Scene, report: RunReport, hindrance: str = "") -> None:
+        retries = self._reconciler.retries(run)
+        said = hindrance or retries.hindrance(_STATUS)
+        await self._write(run, retries, _STATUS, partial(target.tell, scene, report, hindrance=said))
 
     async def _say_waiting(self, run: str, agent: AgentExtension) -> None:
         found = self.cluster.ledger.get(run)
@@ -282,7 +307,7 @@ class Operator:
             await self.targets.tell_hindered(found, said)
             return
         report = describe(scene.plan, scene.world, decide(scene.plan, scene.world, scene.now), scene.now)
-        await self.targets.of(found).tell(scene, report, hindrance=said)
+        await self._speak(run, self.targets.of(found), scene, report, said)
 
     async def _say_frozen(self, run: str, error: UndecidableError) -> None:
         if (found := self.cluster.ledger.get(run)) is not None:

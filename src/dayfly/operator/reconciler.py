@@ -37,6 +37,7 @@ from dayfly.operator.pods.pod_builder import PodBuilder
 from dayfly.operator.pods.step_slots import STEPS, Places
 from dayfly.operator.pods.webhook_pods import Senders
 from dayfly.operator.refusals import is_down
+from dayfly.operator.retries import RequestKey, Retries, attempt
 from dayfly.operator.routes.previews import Previews
 from dayfly.operator.routes.route_reconciler import RouteReconciler
 from dayfly.operator.run_memory import RunMemories, RunMemory, Sight
@@ -120,6 +121,11 @@ class Reconciler:
         objections = scene.world.objections | session.refusals.of(found.ledger, self._cluster.now())[0]
         world = msgspec.structs.replace(scene.world, run=found.ledger, objections=objections)
         return msgspec.structs.replace(scene, world=world)
+
+    def retries(self, run: str) -> Retries:
+        """Return the requests of that run that were refused and are tried again."""
+        session = self.sessions.find(self._cluster.ledger.get(run))
+        return session.retries if session is not None else Retries()
 
     def lacking(self, run: str) -> tuple[str, ...]:
         """What the latest turn of that run found to be wished for in vain."""
@@ -291,17 +297,29 @@ class Reconciler:
                 self.logs.heard(sight.session.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
-        """Bring an effect about. If it fails, the others still follow, unless the server is down."""
+        """Bring an effect about. If it fails, the others still follow, unless the server is down.
+
+        A refused effect waits before it is tried again, whatever turns the run has until then.
+        """
         sight = self._sight(scene)
+        run, retries, is_done = sight.run.metadata.name, sight.session.retries, False
         try:
-            await self._effects.perform(scene, sight, effect)
+            is_done = await attempt(
+                self._cluster, run, retries, _key(effect), lambda: self._effects.perform(scene, sight, effect)
+            )
         except Exception as error:
             if isinstance(effect, Dissolve) or is_down(error):
                 raise
             sight.failed = sight.failed or error
-        if isinstance(effect, Dissolve):
+        if is_done and isinstance(effect, Dissolve):
             self.sessions.drop(sight.session.name)
             self._ended()
+
+
+def _key(effect: Effect) -> RequestKey:
+    """What identifies an effect: its reason and its message may differ between turns."""
+    name = type(effect).__name__
+    return (name, "", 0) if isinstance(effect, Dissolve) else (name, effect.unit, effect.attempt)
 
 
 def _may_stop(scene: Scene) -> bool:

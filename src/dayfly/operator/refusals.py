@@ -26,7 +26,8 @@ def hindrance(error: Exception) -> str:
 
 def is_down(error: Exception) -> bool:
     """Whether the server answers nothing at the moment, or asks for a pause: then no other request helps."""
-    return isinstance(error, errors.Throttled) or (isinstance(error, errors.ApiError) and error.status == 0)
+    unanswered = isinstance(error, errors.ApiError) and not isinstance(error, errors.Refused) and error.status == 0
+    return unanswered or isinstance(error, errors.Throttled)
 
 
 def patience(error: Exception) -> int:

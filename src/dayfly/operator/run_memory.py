@@ -18,6 +18,7 @@ from dayfly.operator.forks.fork_reconciler import ForkMemory, ForkSight
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.pods.pod_memory import PodMemory
 from dayfly.operator.refusals import Refusals
+from dayfly.operator.retries import Retries
 from dayfly.operator.routes.route_memory import RouteMemory, RouteSight
 from dayfly.operator.status.resource_status import ResourceMemory
 from dayfly.operator.status.step_logs import LogMemory
@@ -80,6 +81,7 @@ class RunMemory:
         "pods",
         "refusals",
         "resources",
+        "retries",
         "routes",
         "uid",
         "work",
@@ -95,13 +97,14 @@ class RunMemory:
         """Attempts whose pods were made by us before it was their turn."""
         self.work = Work()
         self.refusals = Refusals()
-        self.forks = ForkMemory(self.refusals)
+        self.retries = Retries()
+        self.forks = ForkMemory(self.refusals, self.retries)
         self.pods: dict[str, PodMemory] = {}
         """By UID, those that are neither released nor gone."""
         self.objects: dict[AttemptKey, ObjectMemory] = {}
         self.resources: dict[str, ResourceMemory] = {}
         self.logs = LogMemory()
-        self.routes = RouteMemory()
+        self.routes = RouteMemory(self.retries)
 
     def pod(self, uid: str) -> PodMemory:
         """What is remembered of the pod of that UID."""
@@ -112,7 +115,8 @@ class RunMemory:
     @property
     def is_blank(self) -> bool:
         """Whether it remembers no more than that its target was fenced."""
-        remembered = (self.pods, self.objects, self.resources, self.forks.stuck, self.forks.refused, self.refusals)
+        forks = (self.forks.stuck, self.forks.refused)
+        remembered = (self.pods, self.objects, self.resources, *forks, self.refusals, self.retries)
         return not (any(remembered) or self.routes or self.logs.waiting or self.logs.dealt_with or self.loosened)
 
 

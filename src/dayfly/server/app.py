@@ -1,4 +1,4 @@
-"""The REST API as one ASGI application, and how it is served."""
+"""The REST API as an ASGI application, and its server."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from dayfly.lib import http_server
 from dayfly.lib.tasks import background, cancel
 from dayfly.link.server_end import Links
 from dayfly.page import files
-from dayfly.server.access.callers import LOCAL, First
+from dayfly.server.access.callers import LOCAL, FirstMatch
 from dayfly.server.admin.audit import Audit
 from dayfly.server.admin.clusters import Clusters
-from dayfly.server.admin.clusters import names as for_agents
+from dayfly.server.admin.clusters import names as names_of_agent_clusters
 from dayfly.server.admin.keys import ApiKeys, StoredKeys
 from dayfly.server.admin.page_sessions import PageSessions
 from dayfly.server.api.changes import Changes
 from dayfly.server.api.overview import OverviewApi
 from dayfly.server.api.reports import Reports
 from dayfly.server.api.routing_rules import RoutingRulesApi
-from dayfly.server.catalog.baseline_api import Workloads
+from dayfly.server.catalog.baseline_api import BaselineApi
 from dayfly.server.catalog.baselines import LocalBaselines
 from dayfly.server.catalog.plugins import PluginApi
 from dayfly.server.events.cloud_event_publisher import CloudEventPublisher, EventReceiver
 from dayfly.server.http import tls
+from dayfly.server.http.auth_middleware import AuthMiddleware, Secure
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import AuthMiddleware, Secure, refuse
-from dayfly.server.http.long_poll_slots import CALLERS_SHARE, LongPollSlots
-from dayfly.server.http.rate_limit import Rate
-from dayfly.server.http.route_table import API
+from dayfly.server.http.handler import refuse
+from dayfly.server.http.rate_limit import RateLimit
+from dayfly.server.http.route_table import API, describe_unsupported
+from dayfly.server.http.shared_slots import CALLERS_SHARE, LongPollSlots
 from dayfly.server.http.tls import Renewal
-from dayfly.server.http.unsupported_routes import foreign
 from dayfly.server.records.run_records import read_entries
 from dayfly.server.runs.group_strategy import GroupStrategy
 from dayfly.server.runs.group_sweep import GroupSweep
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from dayfly.link.transport import HostTransport
     from dayfly.server.access.callers import Keys
     from dayfly.server.catalog.baselines import BaselineHost
+    from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.http.tls import Certificate
     from dayfly.server.runs.run_secrets import SecretStore
 
-FAMILIES = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
-# Requests end by themselves when the server closes; this is for one that does not.
+COLLECTIONS = "orgs, keys, clusters, resource-plugins, workloads, sandboxes and routegroups"
 
 
 def create_app(
@@ -74,45 +74,45 @@ def create_app(
     version: str,
     loopback: bool = True,
     tls: bool = False,
-    rate: float | Rate = 0,
+    rate: float | RateLimit = 0,
     agents: Agents | None = None,
     receiver: EventReceiver | None = None,
     secret_stores: Mapping[str, SecretStore] = {},
     baseline_hosts: Collection[BaselineHost] = (),
 ) -> Starlette:
-    """The API over a store and the hosts that do the work.
+    """Create the application.
 
     Args:
-        store: Open; it stays the caller's, who closes it after the application has stopped.
-        hosts: The way to each of the server's own, by the name of the cluster that it serves; one may serve several.
-        org: Whose these hosts are.
-        keys: Knows keys beside those that the store holds.
-        version: Of this server, for those who ask.
-        loopback: Whether it listens on loopback alone; then requests that call it by another name are refused.
-        tls: Whether it is served by TLS.
-        rate: How many requests a second each key may make, beyond which they wait; 0 for any number.
-        agents: The way to hosts that dial in, if another one than usual.
-        receiver: Who is sent CloudEvents.
-        baseline_hosts: Those of the server's own hosts whose forks derive from baselines that are declared here.
-        secret_stores: Where hosts keep secrets, by the names of their clusters; only for a server on loopback.
+        store: The open store. The caller closes it after the application has stopped.
+        hosts: The local hosts by cluster. A host may serve several clusters.
+        org: The organisation of the local hosts.
+        keys: Further keys that are not in the store.
+        version: The version of the server.
+        loopback: Whether it only listens on loopback. Then requests with another host name are refused.
+        tls: Whether it uses TLS.
+        rate: The maximum of requests per second for each key, above which requests wait; 0 for no limit.
+        agents: The mailboxes of clusters with agents; by default new ones.
+        receiver: The receiver of CloudEvents.
+        secret_stores: The secret stores of local hosts by cluster. They are only used with `loopback`.
+        baseline_hosts: The local hosts whose forks derive from declared baselines.
     """
     agents = agents or Agents(store)
-    links = _linked(org, hosts, agents, store.notifier)
+    links = _create_links(org, hosts, agents, store.notifier)
     sync = HostSync(store, links)
     closing, local = asyncio.Event(), LocalBaselines(store, org, baseline_hosts)
-    kept = SecretStores(store, org, secret_stores if loopback else {})
-    sandboxes = RunService(store, links, sync, SandboxStrategy(store, links, sync, kept))
+    secrets = SecretStores(store, org, secret_stores if loopback else {})
+    sandboxes = RunService(store, links, sync, SandboxStrategy(store, links, sync, secrets))
     strategy = GroupStrategy(store, links, sync)
     groups = RunService(store, links, sync, strategy)
     sweep = GroupSweep(store, links, sync, groups, strategy)
     publisher = CloudEventPublisher(store, links, sync, sandboxes, receiver) if receiver else None
     clusters = Clusters(store, {org: hosts}, version)
-    known = First(keys, StoredKeys(store)) if keys else StoredKeys(store)
-    sessions = PageSessions(store, known, tls=tls)
+    all_keys = FirstMatch(keys, StoredKeys(store)) if keys else StoredKeys(store)
+    sessions = PageSessions(store, all_keys, tls=tls)
     routes = [
         *sessions.routes(),
         *clusters.routes(),
-        *_kept_routes(store, local),
+        *_stored_object_routes(store, local),
         *RoutingRulesApi(store, links, sync).routes(),
         *OverviewApi(store, links, sandboxes, groups, strategy).routes(),
         *Changes(store, links, sandboxes, groups, strategy, closing).routes(),
@@ -120,60 +120,67 @@ def create_app(
         *agents.routes(),
         *_page_routes(),
     ]
-    bound = _bound(rate, closing)
-    auth = Middleware(AuthMiddleware, keys=known, sessions=sessions, loopback=loopback, rate=bound, mark=store.mark)
-    app = _starlette(routes, auth, lambda _app: _at_work(agents, sync, local, sweep, publisher), tls=tls)
+    limit = _create_rate_limit(rate, closing)
+    auth = Middleware(
+        AuthMiddleware,
+        keys=all_keys,
+        sessions=sessions,
+        loopback=loopback,
+        rate=limit,
+        read_change_marker=store.read_change_marker,
+    )
+    app = _starlette(routes, auth, lambda _app: _background_tasks(agents, sync, local, sweep, publisher), tls=tls)
     app.state.closing, app.state.sync, app.state.clusters, app.state.org = closing, sync, clusters, org
-    app.state.secrets, app.state.baselines = kept, local
+    app.state.secrets, app.state.baselines = secrets, local
     return app
 
 
 def _starlette(routes: list[Route], auth: Middleware, lifespan: Callable[[Starlette], Any], *, tls: bool) -> Starlette:
-    """Return the application, which answers errors and unknown addresses in the shape of the API."""
+    """Return the application, with the API's error format for exceptions and unknown paths."""
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Secure), auth] if tls else [auth],
-        exception_handlers={Exception: _refused},
+        exception_handlers={Exception: _handle_exception},
         lifespan=lifespan,
     )
-    app.router.default = Nowhere()  # no pattern of a route has a line's end in it
+    app.router.default = NotFound()  # the pattern of the last route does not match paths with a newline
     return app
 
 
-async def _refused(_request: Request, fault: Exception) -> Response:
-    """The answer to a fault outside of all handlers."""
+async def _handle_exception(_request: Request, fault: Exception) -> Response:
+    """Answer an exception outside of all handlers."""
     return refuse(fault)
 
 
-def _bound(rate: float | Rate, closing: asyncio.Event) -> Rate | None:
-    """The limit of requests; none waits for it once the server closes."""
+def _create_rate_limit(rate: float | RateLimit, closing: asyncio.Event) -> RateLimit | None:
+    """Return the rate limit; waiting requests proceed when the server closes."""
 
     async def pause(seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await closing.wait()
 
-    return (Rate(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
+    return (RateLimit(rate, pause=pause) if rate else None) if isinstance(rate, int | float) else rate
 
 
-def _linked(org: str, hosts: Mapping[str, HostTransport], agents: Agents, notifier: ChangeNotifier) -> Links:
-    """The ways to hosts of this process, and to those that dial in."""
+def _create_links(org: str, hosts: Mapping[str, HostTransport], agents: Agents, notifier: ChangeNotifier) -> Links:
+    """Return the links to local hosts and to hosts with agents."""
     links = Links(notifier)
     links.add(org, hosts)
     agents.join(links)
     return links
 
 
-def _kept_routes(store: Store, local: LocalBaselines) -> Iterator[Route]:
-    """Of what an organisation has beside what lives."""
-    for each in (ApiKeys(store), Audit(store), PluginApi(store), Workloads(store, local)):
+def _stored_object_routes(store: Store, local: LocalBaselines) -> Iterator[Route]:
+    """Return the routes of objects without runs."""
+    for each in (ApiKeys(store), Audit(store), PluginApi(store), BaselineApi(store, local)):
         yield from each.routes()
 
 
 def _run_routes(
     store: Store, links: Links, services: Iterable[RunService[Any]], closing: asyncio.Event
 ) -> Iterator[Route]:
-    """Of sandboxes and route groups, and their reports."""
+    """Return the routes of sandboxes and route groups, and of their reports."""
     slots = LongPollSlots(CALLERS_SHARE)
     for service in services:
         yield from service.routes()
@@ -181,58 +188,58 @@ def _run_routes(
 
 
 def _page_routes() -> Iterator[Route]:
-    """The page's files, the way to them, and what answers at every other address."""
+    """Return the routes of the page's files, of redirects to them, and of all unknown paths."""
     page = files.PageFiles()
-    yield Route("/", _Door())
-    for start in ("", files.AT):  # with either as the address of the dashboard
-        yield Route(start + files.DASHBOARD + "/{name}", _Link())
+    yield Route("/", _Root())
+    for prefix in ("", files.AT):  # clients may use either as the address of the dashboard
+        yield Route(prefix + files.DASHBOARD + "/{name}", _SandboxLink())
     yield Route(files.AT, page)
     yield Route(files.AT + "/{path:path}", page)
-    yield Route("/{path:path}", Nowhere())
+    yield Route("/{path:path}", NotFound())
 
 
 @contextlib.asynccontextmanager
-async def _at_work(
+async def _background_tasks(
     agents: Agents, sync: HostSync, local: LocalBaselines, sweep: GroupSweep, publisher: CloudEventPublisher | None
 ) -> AsyncIterator[None]:
-    """What goes on beside requests, as long as they are served."""
+    """Run the background tasks while requests are served."""
     await agents.begin()
     works = {"sync": sync.run(), "baselines": local.run(), "groups": sweep.run(), "agents": agents.run()}
     works |= {"events": publisher.run()} if publisher else {}
-    keeping = [asyncio.create_task(work, name=name) for name, work in works.items()]
+    tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
         yield
     finally:
-        await cancel(*keeping)
+        await cancel(*tasks)
 
 
-async def inhabited_clusters(store: Store, org: str) -> set[str]:
-    """The clusters of the sandboxes and groups that the store holds: somebody has to serve them.
-
-    Not those that were added for an agent: they are served, or wait, and what runs there is unknown to anybody else.
+async def read_used_clusters(store: Store, org: str) -> set[str]:
+    """Return the clusters of stored sandboxes and groups that a local host must serve, as they have no agent.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    return await store.of(org).read(lambda rows: {each.cluster for each in read_entries(rows)} - for_agents(rows))
+
+    def work(rows: Rows) -> set[str]:
+        return {each.cluster for each in read_entries(rows)} - names_of_agent_clusters(rows)
+
+    return await store.for_org(org).read(work)
 
 
 async def prepare(app: Starlette) -> None:
-    """Write down which clusters there are, and hand the stored baselines to the hosts of `create_app`'s application.
+    """Store the clusters of local hosts, send them the stored baselines, and delete secrets without a sandbox.
 
-    Secrets of sandboxes that were never written are forgotten.
-
-    For a host that wants to know what its forks derive from before it begins to work; a later call has nothing to do.
+    Local hosts need this before they start to work. Further calls do nothing.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
     clusters: Clusters = app.state.clusters
-    await clusters.known(app.state.org)
+    await clusters.list_known(app.state.org)
     local: LocalBaselines = app.state.baselines
     await local.catch_up()
     secrets: SecretStores = app.state.secrets
-    await secrets.drop_unwished()
+    await secrets.drop_orphans()
 
 
 async def serve(
@@ -242,9 +249,9 @@ async def serve(
     stop: asyncio.Event | None = None,
     certificate: Certificate | None = None,
 ) -> None:
-    """Serve an application of `create_app` until `stop` is set, or this task is cancelled; then end gracefully.
+    """Serve an application of `create_app` until `stop` is set or this task is cancelled; then stop gracefully.
 
-    Signals are the caller's business. The sockets are bound and listening; they are closed at the end.
+    The caller handles signals. The sockets are bound and listening; they are closed at the end.
     """
     context = tls.context(certificate) if certificate else None
     async with contextlib.AsyncExitStack() as stack:
@@ -254,28 +261,28 @@ async def serve(
         await http_server.serve(app, sockets, stop=stop or asyncio.Event(), ending=ending, lifespan="on", tls=context)
 
 
-class _Door:
-    """`/`: browsers are led to the page."""
+class _Root:
+    """Redirects browsers from `/` to the page."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (files.lead if files.shows_pages(Request(scope)) else Nowhere())(scope, receive, send)
+        await (files.lead if files.shows_pages(Request(scope)) else NotFound())(scope, receive, send)
 
 
-class _Link:
-    """A link to a sandbox, as Signadot's command line prints it."""
+class _SandboxLink:
+    """Redirects from the URL that Signadot's command line prints for a sandbox to the page."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_read = scope["method"] in ("GET", "HEAD")
-        await (files.lead_to_sandbox if is_read else Nowhere())(scope, receive, send)
+        await (files.lead_to_sandbox if is_read else NotFound())(scope, receive, send)
 
 
-class Nowhere:
-    """Answers at every address that nobody else has."""
+class NotFound:
+    """Answers all unknown paths with an error."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if what := foreign(scope["path"]):
-            fault = RequestError(501, f"Dayfly has no {what}; this server has {FAMILIES}")
+        if what := describe_unsupported(scope["path"]):
+            fault = RequestError(501, f"Dayfly has no {what}; this server has {COLLECTIONS}")
         else:
-            text = f"no such address: {scope['method']} {scope['path']}; this server has {FAMILIES} under {API}"
+            text = f"no such address: {scope['method']} {scope['path']}; this server has {COLLECTIONS} under {API}"
             fault = RequestError(404, text)
         await refuse(fault)(scope, receive, send)

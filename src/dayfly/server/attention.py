@@ -1,6 +1,6 @@
-"""What needs attention, out of what is known: cleanups that are stuck, outcomes nobody knows, and what is left over.
+"""Concerns that need attention: stuck cleanups, unknown outcomes, possible leftovers, silent clusters.
 
-A pure function over rows: `overview` gathers them. The worst comes first, and of equals what has lasted longest.
+These are pure functions; `api.overview` gathers their input. The most severe concerns come first, then the oldest.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from dayfly.spec.run_data import HistoryEntry
 
 ORDER = ("stuck", "failed", "silent", "held", "unknown", "ignored", "expiring", "abandoned")
-"""The kinds of what needs attention, the worst first."""
+"""The kinds of concerns, the most severe first."""
 
 
 class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that needs attention, of a `sandbox` or a route `group` or neither.
+    """A problem that needs attention, about a `sandbox`, a route `group` or neither.
 
-    At `until` time alone settles it; `next` is what can be done; `uid` is of a sandbox or group that has ended.
+    It resolves itself at the time `until`, if that is given. `next` is advice. `uid` is given for a sandbox or group
+    that has ended.
     """
 
     kind: Literal["stuck", "failed", "held", "unknown", "silent", "expiring", "abandoned", "ignored"]
@@ -49,9 +50,14 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AttentionSubject(NamedTuple):
-    """A living sandbox, or `routegroup/NAME`: how it stands, and from when to when it lives (unix ms; 0: no end).
+    """A sandbox, or `routegroup/NAME`, that has not ended.
 
-    `mute` are its units whose last attempt has ended and printed nothing, as far as that is known.
+    Attributes:
+        name: Its name or key.
+        report: Its report.
+        begins_at: When its time to live begins, in Unix milliseconds.
+        expires_at: When its time to live ends, in Unix milliseconds; 0 for never.
+        mute: Its units whose last attempt has ended with an empty log, as far as known.
     """
 
     name: str
@@ -61,22 +67,21 @@ class AttentionSubject(NamedTuple):
     mute: Collection[str] = ()
 
 
-class Quiet(NamedTuple):
-    """A cluster of which nothing is heard, since when, and why."""
+class SilentCluster(NamedTuple):
+    """A cluster that does not report, since when (Unix milliseconds), and why."""
 
     name: str
     since: int
     why: str
 
 
-def concerns(
-    boxes: Iterable[AttentionSubject], ended: Iterable[tuple[str, RunReport]], quiet: Iterable[Quiet], now: int
+def find_concerns(
+    subjects: Iterable[AttentionSubject], now: int, silent: Iterable[SilentCluster] = ()
 ) -> list[Concern]:
-    """All of it, for whoever asks `now` (unix milliseconds)."""
-    found = [each for box in boxes for each in _of(box, now)]
-    found += [given_up(name, report) for name, report in ended if report.abandon is not None]
-    for each in quiet:
-        message = each.why or "its agent has not been heard of for so long; what it has received it carries out alone"
+    """Return all concerns at the time `now` (Unix milliseconds)."""
+    found = [each for subject in subjects for each in _check(subject, now)]
+    for each in silent:
+        message = each.why or "its agent has not connected since then; it continues the orders that it has received"
         found.append(
             Concern(
                 kind="silent",
@@ -87,28 +92,28 @@ def concerns(
                 next=reason_catalog.advice(Reason.CLUSTER_NOT_REPORTING),
             )
         )
-    return ordered(found, now)
+    return sort_concerns(found, now)
 
 
-def ordered(found: Iterable[Concern], now: int) -> list[Concern]:
-    """The worst first, and of equals what has lasted longest."""
+def sort_concerns(found: Iterable[Concern], now: int) -> list[Concern]:
+    """Sort concerns: the most severe first, then the oldest."""
     return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))
 
 
 def tone(report: RunReport) -> Tone:
-    """How it stands. A reason that is Kubernetes' own is one of something that is in the way."""
+    """Return the tone of a report. A reason of Kubernetes itself counts as trouble."""
     if report.unsupported and report.ready:
         return Tone.WARNING
     known = CATALOGUE.get(Reason(report.reason)) if report.reason in set(Reason) else None
     return known.tone if known else Tone.TROUBLE
 
 
-def _of(box: AttentionSubject, now: int) -> Iterator[Concern]:
+def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
     name, report, begins_at, expires_at, mute = box
-    about = _about(name)
+    about = _subject_fields(name)
     subject = about["subject"]
     if report.abandon is not None:
-        yield given_up(name, report)
+        yield describe_abandoned(name, report)
     elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Tone.FAILED:
         root = _root(why(report, name, mute))
         yield Concern(
@@ -121,7 +126,7 @@ def _of(box: AttentionSubject, now: int) -> Iterator[Concern]:
             units=(report.about,) if report.about else (),
         )
     else:
-        yield from _held(report, name, mute)
+        yield from _check_held(report, name, mute)
     for unit in report.units:
         if unit.state == "unknown":
             yield Concern(
@@ -152,13 +157,13 @@ def _of(box: AttentionSubject, now: int) -> Iterator[Concern]:
             message="Its time to live is nearly over.",
             since=warned,
             until=expires_at,
-            next=_keep(name),
+            next=_advise_extension(name),
         )
 
 
-def _held(report: RunReport, name: str, mute: Collection[str]) -> Iterator[Concern]:
-    """What was refused, or lacks what only somebody can give: once for each reason, however many units have it."""
-    about = _about(name)
+def _check_held(report: RunReport, name: str, mute: Collection[str]) -> Iterator[Concern]:
+    """Return a concern for each reason for which units wait until a person acts."""
+    about = _subject_fields(name)
     by: dict[str, list[UnitReport]] = {}
     for unit in report.units:
         if unit.reason in HELD and unit.state in ("waiting", "retrying", "running"):
@@ -181,56 +186,63 @@ def _held(report: RunReport, name: str, mute: Collection[str]) -> Iterator[Conce
         )
 
 
-def given_up(name: str, report: RunReport, history: Iterable[HistoryEntry] = (), uid: str = "") -> Concern:
-    """A sandbox, or `routegroup/NAME`, whose cleanup was given up, and which of its units may have left something.
+def describe_abandoned(name: str, report: RunReport, history: Iterable[HistoryEntry] = (), uid: str = "") -> Concern:
+    """Return the concern about an abandoned cleanup, with the units that may have left something.
 
-    The report of one that has ended has no units any more; then its `history` has them, and its `uid` says which of
-    that name it was.
+    Args:
+        name: The name of the sandbox, or `routegroup/NAME`.
+        report: Its report. After the end it has no units.
+        history: Its history, which has the units of an ended run.
+        uid: The UID of an ended run.
     """
-    asked = report.abandon
-    assert asked is not None, "asked for by the caller"
+    request = report.abandon
+    assert request is not None, "callers check it"
     left = left_over(report) or left_by(history)
     return Concern(
-        **_about(name),
+        **_subject_fields(name),
         kind="abandoned",
         reason=Reason.ABANDONED,
-        message=f"{asked.message} ({asked.by})" if asked.by else asked.message,
-        since=asked.at,
+        message=f"{request.message} ({request.by})" if request.by else request.message,
+        since=request.at,
         next=reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE) if left else "",
         units=left,
         uid=uid,
     )
 
 
-def forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concern:
-    """One whose cleanup was given up, and of which no host can tell more; `since` is when it ended.
+def describe_forgotten(name: str, since: int, uid: str, *, served: bool = True) -> Concern:
+    """Return the concern about an abandoned cleanup that no host has a record of.
 
-    `served`: whether its cluster is there at all, with a host that keeps nothing of it.
+    Args:
+        name: The name of the sandbox, or `routegroup/NAME`.
+        since: When the run ended, in Unix milliseconds.
+        uid: The UID of the run.
+        served: Whether a host serves its cluster.
     """
-    who = "its cluster keeps nothing of it" if served else "no host serves its cluster any more"
+    cause = "its cluster no longer has a record of it" if served else "no host serves its cluster now"
     return Concern(
-        **_about(name),
+        **_subject_fields(name),
         kind="abandoned",
         reason=Reason.ABANDONED,
-        message=f"its cleanup was given up, and {who} that could tell what may be left",
+        message=f"its cleanup was abandoned, and {cause}, so it is unknown what may be left",
         since=since,
         next=reason_catalog.advice(Reason.LEFTOVERS_POSSIBLE),
         uid=uid,
     )
 
 
-def _about(name: str) -> dict[str, Any]:
-    """What of a concern says whose it is."""
+def _subject_fields(name: str) -> dict[str, Any]:
+    """Return the fields of a concern that name its sandbox or group."""
     if name.startswith(names.GROUP):
         group = name.removeprefix(names.GROUP)
         return {"subject": f"route group {group}", "group": group}
     return {"subject": f"sandbox {name}", "sandbox": name}
 
 
-def _keep(name: str) -> str:
-    """How to let it live longer."""
-    said = reason_catalog.advice(Reason.EXPIRES_SOON).format(sandbox=name)
-    return said.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
+def _advise_extension(name: str) -> str:
+    """Return how to extend its time to live."""
+    advice = reason_catalog.advice(Reason.EXPIRES_SOON).format(sandbox=name)
+    return advice.replace(f"sandbox extend {names.GROUP}", "routegroup extend ")
 
 
 def _root(blocker: Obstacle | None) -> Obstacle | None:

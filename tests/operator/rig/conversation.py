@@ -63,7 +63,7 @@ async def tell(world: World, plane: Plane) -> None:
 def record() -> None:
     """Write down what both sides sent, as it reaches the server."""
     heard: list[tuple[str, Any]] = []
-    agents.LOOK_S = 30.0
+    agents.POLL_INTERVAL_S = 30.0
 
     def listen(plane: Plane) -> None:
         reach = plane.reach

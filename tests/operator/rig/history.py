@@ -13,7 +13,7 @@ _PHASES = ("open", "closed", "cleaned", "abandoned")
 
 
 def violations(runs: list[Write], pods: list[Write], once: set[str], creates: set[str]) -> list[str]:
-    """Broken promises of the ledger (numbers are those of reliability.md, section 4).
+    """Broken promises of the ledger.
 
     `runs` and `pods` are every version that was ever stored; `once` and `creates` the units that are such.
     """

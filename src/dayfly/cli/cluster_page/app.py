@@ -21,7 +21,7 @@ from dayfly.cli.cluster_page.sessions import Sessions
 from dayfly.lib import http_server
 from dayfly.page import files
 from dayfly.server import app as control
-from dayfly.server.http.handler import AuthMiddleware
+from dayfly.server.http.auth_middleware import AuthMiddleware
 
 if TYPE_CHECKING:
     from dayfly.kube.client import Client
@@ -54,7 +54,7 @@ class ClusterPage:
             routes=[*(route for part in self._parts for route in part.routes()), *_files()],
             middleware=[Middleware(AuthMiddleware, keys=_NoKeys(), sessions=self.sessions, loopback=True)],
         )
-        app.router.default = control.Nowhere()
+        app.router.default = control.NotFound()
         watching = asyncio.create_task(self._watched.run(), name="watch")
         watching.add_done_callback(lambda _: stop.set())  # it never ends by itself, but by a fault of ours
         try:

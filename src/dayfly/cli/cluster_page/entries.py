@@ -69,7 +69,7 @@ def entry(seen: PageSandbox, name: str, version: int, now: int) -> PageEntry:
         routing_key=_key(found),
         begins_at=begins,
         expires_at=expires,
-        concerns=bool(attention.concerns([AttentionSubject(name, report, 0, 0)], (), (), now)),
+        concerns=bool(attention.find_concerns([AttentionSubject(name, report, 0, 0)], now)),
         plugins=tuple((str(wish["name"]), str(wish["plugin"])) for wish in wishes if wish.get("plugin")),
     )
 
@@ -122,7 +122,7 @@ def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] 
     begins = cluster_report.milliseconds(meta["creationTimestamp"])
     box = AttentionSubject(bare, cluster_report.report(found, now), begins, _expires(found), mute)
     changed = []
-    for each in attention.concerns([box], (), (), now):
+    for each in attention.find_concerns([box], now):
         subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"
         typed = cluster_report.typeable(each.next, flags)
         changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=typed))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends.cluster_logs import ClusterLogs
 from dayfly.cli.backends.cluster_objects import now
-from dayfly.server.api.reports import MOST_LOG_BYTES, piece, whole_characters
+from dayfly.server.api.reports import MAX_LOG_BYTES, cut_incomplete_character, describe_chunk
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import wait_seconds, whole_number
+from dayfly.server.http.request_data import read_number, read_wait
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
@@ -58,24 +58,24 @@ class LogPages:
     async def log(self, request: Request) -> Any:
         """A piece of one attempt's log, from `offset` on; at the end of one that still grows, after at most `wait`."""
         name, unit = request.path_params["name"], request.query_params.get("unit", "")
-        attempt, offset = whole_number(request, "attempt", 0, least=1), whole_number(request, "offset", 0)
+        attempt, offset = read_number(request, "attempt", 0, least=1), read_number(request, "offset", 0)
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait_seconds(request)
+        until = loop.time() + read_wait(request)
         while True:
             found = await self._side.living(name)
             logs = self._logs(found)
             info = await logs.one(found, unit, attempt, now())
             if info is None:
                 raise self._none(logs, unit, attempt)
-            data = logs.text(unit, attempt, offset)[:MOST_LOG_BYTES]
+            data = logs.text(unit, attempt, offset)[:MAX_LOG_BYTES]
             begin = max(offset, info["cut"])
             sealed = info["sealed"] and begin + len(data) >= info["size"]
-            data = data if sealed else whole_characters(data)
+            data = data if sealed else cut_incomplete_character(data)
             left = until - loop.time()
             if data or sealed or left <= 0:
                 break
             await logs.grown(unit, attempt, offset, left)
-        return piece(unit, attempt, begin, data, sealed=sealed)
+        return describe_chunk(unit, attempt, begin, data, sealed=sealed)
 
     def _none(self, logs: ClusterLogs, unit: str, attempt: int) -> RequestError:
         """There is none, or not for whoever asks."""

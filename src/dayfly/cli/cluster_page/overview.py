@@ -15,7 +15,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import AnnotatedMeta, Slim
 from dayfly.operator.cluster.objects import PLUGINS, PluginObject
 from dayfly.server import attention
-from dayfly.server.api.silent_units import Mute
+from dayfly.server.api.silent_units import MuteUnits
 from dayfly.server.http.errors import RequestError
 from dayfly.spec import readme
 from dayfly.spec.errors import SpecError, quote
@@ -45,7 +45,7 @@ class ClusterOverview:
 
     def __init__(self, side: Side) -> None:
         self._side = side
-        self._mute = Mute()
+        self._mute = MuteUnits()
 
     def routes(self) -> list[Route]:
         """All of them."""
@@ -74,11 +74,11 @@ class ClusterOverview:
             if (each.concerns or soon) and (box := watched.find(name)):
                 boxes[name] = box
         asked = [(cluster_report.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]
-        mute = await self._mute.among("", asked)
+        mute = await self._mute.find("", asked)
         for name, box in boxes.items():
             flags = self._side.flags(watched.place(name).namespace)
             found += entries.concerns(box, name, flags, at, mute.get(box["metadata"]["uid"], ()))
-        return attention.ordered(found, at)
+        return attention.sort_concerns(found, at)
 
     async def _logs(self, box: Any) -> list[LogInfo]:
         try:

@@ -15,8 +15,8 @@ from dayfly.cli.cluster_page import entries
 from dayfly.cli.cluster_page.entries import SEEN, PageEntry, PageSandbox
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import Key
-from dayfly.server.http.event_stream import Feed
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.event_stream import EventFeed
+from dayfly.server.http.request_data import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ class DeletedSandbox(NamedTuple):
     abandoned: Obstacle | None
 
 
-class Watched(Feed):
+class Watched(EventFeed):
     """What there is, as far as the cluster has told; `namespace` is empty for all of them."""
 
     def __init__(self, client: Client, namespace: str, flags: str) -> None:
@@ -106,18 +106,18 @@ class Watched(Feed):
         loop = asyncio.get_running_loop()
         seen, said, quiet = self.number, "", loop.time()
         begun = bool(last) and self.synced
-        news = self.since(last) if begun else []
+        news = self.events_after(last) if begun else []
         while not closing.is_set():
             out = b""
             if self.trouble != said:
                 said = self.trouble
                 out += _trouble(said)
             if not begun and self.synced:
-                out, begun, seen, news = out + self.everything(again=bool(last)), True, self.number, []
+                out, begun, seen, news = out + self.encode_snapshot(again=bool(last)), True, self.number, []
             elif news is None:
-                out, seen = out + self.everything(again=True), self.number
+                out, seen = out + self.encode_snapshot(again=True), self.number
             elif news:
-                out, seen = out + b"".join(map(self.encoded, news)), news[-1].number
+                out, seen = out + b"".join(map(self.encode_event, news)), news[-1].number
             if out:
                 quiet = loop.time()
                 yield out
@@ -125,7 +125,7 @@ class Watched(Feed):
                 quiet = loop.time()
                 yield b": still here\n\n"
             await self._until_news(_LOOK_S)
-            news = self.since(f"{self.id}-{seen}") if begun else []
+            news = self.events_after(f"{self.id}-{seen}") if begun else []
 
     async def _until_news(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -148,7 +148,7 @@ class Watched(Feed):
     def _stands(self, name: str, seen: PageSandbox) -> None:
         found = entries.entry(seen, name, self._version, now())
         self.entries[name] = found
-        self.tell(name, "changed", found.line)
+        self.publish(name, "changed", found.line)
 
     def _gone(self, name: str, seen: PageSandbox) -> None:
         entry = self.entries.pop(name, None)
@@ -170,7 +170,7 @@ class Watched(Feed):
         self.ended.move_to_end(name)
         if len(self.ended) > _ENDED:
             self.ended.popitem(last=False)
-        self.tell(name, "deleted", msgspec.json.encode({"name": name}))
+        self.publish(name, "deleted", msgspec.json.encode({"name": name}))
 
 
 def _trouble(said: str) -> bytes:

@@ -15,9 +15,9 @@ from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
 from dayfly.plan.why import forgotten, mute
-from dayfly.server.api.overview import output_in, shown_plan
+from dayfly.server.api.overview import describe_plan, parse_output
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
-from dayfly.server.http.handler import flag, read_json, wait_seconds, whole_number
+from dayfly.server.http.request_data import read_flag, read_json, read_number, read_wait
 from dayfly.server.runs import lifetimes, run_requests
 from dayfly.spec import documents
 from dayfly.spec.errors import quote
@@ -69,7 +69,7 @@ class Boxes:
     async def report(self, request: Request) -> Any:
         """How it stands; with `after` and `wait`, once that is another than that version, if it comes in time."""
         name, watched = _name(request), self._side.watched
-        after, seconds = whole_number(request, "after", 0), wait_seconds(request)
+        after, seconds = read_number(request, "after", 0), read_wait(request)
         await watched.settled(seconds)
         if after:
             await watched.changed(name, after, seconds)
@@ -102,10 +102,10 @@ class Boxes:
         found = await self._side.living(_name(request))
         if run := found["status"].get("run"):
             try:
-                return shown_plan(await self._sealed(run))
+                return describe_plan(await self._sealed(run))
             except errors.NotFound:
                 pass  # it is about to be born, or to go
-        return shown_plan(await self._meant(found, self._side.objects(_name(request))[0]))
+        return describe_plan(await self._meant(found, self._side.objects(_name(request))[0]))
 
     async def _sealed(self, name: str) -> Compiled:
         client = self._side.client
@@ -138,13 +138,13 @@ class Boxes:
         found = await self._outputs(_name(request))
         return (
             [{**each, "value": ""} if each["sensitive"] else each for each in found]
-            if flag(request, "masked")
+            if read_flag(request, "masked")
             else found
         )
 
     async def reveal(self, request: Request) -> Any:
         """One output, sensitive or not."""
-        unit, output = output_in(await read_json(request))
+        unit, output = parse_output(await read_json(request))
         for each in await self._outputs(_name(request)):
             if (f"{each['resource']}/{each['step']}", each["output"]) == (unit, output):
                 return each
@@ -160,19 +160,19 @@ class Boxes:
 
     async def extend(self, request: Request) -> Any:
         body = await read_json(request)
-        lifetimes.until(body, 1)
+        lifetimes.parse_extension(body, 1)
         objects, bare = await self._meets(request)
         end = await objects.extend(bare, body.get("seconds", 0), body.get("until", ""))
         shown = await self.get(request)
         return {**shown, "status": {**shown["status"], "scheduledDeleteTime": end}}
 
     async def retry(self, request: Request) -> Any:
-        unit = run_requests.unit_in(await read_json(request))
+        unit = run_requests.parse_unit(await read_json(request))
         objects, bare = await self._meets(request)
         return {"retried": [{"unit": unit, "attempt": n} for unit, n in (await objects.retry(bare, unit)).items()]}
 
     async def abandon(self, request: Request) -> Any:
-        give_up = run_requests.abandonment(await read_json(request), "")
+        give_up = run_requests.parse_abandonment(await read_json(request), "")
         objects, bare = await self._meets(request)
         await objects.abandon(bare, give_up.request.message, force=give_up.forced)
         return {}

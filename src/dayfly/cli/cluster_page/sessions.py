@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from dayfly.server.access import callers
 from dayfly.server.access.callers import Caller, Role
-from dayfly.server.admin.page_cookie import Cookie
-from dayfly.server.admin.page_sessions import ENTER, LINK_S, SESSION_S
+from dayfly.server.admin.page_sessions import ENTER, LINK_S, SESSION_S, Cookie
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import answer, read_json, rfc3339, serve
+from dayfly.server.http.handler import answer, serve
+from dayfly.server.http.request_data import read_json, rfc3339
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -48,11 +48,11 @@ class Sessions:
 
     async def caller(self, request: Request) -> Caller | None:
         """Whoever has a cookie of ours that is still good."""
-        return self._caller if _found(self._sessions, self._cookie.given(request)) else None
+        return self._caller if _found(self._sessions, self._cookie.read(request)) else None
 
     async def enter(self, request: Request) -> Response:
         """Hand over a link's code for a cookie."""
-        if trouble := callers.stranger(request.headers):
+        if trouble := callers.describe_foreign_origin(request.headers):
             raise RequestError(403, trouble)
         body = await read_json(request)
         code = body.get("code") if isinstance(body, dict) else None
@@ -63,18 +63,18 @@ class Sessions:
         secret = secrets.token_urlsafe(32)
         self._sessions = {each: until for each, until in self._sessions.items() if until > time.monotonic()}
         self._sessions[callers.digest(secret)] = time.monotonic() + SESSION_S
-        return self._cookie.handed(request, answer(self._wire(SESSION_S)), secret, SESSION_S)
+        return self._cookie.set(request, answer(self._wire(SESSION_S)), secret, SESSION_S)
 
     async def who(self, request: Request) -> Any:
         """Who is signed in, and where the page looks."""
-        digest = _found(self._sessions, self._cookie.given(request))
+        digest = _found(self._sessions, self._cookie.read(request))
         return self._wire(self._sessions[digest] - time.monotonic() if digest else 0)
 
     async def leave(self, request: Request) -> Response:
         """Sign out."""
-        if digest := _found(self._sessions, self._cookie.given(request)):
+        if digest := _found(self._sessions, self._cookie.read(request)):
             del self._sessions[digest]
-        return self._cookie.handed(request, answer({}), "", 0)
+        return self._cookie.set(request, answer({}), "", 0)
 
     def _wire(self, seconds: float) -> dict[str, Any]:
         caller = self._caller

@@ -83,7 +83,7 @@ def _head(text: str) -> ChainHead:
 
     number, colon, digest = text.partition(":")
     counted = numbers.whole(number, numbers.MOST)
-    if not (colon and len(digest) == len(audit_chain.BEGINNING)) or counted is None:
+    if not (colon and len(digest) == len(audit_chain.EMPTY_DIGEST)) or counted is None:
         raise DayflyError(
             Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
         )

@@ -122,7 +122,7 @@ def init(org: str, database: str | None) -> None:
 
     with _opened(database) as store:
         try:
-            key = asyncio.run(keys.first(store, org))
+            key = asyncio.run(keys.create_organisation(store, org))
         except StoreError as fault:
             raise DayflyError(Exit.FAILED, str(fault)) from None
     if key is None:

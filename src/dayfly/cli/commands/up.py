@@ -212,7 +212,7 @@ async def _serve(wish: _UpOptions, sock: socket.socket, report_ready: Callable[[
     try:
         store = Store.open(wish.home.store)
         try:
-            names = {CLUSTER, *wish.clusters, *await control.inhabited_clusters(store, ORGANISATION)}
+            names = {CLUSTER, *wish.clusters, *await control.read_used_clusters(store, ORGANISATION)}
             hosts = dict.fromkeys(sorted(names), host.end)
             app = _application(wish, store, hosts, dict.fromkeys(names, host.secrets), host)
             await control.prepare(app)
@@ -246,7 +246,7 @@ async def _ending_with_its_users(wish: _UpOptions, store: Store, stop: asyncio.E
 
     async def is_idle() -> bool:
         try:
-            return not await control.inhabited_clusters(store, ORGANISATION)
+            return not await control.read_used_clusters(store, ORGANISATION)
         except StoreError:  # unknown, as on a full disk: the next poll may find out
             return False
 

@@ -282,7 +282,7 @@ class ObjectExecutor:
                 if isinstance(error, errors.Refused):
                     said = grants.objection(error, where.identity.namespace, sight.now).message
                 if sight.run.ledger.phase is not Phase.ABANDONED:
-                    raise errors.ServerTrouble(where.named, f"our finalizer is still on it: {said}") from error
+                    raise errors.Refused(where.named, f"our finalizer is still on it: {said}", status=0) from error
                 log.warning("%s keeps the finalizer %s: %s", where.named, render.FINALIZER, said)
 
     async def close(self) -> None:

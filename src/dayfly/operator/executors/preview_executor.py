@@ -44,7 +44,7 @@ class GatewayPreviewExecutor:
                     sight.unrouted += (f"{name} ({lack})",)
                 if url:
                     urls[wished[name].unit.name] = url
-            elif await self._previews.remove(run, name.partition(":")[2]):
+            elif await self._previews.is_gone(run, name.partition(":")[2]):
                 facts[key] = Ended(result=_gone(record.claimed_at, sight.now))
             else:
                 facts[key] = Running(since=record.claimed_at, ready=False)
@@ -74,7 +74,7 @@ class GatewayPreviewExecutor:
         await self._end(sight, effect.unit)
 
     async def _end(self, sight: Sight, unit: str) -> None:
-        if await self._previews.remove(sight.run, unit.partition(":")[2]):
+        if await self._previews.remove(sight.run, unit.partition(":")[2], sight.session.routes):
             self._cluster.queue.add(sight.run.metadata.name)  # of what is not there nobody hears that it has gone
 
     async def recall(self, sight: Sight, effect: Recall) -> None:

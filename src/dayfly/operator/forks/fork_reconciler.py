@@ -1,7 +1,9 @@
 """Forks in a cluster: their facts, their birth without replicas, and what is kept of them while they live."""
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +26,7 @@ from dayfly.operator.forks.fork_builder import KIND, ForkBuilder, ForkRefusal
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.pods.namespaces import NotGrantedError
 from dayfly.operator.refusals import KEPT_AGAIN_S, Refusals, all_done, kept_again
+from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import KeptStep, Plan
@@ -32,6 +35,8 @@ from dayfly.spec.errors import with_article
 from dayfly.spec.lifecycle import Baseline, Kind, Unit, kept_id, workload_of
 from dayfly.spec.run import ALIVE, UnitRecord
 
+T = TypeVar("T")
+
 CONFLICT_S = 1.0
 _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refused)
 
@@ -39,10 +44,12 @@ _REFUSALS = (CannotRenderError, ForeignForkError, NotGrantedError, errors.Refuse
 class ForkMemory:
     """What is remembered of one run's forks."""
 
-    __slots__ = ("refusals", "refused", "stuck")
+    __slots__ = ("refusals", "refused", "retries", "stuck")
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self, refusals: Refusals, retries: Retries | None = None) -> None:
+        """`retries` has what was refused of the run's deletions."""
         self.refusals = refusals
+        self.retries = Retries() if retries is None else retries
         self.stuck: dict[str, Objection] = {}
         """Why a fork that runs cannot take the form, or have the Service, that it is to."""
         self.refused: dict[str, ForkRefusal] = {}
@@ -128,7 +135,7 @@ class ForkReconciler:
         ledger = run.ledger
         alive = {name for name in ledger.units if ledger.kind(name) == Kind.FORK and ledger.unit(name).state in ALIVE}
         coming = {_own_name(run, name) for name in wished.keys() - alive}
-        yield self._tidy(run, coming, coming | {_own_name(run, name) for name in alive})
+        yield self._tidy(run, coming, coming | {_own_name(run, name) for name in alive}, sight.memory.retries)
         for name in (each for each in wished if each in alive):  # in the plan's order, the same in every process
             seen, fact = sight.seen.get(name), sight.facts.get((name, run.ledger.unit(name).attempt))
             if seen is not None and not isinstance(fact, Held) and not seen.metadata.deletion_timestamp:
@@ -241,7 +248,7 @@ class ForkReconciler:
         if memory.stuck.pop(fork, None):
             self._cluster.queue.add(run.metadata.name)
 
-    async def _tidy(self, run: RunObject, coming: set[str], kept: set[str]) -> None:
+    async def _tidy(self, run: RunObject, coming: set[str], kept: set[str], retries: Retries) -> None:
         """Take away Services that are not kept, and never claimed Deployments but of forks that are yet to be claimed.
 
         One may bear the name of a fork that is claimed: made too late by a paused peer, or put in the place of ours.
@@ -255,12 +262,14 @@ class ForkReconciler:
             for found in self._deployments(run)
             if found.metadata.name not in coming and found.metadata.uid not in refs
         ]
-        if (unwanted or left) and await self._is_newest(run):
-            removals = chain(map(self._forks.remove_service, unwanted), map(self._forks.remove, left))
-            await all_done(self._take_away(each, run) for each in removals)
+        requests: list[Request] = [
+            (deletion(each), partial(self._take_away, self._forks.remove_service, each, run)) for each in unwanted
+        ]
+        requests += [(deletion(each), partial(self._take_away, self._forks.remove, each, run)) for each in left]
+        await attempt_due(self._cluster, run.metadata.name, retries, requests, partial(self._is_newest, run))
 
-    async def _take_away(self, removal: Awaitable[bool], run: RunObject) -> None:
-        self._look_again_unless(await removal, run)
+    async def _take_away(self, remove: Callable[[T], Awaitable[bool]], item: T, run: RunObject) -> None:
+        self._look_again_unless(await remove(item), run)
 
     def _look_again_unless(self, done: bool, run: RunObject) -> None:
         """Whoever met another version than was seen may be told of nothing that is new."""

@@ -17,6 +17,7 @@ from dayfly.operator.cluster.objects import RunObject
 from dayfly.operator.objects import grants, object_view
 from dayfly.operator.objects.object_memory import ObjectMemory
 from dayfly.operator.objects.object_view import ObjectRef, Views
+from dayfly.operator.refusals import is_down
 from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
@@ -196,12 +197,25 @@ class ObjectObserver:
                 return None
         except errors.AlreadyExists:
             pass
-        except errors.Refused as error:
-            if error.is_permanent:
-                return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
-            return grants.objection(error, namespace, turn.now)
+        except (errors.Refused, errors.OutcomeUnknown) as error:
+            return _refusal(error, namespace, turn.now)
         message = f"{where.named} exists and is not this step's: delete it, or give the object another name"
         return Objection(reason=Reason.NAME_CONFLICT, message=message, since=turn.now)
+
+
+def _refusal(error: errors.Refused | errors.OutcomeUnknown, namespace: str, now: int) -> Objection | NeverRan:
+    """Return what the answer to a dry run means. It was to store nothing, so an unknown outcome leaves no doubt.
+
+    Raises:
+        errors.OutcomeUnknown: the server did not answer.
+    """
+    if isinstance(error, errors.OutcomeUnknown):
+        if is_down(error):
+            raise error
+        return Objection(reason=Reason.BLOCKED, message=error.message, since=now)
+    if error.is_permanent:
+        return NeverRan(reason=Reason.FIELD_INVALID, message=error.message)
+    return grants.objection(error, namespace, now)
 
 
 def _waiting(record: UnitRecord, said: Objection) -> Running:

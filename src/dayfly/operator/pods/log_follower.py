@@ -11,6 +11,7 @@ from dayfly.execute.pod.logs import Printed, Splitter
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Pod
+from dayfly.lib.queue import Backoff
 from dayfly.lib.tasks import cancel
 from dayfly.operator.pods.node_access import Nodes
 
@@ -19,7 +20,9 @@ MOST = 200
 # A log can be had a moment after the container was made; until then the server refuses. So many asks a second may all
 # that wait for their container make together.
 ASKS_PER_S = 100.0
-SOONEST_S, PATIENCE_S, LATER_S = 0.03, 5.0, 1.0
+SOONEST_S, PATIENCE_S = 0.03, 5.0
+# After that time it is refused for another reason, such as a missing right.
+LATER = Backoff(first=1.0, most=60.0)
 # The whole log of a pod that has ended is on its node's disk; it may be megabytes.
 READING_S = 5.0
 
@@ -93,7 +96,7 @@ class Followers:
         await cancel(*self._tasks.values())
 
     async def _follow(self, pod: Pod, run: str, splitter: Splitter) -> None:
-        node, began = pod.spec.node_name, asyncio.get_running_loop().time()
+        node, began, late = pod.spec.node_name, asyncio.get_running_loop().time(), 0
         while pod.metadata.uid in self._heard:
             if pause := self.nodes.pause(node):
                 await asyncio.sleep(pause)
@@ -103,6 +106,7 @@ class Followers:
                 async with contextlib.aclosing(self._log(pod, follow=True)) as chunks:
                     async for chunk in chunks:
                         self.nodes.answered(node)
+                        late = 0
                         splitter.feed(chunk)
                         if splitter.whole:
                             self._news(run)
@@ -116,7 +120,8 @@ class Followers:
                 splitter = self._heard[pod.metadata.uid] = Splitter(timed=True)
                 waited = asyncio.get_running_loop().time() - began
                 soon = max(SOONEST_S, len(self._tasks) / ASKS_PER_S)
-                await asyncio.sleep(soon if waited < PATIENCE_S else LATER_S)
+                await asyncio.sleep(soon if waited < PATIENCE_S else LATER.longest(late))
+                late += waited >= PATIENCE_S
 
     def _log(self, pod: Pod, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
         meta = pod.metadata

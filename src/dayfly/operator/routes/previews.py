@@ -1,5 +1,8 @@
 """Addresses of endpoints in a cluster: for each a route of the Gateway API, at the Gateway that the operator names."""
 
+from collections.abc import Iterable
+from functools import partial
+
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway import preview, read
@@ -15,7 +18,8 @@ from dayfly.operator.cluster.objects import RunObject, owned, owner
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.pods.namespaces import NotGrantedError
-from dayfly.operator.refusals import KEPT_AGAIN_S, all_done, kept_again
+from dayfly.operator.refusals import KEPT_AGAIN_S, kept_again
+from dayfly.operator.retries import attempt, deletion
 from dayfly.operator.routes.differences import REFUSALS, objection
 from dayfly.operator.routes.group_keys import LedKeys
 from dayfly.operator.routes.route_builder import fork_of
@@ -132,7 +136,12 @@ class Previews:
                 if memory.stuck.pop(step.id, None):
                     self._cluster.queue.add(run.metadata.name)
         unwanted = (each for each in self.seen(run) if each.metadata.name not in names and owned(each.metadata, run))
-        await all_done(self._routes.remove(HTTP_ROUTES, each) for each in unwanted)
+        await self._remove(run, unwanted, memory)
+
+    async def _remove(self, run: RunObject, unwanted: Iterable[RouteObject], memory: RouteMemory) -> None:
+        for each in unwanted:
+            remove = partial(self._routes.remove, HTTP_ROUTES, each)
+            await attempt(self._cluster, run.metadata.name, memory.retries, deletion(each), remove)
 
     def _stuck(self, run: RunObject, name: str, said: Objection, memory: RouteMemory) -> None:
         before = memory.stuck.get(name)
@@ -196,21 +205,31 @@ class Previews:
     def _again(self, run: RunObject, milliseconds: int) -> None:
         self._cluster.queue.add(run.metadata.name, after=milliseconds / 1000 + 0.001)
 
-    async def remove(self, run: RunObject, endpoint: str) -> bool:
+    async def remove(self, run: RunObject, endpoint: str, memory: RouteMemory) -> bool:
         """Take the address of an endpoint away; whether it is gone, by a quorum read.
 
         Raises:
             errors.ApiError: the server cannot be asked.
         """
+        left = await self._left(run, endpoint)
+        await self._remove(run, left, memory)
+        return not left
+
+    async def is_gone(self, run: RunObject, endpoint: str) -> bool:
+        """Return whether the address of an endpoint is gone, by a quorum read.
+
+        Raises:
+            errors.ApiError: the server cannot be asked.
+        """
+        return not await self._left(run, endpoint)
+
+    async def _left(self, run: RunObject, endpoint: str) -> list[RouteObject]:
         which = f"{RUN_LABEL}={run.metadata.name},{preview.PREVIEW_LABEL}={endpoint}"
         try:
             found = (await self._cluster.client.list_all(HTTP_ROUTES, labels=which)).items
         except errors.NotServed:
-            return True  # nothing of that kind is served any more
-        left = [each for each in found if owned(each.metadata, run)]
-        for each in left:
-            await self._routes.remove(HTTP_ROUTES, each)
-        return not left
+            return []  # nothing of that kind is served any more
+        return [each for each in found if owned(each.metadata, run)]
 
 
 def _namespace(wished: PreviewUnit) -> str:

@@ -5,15 +5,18 @@ from typing import Any
 
 import msgspec
 
+from dayfly.operator.retries import Retries
 from dayfly.plan.world import AttemptKey, Fact, Objection
 
 
 class RouteMemory:
     """What is remembered of one run's routes."""
 
-    __slots__ = ("gone_at", "heard_at", "led", "stuck", "taken", "withdrawn_at", "woven_at")
+    __slots__ = ("gone_at", "heard_at", "led", "retries", "stuck", "taken", "withdrawn_at", "woven_at")
 
-    def __init__(self) -> None:
+    def __init__(self, retries: Retries | None = None) -> None:
+        """`retries` has what was refused of the run's deletions."""
+        self.retries = Retries() if retries is None else retries
         self.gone_at: dict[AttemptKey, int] = {}
         """Since when nothing of a route that is to end is there."""
         self.led: dict[AttemptKey, dict[str, list[int]]] = {}

@@ -1,6 +1,7 @@
 """Routes by key in a cluster: their facts, and what is kept of them while their sandboxes live."""
 
 from collections.abc import Awaitable, Collection, Iterator
+from functools import partial
 
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL
@@ -18,6 +19,7 @@ from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.operator.forks.namespaces import leave
 from dayfly.operator.forks.pod_labels import PodLabels
 from dayfly.operator.refusals import all_done, kept_again
+from dayfly.operator.retries import Request, Retries, attempt_due, deletion
 from dayfly.operator.routes.addresses import Addresses
 from dayfly.operator.routes.differences import (
     REFUSALS,
@@ -233,7 +235,7 @@ class RouteReconciler:
         alive = [step for name, step in wished.items() if ledger.unit(name).state in ALIVE]
         led = [name for name in ledger.units if ledger.kind(name) == Kind.ROUTE and ledger.unit(name).state in ALIVE]
         # Also what nobody wishes for any more: it goes when that is ended.
-        await self._tidy(run, {fork_of(run, _baseline(name)).name for name in led})
+        await self._tidy(run, {fork_of(run, _baseline(name)).name for name in led}, memory.retries)
         if not alive or not self._cluster.routed:
             return
         await self._cluster.gateway.seen()
@@ -250,7 +252,7 @@ class RouteReconciler:
             self._unstuck(run, step.id, memory)
             memory.withdrawn_at.pop((step.id, run.ledger.unit(step.id).attempt), None)
             # Nothing leads to these any more, and what came by them has had a turn's time.
-            await self._drop_services(run, of, {each["metadata"]["name"] for each in picture.services})
+            await self._drop_services(run, of, {each["metadata"]["name"] for each in picture.services}, memory.retries)
             return
         if not await self._is_newest(run):
             return
@@ -304,13 +306,12 @@ class RouteReconciler:
                 return False
         return True
 
-    async def _drop_services(self, run: RunObject, of: Baseline, but: set[str]) -> None:
+    async def _drop_services(self, run: RunObject, of: Baseline, but: set[str], retries: Retries) -> None:
         own = fork_of(run, of).name
         unwanted = [each for each in self._own_services(run) if _fork(each.metadata) == own]
         unwanted = [each for each in unwanted if each.metadata.name not in but]
-        if unwanted and await self._is_newest(run):
-            for each in unwanted:
-                await self._services.remove_service(each)
+        requests: list[Request] = [(deletion(each), partial(self._services.remove_service, each)) for each in unwanted]
+        await attempt_due(self._cluster, run.metadata.name, retries, requests, partial(self._is_newest, run))
 
     def _own_services(self, run: RunObject) -> list[ForkService]:
         """Those that lead to forks and are not the forks' own."""
@@ -333,7 +334,7 @@ class RouteReconciler:
         seen = self._cluster.services.get(meta["name"], meta["namespace"])
         return seen is not None and owned(seen.metadata, run)
 
-    async def _tidy(self, run: RunObject, stays: set[str]) -> None:
+    async def _tidy(self, run: RunObject, stays: set[str], retries: Retries) -> None:
         """Take away what leads to a fork that no living route of the run is for: a paused peer may have made it."""
         name = run.metadata.name
         routes = [
@@ -345,12 +346,12 @@ class RouteReconciler:
         services = [each for each in self._own_services(run) if _fork(each.metadata) not in stays]
         within = namespaces_of(run)
         strays = self._weaver.has_strays(name, stays, within)
-        if (routes or services or strays) and await self._is_newest(run):
-            await self._weaver.tidy(name, stays, within)
-            for kind, seen in routes:
-                await self._routes.remove(kind, seen)
-            for each in services:
-                await self._services.remove_service(each)
+        requests: list[Request] = []
+        if strays:
+            requests.append((("Rules", name, 0), partial(self._weaver.tidy, name, stays, within)))
+        requests += [(deletion(seen), partial(self._routes.remove, kind, seen)) for kind, seen in routes]
+        requests += [(deletion(each), partial(self._services.remove_service, each)) for each in services]
+        await attempt_due(self._cluster, name, retries, requests, partial(self._is_newest, run))
 
     async def clear(self, run: str, within: Collection[str] | None = None) -> None:
         """The run is over, or gone: take away what is left of its routes; Services go with the forks'.

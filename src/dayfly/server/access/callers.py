@@ -1,4 +1,4 @@
-"""Who asks: a caller is of one organisation and has one role. Browsers are let in by our own name only."""
+"""Callers of the API: each key belongs to one organisation and has one role. Checks of browsers' requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.requests import Request
 
-    from dayfly.server.access.scopes import Living
+    from dayfly.server.access.scopes import ScopedObject
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 PAGE = "dayfly-page"
-"""The header that the page alone sends: a form or a link of another site cannot."""
+"""The header that the page sends. Forms and links of other sites cannot send it."""
 LOCAL = "local"
-"""The only organisation of a home's own server."""
+"""The only organisation of a home's server."""
 
 
 class Role(enum.IntEnum):
-    """What a key may do; each role may do what the one before it may."""
+    """The rights of a key. Each role includes the previous one."""
 
     VIEWER = 1
     MEMBER = 2
@@ -33,19 +33,19 @@ class Role(enum.IntEnum):
 
     @property
     def word(self) -> str:
-        """As it stands in the API."""
+        """Its name in the API."""
         return self.name.lower()
 
 
 class Caller(NamedTuple):
-    """Whoever sent a request, as its key says.
+    """The sender of a request, according to its key.
 
     Attributes:
-        org: The organisation that the key belongs to, and the only one that it opens.
-        role: What it may do there.
-        key_id: Names the key in records; it opens nothing.
-        name: What its maker called the key.
-        scope: What of the organisation it may touch.
+        org: The organisation of the key, the only one to which it has access.
+        role: The role of the key.
+        key_id: Identifies the key in records. It is not secret.
+        name: The name of the key.
+        scope: The objects to which the key has access.
     """
 
     org: str
@@ -55,8 +55,8 @@ class Caller(NamedTuple):
     scope: Scope = WHOLE
 
 
-class Asking(Protocol):
-    """On whose behalf something is looked for: a `Caller`, or whom the audit log names."""
+class Requester(Protocol):
+    """The sender of a request: a `Caller`, or an `Actor` of the audit log."""
 
     @property
     def org(self) -> str: ...  # as in `Caller`
@@ -65,33 +65,33 @@ class Asking(Protocol):
     def scope(self) -> Scope: ...  # as in `Caller`
 
 
-L = TypeVar("L", bound="Living")
+L = TypeVar("L", bound="ScopedObject")
 
 
-def seen(who: Asking, found: L | None) -> L | None:
-    """What was found, unless the key's scope leaves it out: then it is not there for whoever asks."""
+def keep_visible(who: Requester, found: L | None) -> L | None:
+    """Return the object, or None if the scope of the key excludes it."""
     return found if found is not None and who.scope.takes(found) else None
 
 
 class Keys(Protocol):
-    """Knows whose a key is."""
+    """Finds the caller of a key."""
 
     async def caller(self, key: str) -> Caller | None:
-        """Whose the key is now; None for one that is unknown, expired or revoked."""
+        """Return the caller; None if the key is unknown, expired or revoked."""
 
     async def holder(self, key_id: str) -> Caller | None:
-        """As `caller`, for a key that was given earlier and is called by its id since."""
+        """Return the caller for the ID of a key that was given earlier; None as for `caller`."""
 
 
 class Cookies(Protocol):
-    """Knows whose a cookie of the page is."""
+    """Finds the caller of a cookie of the page."""
 
     async def caller(self, request: Request) -> Caller | None:
-        """Who sent a request that carries no key, as long as its session and the session's key are good."""
+        """Return the caller of a request without a key; None if the session or its key is no longer valid."""
 
 
-class Single:
-    """Knows the one key of a home, its admin's. It holds its digest, and takes equally long for every wrong key."""
+class SingleKey:
+    """The only key of a home, with the role admin. Its digest is compared in constant time."""
 
     def __init__(self, key: str, org: str = LOCAL) -> None:
         self._known = digest(key)
@@ -105,12 +105,12 @@ class Single:
 
 
 def single(key: str, org: str = LOCAL) -> Keys:
-    """One key, which may do everything."""
-    return Single(key, org)
+    """Return keys with a single key that has the role admin."""
+    return SingleKey(key, org)
 
 
-class First:
-    """Asks several, in their order."""
+class FirstMatch:
+    """Searches several sources of keys in sequence."""
 
     def __init__(self, *keys: Keys) -> None:
         self._keys = keys
@@ -129,59 +129,59 @@ class First:
 
 
 def digest(secret: str) -> bytes:
-    """What is kept of a secret. Ours have 256 random bits: no slow hash makes them harder to guess."""
+    """Return the digest that is stored of a secret. A slow hash is not needed, because secrets have 256 random bits."""
     return hashlib.sha256(secret.encode()).digest()
 
 
-def key_of(headers: Headers) -> str:
-    """The key a caller gives, in `signadot-api-key` or as `Authorization: Bearer`; empty if none."""
+def extract_key(headers: Headers) -> str:
+    """Return the key in the header `signadot-api-key` or `Authorization: Bearer`; empty without one."""
     if given := headers.get("signadot-api-key"):
         return given
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def caller(request: Request) -> Caller:
-    """Who sent this request. There is always somebody behind an address that has a role."""
+def get_caller(request: Request) -> Caller:
+    """Return the caller of a request to an endpoint that needs a role."""
     found = request.scope["caller"]
-    assert isinstance(found, Caller), "the middleware lets nobody else in"
+    assert isinstance(found, Caller), "the middleware rejects other requests"
     return found
 
 
-def stranger(headers: Headers) -> str:
-    """Why a change that comes without a key is not our own page's; empty if it is.
+def describe_foreign_origin(headers: Headers) -> str:
+    """Return why a change without a key is not from this server's page; "" if it is from the page.
 
-    A cookie comes along with whatever another site makes a browser send. That site cannot add the header.
+    Browsers may send the cookie with requests that another site causes, but that site cannot add the page's header.
     """
     host = headers.get("host", "")
     try:
         origin = urlsplit(headers.get("origin", "")).netloc
-    except ValueError:  # brackets without an end
+    except ValueError:  # an unclosed bracket
         origin = ""
     if headers.get(PAGE) != "1" or not host or origin.lower() != host.lower():
         return "a change without a key needs the header Dayfly-Page: 1 and the page's own origin"
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        return "only the page of this very server may change anything without a key"
+        return "without a key, only the page of this server may make changes"
     return ""
 
 
-def crossed(headers: Headers) -> bool:
-    """Whether a browser says that another page than our own asks, which came by a cookie that is not its own."""
+def is_cross_site(headers: Headers) -> bool:
+    """Return whether a browser reports that the page of another site sends the request."""
     return headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
 def program(headers: Headers) -> str:
-    """The program's name for itself, cut to what fits into a line; browsers on the page are called by that."""
+    """Return the client's User-Agent, shortened to one line, or "page" for the page."""
     if PAGE in headers:
         return "page"
     return "".join(char for char in headers.get("user-agent", "") if char.isprintable())[:60]
 
 
 def is_loopback_name(host: str) -> bool:
-    """Whether a Host header names this machine by a loopback name or address, with any port.
+    """Return whether a Host header has a loopback name or address, with any port.
 
-    A page of another site that had its own name resolved to 127.0.0.1 still says its own name here; an address is
-    nobody's name. There are more of them than one: a server may listen at 127.0.0.2.
+    This prevents DNS rebinding: a site whose name resolves to 127.0.0.1 still has its own name in the header. All
+    loopback addresses are accepted, because a server may listen on 127.0.0.2, for example.
     """
     name, colon, port = host.rpartition(":")
     if not colon or not port.isdigit():

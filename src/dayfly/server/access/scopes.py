@@ -1,9 +1,8 @@
-"""What of its organisation a key may touch where that is not all of it: what lives in some clusters, or under some
-names, and which plugins it publishes.
+"""Scopes restrict keys to the sandboxes and route groups of some clusters or names, and to publishing some plugins.
 
-A scope narrows what the key's role may; it never adds to it. What it leaves out is for such a key as if it were not
-there. What is everybody's (which plugins, clusters and baselines there are) can be read with any; what concerns the
-whole organisation (keys, tokens, the audit log) is closed to all but keys without a scope.
+A scope restricts the key's role and never extends it. Excluded objects do not exist for the key. Keys with any scope
+may read common objects: the lists of plugins, clusters and baselines. Only keys without a scope may use endpoints that
+concern the whole organisation: keys, tokens and the audit log.
 """
 
 from __future__ import annotations
@@ -14,36 +13,36 @@ from typing import Any, NamedTuple, Protocol
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.scalars.glob import Glob
 
-MOST_TERMS = 16
+MAX_TERMS = 16
 KINDS = ("cluster", "name", "plugin")
 FORM = "write cluster:PATTERN, name:PATTERN or plugin:PATTERN, as name:ci-*"
 
 
 class Reach(enum.Enum):
-    """Whom of the keys with a scope an operation is open to."""
+    """The keys with a scope that may use an operation."""
 
     COMMON = "common"
-    """All: it tells of what is everybody's."""
-    LIVING = "living"
-    """Those whose scope has sandboxes and route groups, for these alone."""
+    """All: it concerns common objects."""
+    RUNS = "living"
+    """Keys with sandboxes and route groups in their scope, for these objects."""
     PLUGIN = "plugin"
-    """Those whose scope has the plugin."""
+    """Keys with the plugin in their scope."""
     WHOLE = "whole"
-    """None."""
+    """None: it needs a key without a scope."""
 
 
-class Living(Protocol):
-    """A sandbox or a route group, living or ended, by its name and the cluster whose it is (empty: of all)."""
-
-    @property
-    def name(self) -> str: ...  # as in the records
+class ScopedObject(Protocol):
+    """A record or tombstone of a sandbox or route group. The cluster is empty for a group of all clusters."""
 
     @property
-    def where(self) -> str: ...  # as in the records
+    def name(self) -> str: ...
+
+    @property
+    def scope_cluster(self) -> str: ...
 
 
 class Scope(NamedTuple):
-    """Patterns, as of labels in a route group; without any it is all of the organisation."""
+    """Patterns for clusters, names and plugins. Without patterns it is the whole organisation."""
 
     clusters: tuple[Glob, ...] = ()
     names: tuple[Glob, ...] = ()
@@ -51,39 +50,39 @@ class Scope(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether it is the whole organisation."""
         return not (self.clusters or self.names or self.plugins)
 
     @property
-    def has_living(self) -> bool:
-        """Whether sandboxes and route groups are in it: those of a key that only publishes are not."""
+    def has_runs(self) -> bool:
+        """Whether it can include sandboxes and route groups; a scope that only has plugins does not."""
         return bool(self.clusters or self.names) or self.is_whole
 
     def takes_name(self, name: str) -> bool:
-        """Whether what lives under that name may be in it."""
-        return self.has_living and _any(self.names, name)
+        """Return whether it can include sandboxes and route groups with that name."""
+        return self.has_runs and _any(self.names, name)
 
     def takes_cluster(self, cluster: str) -> bool:
-        """Whether what lives there may be in it."""
+        """Return whether it can include sandboxes and route groups of that cluster."""
         return _any(self.clusters, cluster)
 
-    def takes(self, living: Living) -> bool:
-        """Whether a sandbox or route group is in it."""
-        return self.takes_name(living.name) and self.takes_cluster(living.where)
+    def takes(self, found: ScopedObject) -> bool:
+        """Return whether it includes a sandbox or route group."""
+        return self.takes_name(found.name) and self.takes_cluster(found.scope_cluster)
 
     def publishes(self, plugin: str) -> bool:
-        """Whether versions of that plugin are published and removed with it."""
+        """Return whether it allows publishing and deleting versions of that plugin."""
         return self.is_whole or any(each.takes(plugin) for each in self.plugins)
 
     @property
     def terms(self) -> list[str]:
-        """As they are written."""
+        """Its terms, such as `name:ci-*`."""
         found = zip(KINDS, (self.clusters, self.names, self.plugins), strict=True)
         return [f"{kind}:{each.text}" for kind, globs in found for each in globs]
 
     @property
     def words(self) -> str:
-        """For sentences."""
+        """Its terms for messages."""
         return ", ".join(self.terms)
 
 
@@ -94,14 +93,14 @@ def _any(globs: tuple[Glob, ...], value: str) -> bool:
     return not globs or any(each.takes(value) for each in globs)
 
 
-def read(terms: Any, keys: Path = ("scope",)) -> Scope:
-    """A scope as it is written: a list of terms. An empty list is refused: a scope never means everything.
+def parse(terms: Any, keys: Path = ("scope",)) -> Scope:
+    """Parse a list of terms. An empty list is an error, so that it cannot mean the whole organisation by mistake.
 
     Raises:
-        SpecError: at each term that is none.
+        SpecError: for each invalid term.
     """
-    if not isinstance(terms, list) or not 0 < len(terms) <= MOST_TERMS:
-        problem = f"must be a list of 1 to {MOST_TERMS} terms ({FORM}); leave the field out for a key without a scope"
+    if not isinstance(terms, list) or not 0 < len(terms) <= MAX_TERMS:
+        problem = f"must be a list of 1 to {MAX_TERMS} terms ({FORM}); leave the field out for a key without a scope"
         raise SpecError(problem, keys)
     faults = Faults()
     found: dict[str, list[Glob]] = {kind: [] for kind in KINDS}
@@ -116,5 +115,5 @@ def read(terms: Any, keys: Path = ("scope",)) -> Scope:
 def _split(term: Any, keys: Path) -> tuple[str, str]:
     kind, colon, pattern = term.partition(":") if isinstance(term, str) else ("", "", "")
     if kind not in KINDS or not colon or not pattern or not pattern.isprintable():
-        raise SpecError(f"{quote(str(term)[:60])} is no part of a scope; {FORM}", keys)
+        raise SpecError(f"{quote(str(term)[:60])} is not a term of a scope; {FORM}", keys)
     return kind, pattern

@@ -1,20 +1,21 @@
-"""Who did what: an entry for each change, written in the change's own transaction, and never changed.
+"""The audit log: an entry for each change, written in the same transaction as the change.
 
-It holds names and digests; a wish itself may have secrets in it. PostgreSQL lets nobody alter or remove an entry who
-comes as the server does; and who comes otherwise is told by the chain.
+Entries contain names and digests, but no specs, which may contain confidential values. PostgreSQL's policies forbid
+the server's user to change or delete entries. The hash chain reveals changes by other users.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE, Scope
 from dayfly.server.admin.audit_chain import ChainEntry, ChainHead, link
 from dayfly.server.db.tables import audit, audit_heads
-from dayfly.server.http.handler import serve, whole_number
+from dayfly.server.http.handler import serve
+from dayfly.server.http.request_data import read_number
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
 
-PAGE = 500
+PAGE_SIZE = 500
 
 
-class Who(NamedTuple):
-    """Who asks for a change: a key of an organisation, the program that sent it, and what it may touch there."""
+class Actor(NamedTuple):
+    """The author of a change: a key with its organisation and scope, and the program that sent the request."""
 
     org: str
     key: str
@@ -37,32 +38,32 @@ class Who(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For records of a sandbox."""
+        """The author in the records of a run."""
         return f"{self.program or 'unknown program'}, key {self.key}"
 
 
-def who(request: Request) -> Who:
-    """Who sent this request."""
-    caller = callers.caller(request)
-    return Who(caller.org, caller.key_id, caller.name, callers.program(request.headers), caller.scope)
+def get_actor(request: Request) -> Actor:
+    """Return the author of a request."""
+    caller = callers.get_caller(request)
+    return Actor(caller.org, caller.key_id, caller.name, callers.program(request.headers), caller.scope)
 
 
-def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -> None:
-    """Add an entry to the chain of the rows' organisation. It is there if the transaction's change is, and only then.
+def append(rows: Rows, who: Actor, action: str, what: str, spec: str | bytes = "") -> None:
+    """Append an entry to the organisation's chain.
 
     Args:
-        rows: Of the change's own transaction.
-        who: Who asked for it.
-        action: What is done, in a word.
-        what: The object, as in its address.
-        spec: What is stored of the wish; its digest is kept, not itself.
+        rows: The rows of the transaction that makes the change.
+        who: The author of the change.
+        action: A verb, such as "create".
+        what: The object, as in its path.
+        spec: The stored spec; the entry contains its digest.
     """
     found = rows.execute(rows.select(audit_heads)).one_or_none()
     head = ChainHead(found.number, found.digest) if found is not None else ChainHead()
     data = spec.encode() if isinstance(spec, str) else spec
     entry = ChainEntry(
         number=0,
-        at=time.time_ns() // 1_000_000,
+        at=now_ms(),
         key=who.key,
         name=who.name,
         program=who.program,
@@ -80,19 +81,19 @@ def note(rows: Rows, who: Who, action: str, what: str, spec: str | bytes = "") -
 
 
 class Audit:
-    """The address `/audit`."""
+    """The endpoint `/audit`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def routes(self) -> list[Route]:
-        """All of them."""
+        """Return the HTTP routes."""
         return [serve("/orgs/{org}/audit", GET=self.list_all)]
 
     async def list_all(self, request: Request) -> Any:
-        """The entries behind `after`, the oldest first, and the head of the chain."""
-        after = whole_number(request, "after", 0)
-        limit = min(whole_number(request, "limit", PAGE, least=1), PAGE)
+        """Return the entries after the number `after`, the oldest first, and the head of the chain."""
+        after = read_number(request, "after", 0)
+        limit = min(read_number(request, "limit", PAGE_SIZE, least=1), PAGE_SIZE)
 
         def work(rows: Rows) -> Any:
             query = rows.select(audit).where(audit.c.number > after).order_by(audit.c.number).limit(limit)
@@ -101,4 +102,4 @@ class Audit:
             last = ChainHead(head.number, head.digest) if head is not None else ChainHead()
             return {"entries": found, "head": last}
 
-        return await self._store.of(callers.caller(request).org).read(work)
+        return await self._store.for_org(callers.get_caller(request).org).read(work)

@@ -1,7 +1,7 @@
-"""The chain of an audit: each entry carries the digest of the one before it. Pure: whoever reads it can check it.
+"""The hash chain of the audit log: each entry has the digest of the previous one, so that clients can verify it.
 
-Whoever alters an entry, or takes one away, breaks the chain at the next. The last ones are missed by the head, which is
-counted apart, and by anybody who has noted an earlier head.
+A changed or deleted entry breaks the chain at the next one. If the last entries are deleted, the chain no longer
+reaches the head, which is stored separately and which clients may have recorded.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-BEGINNING = "0" * 64
-"""What stands before the first entry."""
+EMPTY_DIGEST = "0" * 64
+"""The previous digest of the first entry."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ChainHead(msgspec.Struct, frozen=True):
-    """The last entry's number and digest."""
+    """Number and digest of the last entry."""
 
     number: int = 0
-    digest: str = BEGINNING
+    digest: str = EMPTY_DIGEST
 
 
 class ChainEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what to which object, when.
+    """One change of one object.
 
     Attributes:
-        number: From 1 on, without a gap.
+        number: From 1 on, without gaps.
         at: Unix milliseconds.
-        key: The id of the key with which it was asked for.
-        name: How that key is called.
-        program: How the program called itself.
-        action: What was done, in a word.
-        object: To what, as in its address below the organisation.
-        spec: SHA-256 of what was wished for it, as it is stored; empty where nothing was.
-        previous: The digest of the entry before.
-        digest: Of all of the above and the organisation.
+        key: The ID of the key.
+        name: The name of the key.
+        program: The User-Agent of the client.
+        action: A verb, such as "create".
+        object: The object, as in its path below the organisation.
+        spec: SHA-256 of the stored spec; empty if there is none.
+        previous: The digest of the previous entry.
+        digest: The digest of the organisation and all fields above.
     """
 
     number: int
@@ -56,26 +56,26 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def link(org: str, head: ChainHead, entry: ChainEntry) -> ChainEntry:
-    """The entry as it stands behind the last one."""
+    """Return the entry with its number and digests, as the successor of the head."""
     bound = msgspec.structs.replace(entry, number=head.number + 1, previous=head.digest, digest="")
     return msgspec.structs.replace(bound, digest=_digest(org, bound))
 
 
 def fault(org: str, entries: Iterable[ChainEntry], head: ChainHead, since: ChainHead | None = None) -> str:
-    """What is wrong with the entries behind `since` (or all), up to the head; empty if nothing is."""
+    """Verify the entries after `since` (by default all) up to the head; return the first error, or ""."""
     last = since or ChainHead()
     for entry in entries:
         if entry.number != last.number + 1:
-            return f"entry {last.number + 1} is not there: after {last.number} comes {entry.number}"
+            return f"entry {last.number + 1} is missing: after {last.number} comes {entry.number}"
         if entry.previous != last.digest:
-            return f"entry {entry.number} does not follow on entry {last.number} as that stands now"
+            return f"entry {entry.number} does not match the digest of entry {last.number}"
         if entry.digest != _digest(org, msgspec.structs.replace(entry, digest="")):
-            return f"entry {entry.number} is not what was written"
+            return f"entry {entry.number} was changed after it was written"
         last = ChainHead(entry.number, entry.digest)
     if last.number != head.number:
-        return f"the last entry is {last.number}, and there were {head.number}"
+        return f"the last entry is {last.number}, but {head.number} were written"
     if last.digest != head.digest:
-        return f"entry {last.number} is not the one that was written last"
+        return f"entry {last.number} was replaced after it was written"
     return ""
 
 

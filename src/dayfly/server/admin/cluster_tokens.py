@@ -1,6 +1,6 @@
-"""Cluster tokens: with one an agent says which cluster of which organisation it speaks for.
+"""Cluster tokens, with which an agent authenticates as a cluster of an organisation.
 
-A token is `ORG@ID.SECRET`, kept as a digest like a user's key. It opens nothing of what users' keys open.
+A token is `ORG@ID.SECRET`; only the digest of the secret is stored. It gives no access to the endpoints for keys.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import hmac
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.db.tables import cluster_tokens, clusters
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from dayfly.server.db.store import Store
 
 HEADER = "signadot-cluster-token"
-NOTED_EVERY_MS = 60_000
+RECORD_USE_INTERVAL_MS = 60_000
 
 
 class ClusterCaller(NamedTuple):
-    """An agent, as its token says: the one cluster that it speaks for."""
+    """An agent: the cluster of its token."""
 
     org: str
     cluster: str
     token_id: str
 
 
-async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
-    """Whose a token is now, and note that it has connected from there; None for one that is unknown or revoked.
+async def authenticate(store: Store, token: str, ip: str) -> ClusterCaller | None:
+    """Return the agent of a token and record the connection; None if the token is unknown or revoked.
 
     Raises:
         StoreError: the store cannot be read.
@@ -44,61 +44,65 @@ async def caller(store: Store, token: str, ip: str) -> ClusterCaller | None:
     id_, _, secret = rest.partition(".")
     if not (org and id_ and secret and token.isascii()):
         return None
-    shelf = store.of(org)
-    row = await shelf.read(lambda rows: find(rows, id_))
-    # A shelf may be wider than one organisation: what is noted is noted of the token's own.
+    org_store = store.for_org(org)
+    row = await org_store.read(lambda rows: find(rows, id_))
+    # `org` comes from the client, so it is compared with the token's organisation.
     if row is None or row.org != org or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
         return None
-    now = _now()
-    if row.last_connected_at is None or row.last_connected_at <= now - NOTED_EVERY_MS or row.last_connected_ip != ip:
-        # As of a key: a disk that is full takes no note. That the cluster has come its first session notes as well.
+    now = now_ms()
+    if (
+        row.last_connected_at is None
+        or row.last_connected_at <= now - RECORD_USE_INTERVAL_MS
+        or row.last_connected_ip != ip
+    ):
+        # A full disk must not reject the agent. The first session also records that the cluster has connected.
         with contextlib.suppress(StoreError, WriteConflictError):
-            await shelf.write(lambda rows: _note(rows, id_, now, ip))
+            await org_store.write(lambda rows: _record_connection(rows, id_, now, ip))
     return ClusterCaller(row.org, row.cluster, row.id)
 
 
 def find(rows: Rows, id_: str) -> Row[Any] | None:
-    """One token."""
+    """Return a token's row."""
     return rows.execute(rows.select(cluster_tokens).where(cluster_tokens.c.id == id_)).one_or_none()
 
 
-def of(rows: Rows, cluster: str) -> list[Row[Any]]:
-    """All of a cluster, the oldest first."""
+def list_for(rows: Rows, cluster: str) -> list[Row[Any]]:
+    """Return the rows of a cluster's tokens, the oldest first."""
     query = rows.select(cluster_tokens).where(cluster_tokens.c.cluster == cluster)
     return list(rows.execute(query.order_by(cluster_tokens.c.created_at, cluster_tokens.c.id)))
 
 
 def create(rows: Rows, cluster: str) -> tuple[str, Row[Any]]:
-    """A new token and its row. It is nowhere but in what this returns."""
+    """Create a token; return it and its row. The token itself is not stored."""
     id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     row = {
         "id": id_,
         "cluster": cluster,
         "digest": callers.digest(secret).hex(),
         "masked": f"{rows.org}@{id_}.***",
-        "created_at": _now(),
+        "created_at": now_ms(),
     }
     rows.insert(cluster_tokens, row)
     found = find(rows, id_)
-    assert found is not None, "it was just written"
+    assert found is not None, "it was inserted above"
     return f"{rows.org}@{id_}.{secret}", found
 
 
 def delete(rows: Rows, cluster: str, id_: str) -> bool:
-    """Revoke one; whether it was there."""
+    """Revoke a token; return whether it existed."""
     this = rows.delete(cluster_tokens).where(cluster_tokens.c.cluster == cluster, cluster_tokens.c.id == id_)
     return bool(rows.execute(this).rowcount)
 
 
-def wire(row: Row[Any]) -> dict[str, Any]:
-    """As clients know it, without the token."""
+def describe(row: Row[Any]) -> dict[str, Any]:
+    """Return a token's API object, without its secret."""
     status: dict[str, Any] = {}
     if row.last_connected_at is not None:
         status = {"lastConnectedAt": rfc3339(row.last_connected_at), "lastConnectedIp": row.last_connected_ip}
     return {"id": row.id, "maskedValue": row.masked, "createdAt": rfc3339(row.created_at), "status": status}
 
 
-def _note(rows: Rows, id_: str, now: int, ip: str) -> None:
+def _record_connection(rows: Rows, id_: str, now: int, ip: str) -> None:
     token = find(rows, id_)
     if token is None:
         return
@@ -106,7 +110,3 @@ def _note(rows: Rows, id_: str, now: int, ip: str) -> None:
     rows.execute(first.values(connected_at=now))
     seen = rows.update(cluster_tokens).where(cluster_tokens.c.id == id_)
     rows.execute(seen.values(last_connected_at=now, last_connected_ip=ip[:64]))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

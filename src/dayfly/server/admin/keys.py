@@ -1,10 +1,10 @@
-"""Users' API keys: made and revoked by an admin, shown once, kept as a digest.
+"""API keys. An admin creates and revokes them. A key is shown once, and only its digest is stored.
 
-A key with a scope (`scopes`) is written down under a role that servers of before know none of: they let it do nothing.
+A key is `dfk_ID_SECRET`. The ID identifies its row and is not secret; the secret has 256 random bits. So a dump of the
+database contains no usable keys. Secret scanners recognise the prefix, and the checksum in the last six characters
+distinguishes real keys from examples.
 
-A key is `dfk_ID_SECRET`. The id leads to its row, and opens nothing; the secret has 256 random bits. So a dump of the
-database has nothing in it that anybody could come in with. Scanners of sources know a key by its beginning, and tell a
-real one from an example by its last six characters (`checksum`), without asking anybody.
+A key with a scope is stored with a role that older servers without scopes do not know, so they reject it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import contextlib
 import hmac
 import secrets
 import string
-import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers, scopes
 from dayfly.server.access.callers import Caller, Role
 from dayfly.server.access.scopes import WHOLE, Scope
 from dayfly.server.admin import audit
-from dayfly.server.admin.audit import Who
+from dayfly.server.admin.audit import Actor
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.db.tables import api_keys, organisations, page_sessions
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import read_json, rfc3339, serve
+from dayfly.server.http.handler import serve
+from dayfly.server.http.request_data import read_json, rfc3339
 from dayfly.spec.errors import Faults, SpecError, quote
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from dayfly.server.db.store import Store
 
 PREFIX = "dfk"
-# How exactly the last use of a key is known: each note is a write.
-NOTED_EVERY_MS = 60_000
-LONGEST_NAME = 100
+# Interval at which the last use of a key is recorded, because each record is a write.
+RECORD_USE_INTERVAL_MS = 60_000
+MAX_NAME_LENGTH = 100
 ROLES = {role.word: role for role in Role}
 SCOPED = "scoped"
 DAY_S = 86_400
@@ -50,92 +51,92 @@ _DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
 class StoredKeys:
-    """Knows the keys that the store holds. It asks the store each time: what is revoked there opens nothing here."""
+    """The keys in the store. Each request reads the store, so that a revocation holds on all servers at once."""
 
     def __init__(self, store: Store) -> None:
-        self._shelf = store.everywhere()
+        self._org_store = store.all_orgs()
 
     async def caller(self, key: str) -> Caller | None:
         prefix, _, rest = key.partition("_")
         id_, _, secret = rest.partition("_")
         if prefix != PREFIX or not (id_ and secret and key.isascii()):
             return None
-        row = await self._row(id_)
+        row = await self._read_row(id_)
         if row is None or not hmac.compare_digest(callers.digest(secret).hex(), row.digest):
             return None
-        now = _now()
-        if row.last_used_at is None or row.last_used_at <= now - NOTED_EVERY_MS:
-            # A disk that is full takes no note, and is read all the same; a change says so by itself.
+        now = now_ms()
+        if row.last_used_at is None or row.last_used_at <= now - RECORD_USE_INTERVAL_MS:
+            # A full disk must not reject reading requests; a change fails by itself.
             with contextlib.suppress(StoreError, WriteConflictError):
-                await self._shelf.write(lambda rows: _note(rows, id_, now))
+                await self._org_store.write(lambda rows: _record_use(rows, id_, now))
         return _caller(row)
 
     async def holder(self, key_id: str) -> Caller | None:
-        row = await self._row(key_id)
+        row = await self._read_row(key_id)
         return None if row is None else _caller(row)
 
-    async def _row(self, id_: str) -> Row[Any] | None:
-        """The row of a key that is still good."""
+    async def _read_row(self, id_: str) -> Row[Any] | None:
+        """Return the row of a key that has not expired."""
         query = lambda rows: rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one_or_none()  # noqa: E731
-        row = await self._shelf.read(query)
-        return None if row is None or (row.expires_at is not None and row.expires_at <= _now()) else row
+        row = await self._org_store.read(query)
+        return None if row is None or (row.expires_at is not None and row.expires_at <= now_ms()) else row
 
 
 class ApiKeys:
-    """The addresses below `/keys`."""
+    """The endpoints below `/keys`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def routes(self) -> list[Route]:
-        """All of them."""
-        at = "/orgs/{org}/keys"
-        return [serve(at, GET=self.list_all, POST=self.create), serve(at + "/{id}", DELETE=self.delete)]
+        """Return the HTTP routes."""
+        collection = "/orgs/{org}/keys"
+        return [serve(collection, GET=self.list_all, POST=self.create), serve(collection + "/{id}", DELETE=self.delete)]
 
     async def list_all(self, request: Request) -> Any:
         def work(rows: Rows) -> Any:
             found = rows.execute(rows.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id))
-            return [_wire(row) for row in found]
+            return [_describe(row) for row in found]
 
-        return await self._store.of(callers.caller(request).org).read(work)
+        return await self._store.for_org(callers.get_caller(request).org).read(work)
 
     async def create(self, request: Request) -> Any:
-        name, role, seconds, scope = _wish(await read_json(request))
-        who = audit.who(request)
+        name, role, seconds, scope = _parse(await read_json(request))
+        who = audit.get_actor(request)
 
         def work(rows: Rows) -> Any:
             key, id_ = create(rows, name, role, who=who, seconds=seconds, scope=scope)
-            return {**_wire(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
+            return {**_describe(rows.execute(rows.select(api_keys).where(api_keys.c.id == id_)).one()), "key": key}
 
-        return await self._store.of(who.org).write(work)
+        return await self._store.for_org(who.org).write(work)
 
     async def delete(self, request: Request) -> Any:
-        id_, who = request.path_params["id"], audit.who(request)
+        id_, who = request.path_params["id"], audit.get_actor(request)
 
         def work(rows: Rows) -> None:
             if rows.execute(rows.delete(api_keys).where(api_keys.c.id == id_)).rowcount == 0:
                 raise RequestError(
-                    404, f"no key {quote(id_)} here; a key's id is what stands between its two underscores"
+                    404, f"no key {quote(id_)} here; the ID of a key is the part between its two underscores"
                 )
             rows.execute(rows.delete(page_sessions).where(page_sessions.c.key == id_))
-            audit.note(rows, who, "revoke", f"keys/{id_}")
+            audit.append(rows, who, "revoke", f"keys/{id_}")
 
-        await self._store.of(who.org).write(work)
+        await self._store.for_org(who.org).write(work)
         return {}
 
 
-def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0, scope: Scope = WHOLE) -> tuple[str, str]:
-    """A new key of the rows' organisation, and its id. It is nowhere but in what this returns.
+def create(rows: Rows, name: str, role: Role, *, who: Actor, seconds: int = 0, scope: Scope = WHOLE) -> tuple[str, str]:
+    """Create a key; return it and its ID. The key itself is not stored.
 
     Args:
-        rows: Of its organisation.
-        name: What people call it.
-        role: What it may do.
-        who: Who makes it.
-        seconds: How long it is good for; 0 for as long as nobody revokes it.
-        scope: What it may touch.
+        rows: The rows of its organisation.
+        name: Its name.
+        role: Its role.
+        who: The author.
+        seconds: When it expires; 0 for never.
+        scope: Its scope.
     """
-    id_, drawn, now = secrets.token_hex(8), secrets.token_urlsafe(32), _now()
+    id_, drawn, now = secrets.token_hex(8), secrets.token_urlsafe(32), now_ms()
     secret = drawn + checksum(f"{PREFIX}_{id_}_{drawn}")
     row = {
         "id": id_,
@@ -148,12 +149,12 @@ def create(rows: Rows, name: str, role: Role, *, who: Who, seconds: int = 0, sco
         "expires_at": now + seconds * 1000 if seconds else None,
     }
     rows.insert(api_keys, row)
-    audit.note(rows, who, "create", f"keys/{id_}", " ".join([role.word, *scope.terms, name]))
+    audit.append(rows, who, "create", f"keys/{id_}", " ".join([role.word, *scope.terms, name]))
     return f"{PREFIX}_{id_}_{secret}", id_
 
 
 def checksum(key: str) -> str:
-    """Of a key without it: CRC-32 as six digits of base 62, the form that scanners know from other keys."""
+    """Return the checksum of a key: CRC-32 as six digits of base 62, as in the keys of other services."""
     found, rest = "", zlib.crc32(key.encode())
     for _ in range(6):
         rest, digit = divmod(rest, len(_DIGITS))
@@ -161,8 +162,8 @@ def checksum(key: str) -> str:
     return found
 
 
-async def first(store: Store, org: str) -> str | None:
-    """A new organisation and its first key, an admin's; None if the organisation is there already.
+async def create_organisation(store: Store, org: str) -> str | None:
+    """Create an organisation; return its first key, with the role admin, or None if the organisation exists.
 
     Raises:
         StoreError: the store cannot be written.
@@ -171,57 +172,57 @@ async def first(store: Store, org: str) -> str | None:
     def work(rows: Rows) -> str | None:
         if rows.execute(rows.select(organisations)).one_or_none() is not None:
             return None
-        rows.insert(organisations, {"display_name": org, "created_at": _now()})
-        who = Who(org, "init", "dayfly server init")
-        audit.note(rows, who, "create", "organisation")
+        rows.insert(organisations, {"display_name": org, "created_at": now_ms()})
+        who = Actor(org, "init", "dayfly server init")
+        audit.append(rows, who, "create", "organisation")
         return create(rows, "first", Role.ADMIN, who=who)[0]
 
-    return await store.of(org).write(work)
+    return await store.for_org(org).write(work)
 
 
-def _note(rows: Rows, id_: str, now: int) -> None:
+def _record_use(rows: Rows, id_: str, now: int) -> None:
     rows.execute(rows.update(api_keys).where(api_keys.c.id == id_).values(last_used_at=now))
 
 
-def _wish(body: Any) -> tuple[str, Role, int, Scope]:
+def _parse(body: Any) -> tuple[str, Role, int, Scope]:
     if not isinstance(body, dict):
         raise RequestError(400, 'the body must be a mapping, as {"name": "ci", "role": "member"}')
     faults = Faults()
     for key in sorted(body.keys() - {"name", "role", "expiresInSeconds", "scope"}):
         faults.found.append(SpecError("unknown field; there are name, role, expiresInSeconds and scope", (key,)))
     name, role, seconds = body.get("name"), body.get("role"), body.get("expiresInSeconds")
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        problem = f"must be one line of at most {LONGEST_NAME} printable characters"
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        problem = f"must be one line of at most {MAX_NAME_LENGTH} printable characters"
         faults.found.append(SpecError(problem, ("name",)))
     if not isinstance(role, str) or role not in ROLES:
         faults.found.append(SpecError(f"must be one of {', '.join(ROLES)}", ("role",)))
-    # Only a field that is absent means a key without an end, or for everything: not 0, null or an empty list.
+    # Only a missing field means a key without expiry or scope; 0, null and an empty list are errors.
     if "expiresInSeconds" in body and (type(seconds) is not int or not 0 < seconds <= 3660 * DAY_S):
         problem = "must be a whole number of seconds from 1 to ten years; without it the key does not expire"
         faults.found.append(SpecError(problem, ("expiresInSeconds",)))
     scope = WHOLE
     with faults:
-        scope = scopes.read(body["scope"]) if "scope" in body else WHOLE
+        scope = scopes.parse(body["scope"]) if "scope" in body else WHOLE
     if scope.plugins and role in (Role.VIEWER.word, Role.MEMBER.word):
-        faults.found.append(SpecError(f"plugin: is for the role admin, since a {role} publishes none", ("scope",)))
+        faults.found.append(SpecError(f"plugin: needs the role admin, since a {role} cannot publish", ("scope",)))
     faults.settle()
     return str(name), ROLES[str(role)], int(seconds or 0), scope
 
 
 class _Scoped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is written down of a key that has a scope."""
+    """The stored scope and role of a key with a scope."""
 
     role: str
     scope: list[str]
 
 
 def _rights(row: Row[Any]) -> tuple[Role, Scope] | None:
-    """What a key may do, and to what; None where a newer server has written something that this one does not know."""
+    """Return role and scope of a key; None if this version does not know them, because a newer server stored them."""
     try:
         if row.role != SCOPED and not row.scope:
             return ROLES[row.role], WHOLE
         found = msgspec.json.decode(row.scope, type=_Scoped)
-        scope = scopes.read(found.scope)
+        scope = scopes.parse(found.scope)
         return None if row.role != SCOPED or scope.is_whole else (ROLES[found.role], scope)
     except (KeyError, msgspec.MsgspecError, SpecError):
         return None
@@ -232,7 +233,7 @@ def _caller(row: Row[Any]) -> Caller | None:
     return Caller(row.org, rights[0], row.id, row.name, rights[1]) if rights is not None else None
 
 
-def _wire(row: Row[Any]) -> dict[str, Any]:
+def _describe(row: Row[Any]) -> dict[str, Any]:
     role, scope = _rights(row) or (None, WHOLE)
     found: dict[str, Any] = {"id": row.id, "name": row.name, "role": role.word if role else row.role}
     found |= {"createdAt": rfc3339(row.created_at), "createdBy": row.created_by}
@@ -242,7 +243,3 @@ def _wire(row: Row[Any]) -> dict[str, Any]:
         if at is not None:
             found[field] = rfc3339(at)
     return found
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,6 +1,6 @@
-"""Live changes of sandboxes and route groups as server-sent events: for all of an organisation, and for one.
+"""Changes of sandboxes and route groups as server-sent events, for a whole organisation or one object.
 
-What a stream says, and to whom who comes back, is the `Feed`'s matter; here it is looked for changes.
+`http.event_stream` has the feed and its format; this module polls for changes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 from dayfly.server.access import callers
 from dayfly.server.api.group_changes import GroupChanges
-from dayfly.server.db.store import MARK_S, StoreError
+from dayfly.server.db.store import CHANGE_MARKER_MAX_AGE_S, StoreError
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.event_stream import GROUP, Feed
+from dayfly.server.http.event_stream import GROUP, EventFeed
 from dayfly.server.http.handler import serve
-from dayfly.server.http.listener_slots import Listened, Listeners
+from dayfly.server.http.shared_slots import SharedSlots, SlotResponse
 from dayfly.server.records import run_records
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.spec.host_errors import HostUnavailableError
@@ -39,117 +39,121 @@ if TYPE_CHECKING:
     from dayfly.spec.route_group import RouteGroupSpec
     from dayfly.spec.sandbox import SandboxSpec
 
-# While somebody listens it is looked for changes once something has happened in this process, and so often at most;
-LOOK_S = 0.5
-# where nothing has, so often, for what others may have written.
-REST_S = MARK_S
-# When somebody who hears nothing is told that it is so.
-STILL_THERE_S = 15.0
-MOST_STREAMS = 200
-# How often one sandbox is looked at that stands otherwise each time.
-TRIES = 3
+# The shortest interval of polls, after changes in this process.
+POLL_INTERVAL_S = 0.5
+# The interval without changes in this process, for changes by other servers.
+IDLE_POLL_INTERVAL_S = CHANGE_MARKER_MAX_AGE_S
+# Interval of comments that keep an idle connection open.
+KEEPALIVE_S = 15.0
+MAX_STREAMS = 200
+# Attempts to read one sandbox that changes during each read.
+MAX_ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
 
 
-class OrganisationStream(Feed):
-    """The changes of one organisation, watched as long as somebody listens."""
+class OrganisationStream(EventFeed):
+    """The changes of one organisation. It polls only while it has clients."""
 
     def __init__(
         self, store: Store, links: Links, sandboxes: RunService[SandboxSpec], groups: GroupStrategy, org: str
     ) -> None:
         super().__init__()
         self._groups = GroupChanges(groups, links, org)
-        self.listeners = 0
-        self._shelf, self._links, self._sandboxes = store.of(org), links, sandboxes
-        self._seen: set[run_records.Revision] = set()
-        # Up to which of its changes each host was heard.
-        self._heard: dict[Link, int] = {}
-        self._stamped: tuple[object, ...] | None = None
-        self._looking = asyncio.Lock()
-        self._telling = asyncio.Lock()
-        # Who stood otherwise already when it was to be told how.
-        self._late: set[str] = set()
+        self.client_count = 0
+        self._org_store, self._links, self._sandboxes = store.for_org(org), links, sandboxes
+        self._revisions: set[run_records.Revision] = set()
+        # By host: the number of its changes that have been processed.
+        self._processed: dict[Link, int] = {}
+        self._marker: tuple[object, ...] | None = None
+        self._polling = asyncio.Lock()
+        self._publishing = asyncio.Lock()
+        # Sandboxes that changed while they were read.
+        self._unpublished: set[str] = set()
 
-    async def look(self) -> None:
-        """Find what has changed since the last look."""
-        async with self._looking:
-            stamp = await self._stamp()
-            if stamp != self._stamped or self._late:
-                await self._look_for_sandboxes()
-                self._stamped = stamp
-            async for name, data, where in self._groups.look(stamp):
-                gone = msgspec.json.encode({"name": name})
-                self.tell(f"{GROUP}{name}", "changed" if data else "deleted", data or gone, where)
+    async def poll(self) -> None:
+        """Publish the changes since the last poll."""
+        async with self._polling:
+            marker = await self._read_marker()
+            if marker != self._marker or self._unpublished:
+                await self._poll_sandboxes()
+                self._marker = marker
+            async for name, data, cluster in self._groups.poll(marker):
+                deleted = msgspec.json.encode({"name": name})
+                self.publish(f"{GROUP}{name}", "changed" if data else "deleted", data or deleted, cluster)
 
-    async def begin(self, name: str, scope: Scope, *, again: bool) -> bytes:
-        """Everything, or one alone, as far as it is in the scope."""
+    async def encode_first(self, name: str, scope: Scope, *, again: bool) -> bytes:
+        """Return the events for all objects of the scope, or for one."""
         if scope.is_whole:
-            return self.everything(name, again=again)
-        ours = {each: data for each, data in self.now.items() if _hears(scope, each, self.where.get(each, ""))}
-        groups = {each.removeprefix(GROUP) for each in ours if each.startswith(GROUP) and name in ("", each)}
-        seen = await self._groups.seen(scope, groups) if groups else {}
-        ours = {each: data for each, data in ours.items() if not each.startswith(GROUP)}
-        return self.everything(name, again=again, now=ours | {f"{GROUP}{each}": data for each, data in seen.items()})
+            return self.encode_snapshot(name, again=again)
+        visible = {
+            each: data for each, data in self.objects.items() if _is_visible(scope, each, self.clusters.get(each, ""))
+        }
+        names = {each.removeprefix(GROUP) for each in visible if each.startswith(GROUP) and name in ("", each)}
+        groups = await self._groups.describe(scope, names) if names else {}
+        visible = {each: data for each, data in visible.items() if not each.startswith(GROUP)}
+        visible |= {f"{GROUP}{each}": data for each, data in groups.items()}
+        return self.encode_snapshot(name, again=again, objects=visible)
 
-    async def heard(self, news: list[StreamEvent], name: str, scope: Scope) -> bytes:
-        """What is said of changes to whoever asks for all, or for one alone, as far as it is in the scope."""
-        ours = [event for event in news if name in ("", event.name)]
+    async def encode_events(self, events: list[StreamEvent], name: str, scope: Scope) -> bytes:
+        """Return these events, if they belong to the scope and to the object that the client requests."""
+        selected = [event for event in events if name in ("", event.name)]
         if scope.is_whole:
-            return b"".join(map(self.encoded, ours))
-        ours = [event for event in ours if _hears(scope, event.name, event.where)]
-        groups = {event.name.removeprefix(GROUP) for event in ours if _is_group(event)}
-        seen = await self._groups.seen(scope, groups) if groups else {}
-        said = []
-        for event in ours:
-            data = seen.get(event.name.removeprefix(GROUP)) if _is_group(event) else event.data
-            if data is not None:  # else its end comes next
-                said.append(self.encoded(event._replace(data=data)))
-        return b"".join(said)
+            return b"".join(map(self.encode_event, selected))
+        selected = [event for event in selected if _is_visible(scope, event.name, event.cluster)]
+        names = {event.name.removeprefix(GROUP) for event in selected if _is_changed_group(event)}
+        groups = await self._groups.describe(scope, names) if names else {}
+        encoded = []
+        for event in selected:
+            data = groups.get(event.name.removeprefix(GROUP)) if _is_changed_group(event) else event.data
+            if data is not None:  # otherwise the group is gone, and the next event is its deletion
+                encoded.append(self.encode_event(event._replace(data=data)))
+        return b"".join(encoded)
 
-    async def look_at(self, record: RunRecord[SandboxSpec]) -> None:
-        """Have one sandbox in its newest form, of all that is looked for anyway while somebody listens."""
-        uids = {record.uid} if self.listeners else set()
-        for _ in range(TRIES if uids else 0):
-            uids = await self._tell(uids)
-        if uids or not self.listeners:
-            await self.look()
+    async def refresh(self, record: RunRecord[SandboxSpec]) -> None:
+        """Publish the newest state of one sandbox. If the stream has no clients yet, poll all."""
+        uids = {record.uid} if self.client_count else set()
+        for _ in range(MAX_ATTEMPTS if uids else 0):
+            uids = await self._publish_sandboxes(uids)
+        if uids or not self.client_count:
+            await self.poll()
 
-    async def _look_for_sandboxes(self) -> None:
-        heard = {link: link.state.changes for link in self._links.each(self._shelf.org)}
-        uids = {uid for link in heard for uid in link.state.changed_since(self._heard.get(link, 0))}
-        forms, new, lost = await self._shelf.read(lambda rows: run_records.read_changes(rows, self._seen))
+    async def _poll_sandboxes(self) -> None:
+        processed = {link: link.state.changes for link in self._links.each(self._org_store.org)}
+        uids = {uid for link in processed for uid in link.state.changed_since(self._processed.get(link, 0))}
+        revisions, new, lost = await self._org_store.read(lambda rows: run_records.read_changes(rows, self._revisions))
         gone = {name for _, name, _ in lost} - {name for _, name, _ in new}
-        # Of hosts that have come or gone nobody can say what stands otherwise.
-        uids |= {uid for uid, _, _ in (new if heard.keys() == self._heard.keys() else forms)}
-        self._late = await self._tell(uids | self._late)
-        async with self._telling:
-            there = await self._shelf.read(lambda rows: run_records.read_used_names(rows, gone))
-            for name in gone - there:
-                self.tell(name, "deleted", msgspec.json.encode({"name": name}))
-        self._seen, self._heard = forms, heard
+        # If a host was added or removed, all sandboxes may have changed.
+        uids |= {uid for uid, _, _ in (new if processed.keys() == self._processed.keys() else revisions)}
+        self._unpublished = await self._publish_sandboxes(uids | self._unpublished)
+        async with self._publishing:
+            existing = await self._org_store.read(lambda rows: run_records.read_used_names(rows, gone))
+            for name in gone - existing:
+                self.publish(name, "deleted", msgspec.json.encode({"name": name}))
+        self._revisions, self._processed = revisions, processed
 
-    async def _tell(self, uids: set[str]) -> set[str]:
-        """Tell how these stand. Returns those that stood otherwise already when it was to be told.
+    async def _publish_sandboxes(self, uids: set[str]) -> set[str]:
+        """Publish the states of these sandboxes. Return those that changed while they were read.
 
-        Hosts may have to be asked, which takes its time. So of two who look, the one who has looked first might tell
-        last: what is told is what was so still when nobody else could tell anything.
+        Two tasks may read the same sandbox, and the slower one may have the older state, because queries of hosts take
+        time. So a state is only published if, under the lock, it is still current.
         """
         if not uids:
             return set()
-        read = await self._shelf.read(lambda rows: run_records.read_by_uid(rows, SANDBOXES, uids))
+        read = await self._org_store.read(lambda rows: run_records.read_by_uid(rows, SANDBOXES, uids))
         versions = {record.uid: self._version(record) for record in read}
-        shown = {each["name"]: each for each in await self._sandboxes.shown(read)}
-        late = set()
-        async with self._telling:
-            still = await self._shelf.read(lambda rows: run_records.read_revisions(rows, versions))
+        described = {each["name"]: each for each in await self._sandboxes.describe_all(read)}
+        unpublished = set()
+        async with self._publishing:
+            revisions = await self._org_store.read(lambda rows: run_records.read_revisions(rows, versions))
             for record in read:
-                as_it_was = self._version(record) == versions[record.uid]
-                if as_it_was and (record.uid, record.name, record.revision) in still:
-                    self.tell(record.name, "changed", msgspec.json.encode(shown[record.name]), record.cluster)
+                is_same_report = self._version(record) == versions[record.uid]
+                if is_same_report and (record.uid, record.name, record.revision) in revisions:
+                    data = msgspec.json.encode(described[record.name])
+                    self.publish(record.name, "changed", data, record.cluster)
                 else:
-                    late.add(record.uid)
-        return late
+                    unpublished.add(record.uid)
+        return unpublished
 
     def _version(self, record: RunRecord[SandboxSpec]) -> int:
         link = self._links.of(record.org, record.cluster)
@@ -157,18 +161,18 @@ class OrganisationStream(Feed):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last look left something for the next one."""
-        return bool(self._late) or self._groups.stamped != self._stamped
+        """Whether the last poll has left changes for the next one."""
+        return bool(self._unpublished) or self._groups.marker != self._marker
 
-    async def _stamp(self) -> tuple[object, ...]:
-        """Stays as it is as long as nothing can have changed."""
-        mark = await self._shelf.mark()
-        links = sorted(self._links.each(self._shelf.org), key=id)
-        return (*mark, *(count for each in links for count in (id(each), each.state.changes)))
+    async def _read_marker(self) -> tuple[object, ...]:
+        """Return a value that differs after each change of the store or a host's reports."""
+        marker = await self._org_store.read_change_marker()
+        links = sorted(self._links.each(self._org_store.org), key=id)
+        return (*marker, *(count for each in links for count in (id(each), each.state.changes)))
 
 
 class Changes:
-    """The addresses `/changes`."""
+    """The endpoints `/changes`."""
 
     def __init__(
         self,
@@ -183,10 +187,10 @@ class Changes:
         self._strategy, self._closing = strategy, closing
         self._notifier = store.notifier
         self._streams: dict[str, OrganisationStream] = {}
-        self._listeners = Listeners(MOST_STREAMS)
+        self._slots = SharedSlots(MAX_STREAMS)
 
     def routes(self) -> list[Route]:
-        """All of them."""
+        """Return the HTTP routes."""
         return [
             serve("/orgs/{org}/changes", GET=self.all),
             serve("/orgs/{org}/sandboxes/{name}/changes", GET=self.one),
@@ -204,75 +208,77 @@ class Changes:
         return await self._open(request, (await self._groups.get_record(request)).key)
 
     async def _open(self, request: Request, name: str, record: RunRecord[SandboxSpec] | None = None) -> Any:
-        who = callers.caller(request)
-        place = self._listeners.take(who.org, who.key_id)
-        if place is None:
-            text = "your key listens to changes as often as it may while others do: ask again later"
+        who = callers.get_caller(request)
+        slot = self._slots.take(who.org, who.key_id)
+        if slot is None:
+            text = "your key has the maximum of open event streams while other keys need some: retry later"
             raise RequestError(503, text, {"Retry-After": "10"})
-        with contextlib.ExitStack() as held:  # from before the look on: many at once are many
-            held.callback(place.leave)
-            ours = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, who.org)
-            stream = self._streams.setdefault(who.org, ours)
-            await (stream.look_at(record) if record is not None else stream.look())
+        with contextlib.ExitStack() as held:  # taken before the poll, so that requests which wait for it count, too
+            held.callback(slot.release)
+            new = OrganisationStream(self._store, self._links, self._sandboxes, self._strategy, who.org)
+            stream = self._streams.setdefault(who.org, new)
+            await (stream.refresh(record) if record is not None else stream.poll())
             last = request.headers.get("last-event-id", "")
-            # Of a head there is no body that could go on.
-            said = _while_told(self._events(stream, last, name, who.scope)) if request.method == "GET" else ()
-            answer = Listened(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-            answer.place = place
+            # The answer to HEAD has no body.
+            events = self._events(stream, last, name, who.scope)
+            body = _end_on_failure(events) if request.method == "GET" else ()
+            answer = SlotResponse(body, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+            answer.slot = slot
             held.pop_all()
         return answer
 
     async def _events(self, stream: OrganisationStream, last: str, name: str, scope: Scope) -> AsyncIterator[bytes]:
-        stream.listeners += 1
+        stream.client_count += 1
         closing = asyncio.ensure_future(self._closing.wait())
         try:
-            seen, news = stream.number, stream.since(last) if last else None
-            if news is None:
-                yield await stream.begin(name, scope, again=bool(last))
-            loop, rings = asyncio.get_running_loop(), -1  # whatever has happened since the answer began
-            said_at = looked_at = loop.time()
-            news = news or []
-            # Who is too far behind comes back, and is given everything.
-            while news is not None:
-                said = await stream.heard(news, name, scope)
-                seen = news[-1].number if news else seen
-                if not said and loop.time() - said_at >= STILL_THERE_S:
-                    said = b": still here\n\n"
-                if said:
-                    said_at = loop.time()
-                    yield said
+            sent, events = stream.number, stream.events_after(last) if last else None
+            if events is None:
+                yield await stream.encode_first(name, scope, again=bool(last))
+            loop, changes = asyncio.get_running_loop(), -1  # the first wait returns at once
+            sent_at = polled_at = loop.time()
+            events = events or []
+            # If the feed no longer has the next event, the stream ends: the client reconnects and gets a snapshot.
+            while events is not None:
+                data = await stream.encode_events(events, name, scope)
+                sent = events[-1].number if events else sent
+                if not data and loop.time() - sent_at >= KEEPALIVE_S:
+                    data = b": still here\n\n"
+                if data:
+                    sent_at = loop.time()
+                    yield data
                 if self._closing.is_set():
                     return
-                await self._notifier.wait(rings, LOOK_S if stream.is_behind else REST_S, closing)
-                if (soon := looked_at + LOOK_S - loop.time()) > 0:
-                    await asyncio.wait({closing}, timeout=soon)
-                rings, looked_at = self._notifier.changes, loop.time()
-                await _looked(stream)
-                news = stream.since(f"{stream.id}-{seen}")
+                interval = POLL_INTERVAL_S if stream.is_behind else IDLE_POLL_INTERVAL_S
+                await self._notifier.wait(changes, interval, closing)
+                if (delay := polled_at + POLL_INTERVAL_S - loop.time()) > 0:
+                    await asyncio.wait({closing}, timeout=delay)
+                changes, polled_at = self._notifier.changes, loop.time()
+                await _poll(stream)
+                events = stream.events_after(f"{stream.id}-{sent}")
         finally:
             closing.cancel()
-            stream.listeners -= 1
+            stream.client_count -= 1
 
 
-def _is_group(event: StreamEvent) -> bool:
+def _is_changed_group(event: StreamEvent) -> bool:
     return event.name.startswith(GROUP) and event.kind == "changed"
 
 
-def _hears(scope: Scope, name: str, where: str) -> bool:
-    return scope.takes_name(name.removeprefix(GROUP)) and scope.takes_cluster(where)
+def _is_visible(scope: Scope, name: str, cluster: str) -> bool:
+    return scope.takes_name(name.removeprefix(GROUP)) and scope.takes_cluster(cluster)
 
 
-async def _while_told(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The events, until the store or a host fails: then the stream ends, and the client comes back."""
+async def _end_on_failure(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the events, and end the stream if the store or a host fails; the client reconnects."""
     try:
-        async for said in events:
-            yield said
+        async for data in events:
+            yield data
     except (StoreError, HostUnavailableError) as fault:
-        log.warning("a stream of changes ends early: %s", fault)
+        log.warning("an event stream ends early: %s", fault)
 
 
-async def _looked(stream: OrganisationStream) -> None:
+async def _poll(stream: OrganisationStream) -> None:
     try:
-        await stream.look()
+        await stream.poll()
     except StoreError as fault:
-        log.warning("changes cannot be looked for now: %s", fault)
+        log.warning("cannot poll for changes: %s", fault)

@@ -1,4 +1,4 @@
-"""Which route groups of an organisation have changed since somebody last looked, and how they stand now."""
+"""Polls for changed route groups of an organisation."""
 
 from __future__ import annotations
 
@@ -20,62 +20,63 @@ if TYPE_CHECKING:
     from dayfly.server.runs.group_strategy import GroupStrategy
     from dayfly.spec.route_group import RouteGroupSpec
 
-# A thousand groups of thousands of sandboxes take a moment: so much of the time is not spent on looking.
-PAUSE_PER_WORK, LONGEST_PAUSE_S = 9, 5.0
-# So many are told of at once; then others have their turn.
-AT_ONCE = 50
+# The pause after a poll is a multiple of its CPU time, so that polls use at most a tenth of a core.
+PAUSE_PER_WORK, MAX_PAUSE_S = 9, 5.0
+BATCH_SIZE = 50
 
 
 class GroupChanges:
-    """Of one organisation."""
+    """The states of one organisation's route groups at the last poll."""
 
     def __init__(self, strategy: GroupStrategy, links: Links, org: str) -> None:
         self._strategy, self._links, self._org = strategy, links, org
-        self._seen: dict[str, tuple[Any, ...]] = {}
-        self.stamped: object = None
-        """As of the last look at all groups."""
-        self._again_at = 0.0
+        self._versions: dict[str, tuple[Any, ...]] = {}
+        self.marker: object = None
+        """The change marker of the last poll."""
+        self._next_poll = 0.0
 
-    async def look(self, stamp: object) -> AsyncIterator[tuple[str, bytes, str]]:
-        """By name those that stand otherwise than at the last look, as clients know them; empty for one that is gone.
-
-        With the cluster whose each is.
+    async def poll(self, marker: object) -> AsyncIterator[tuple[str, bytes, str]]:
+        """Yield name, encoded API object (empty if deleted) and cluster of the groups that have changed.
 
         Args:
-            stamp: Another one where anything may have changed since.
+            marker: Differs from the last marker if anything may have changed.
         """
         now = asyncio.get_running_loop().time()
-        if stamp == self.stamped or now < self._again_at:
+        if marker == self.marker or now < self._next_poll:
             return
         began = time.thread_time()
-        membership, living = await self._strategy.refresh(self._org)
-        places = frozenset((id(link), link.place()) for link in self._links.each(self._org))
-        versions = {record.name: (record.uid, self._version(membership, record), places) for record in living}
-        changed = [record for record in living if self._seen.get(record.name) != versions[record.name]]
-        for start in range(0, len(changed), AT_ONCE):
-            for each in await self._strategy.shown(changed[start : start + AT_ONCE]):
-                yield each["name"], msgspec.json.encode(group_forms.listed(each)), each["spec"].get("cluster") or ""
-        if membership.is_whole:
-            for name in self._seen.keys() - versions.keys():
+        membership, records = await self._strategy.refresh(self._org)
+        targets = frozenset((id(link), link.place()) for link in self._links.each(self._org))
+        versions = {record.name: (record.uid, self._version(membership, record), targets) for record in records}
+        changed = [record for record in records if self._versions.get(record.name) != versions[record.name]]
+        for start in range(0, len(changed), BATCH_SIZE):
+            for each in await self._strategy.describe_all(changed[start : start + BATCH_SIZE]):
+                yield each["name"], msgspec.json.encode(group_forms.shorten(each)), each["spec"].get("cluster") or ""
+        if membership.is_complete:
+            for name in self._versions.keys() - versions.keys():
                 yield name, b"", ""
         else:
-            versions = self._seen | versions  # what cannot be read now is not gone
-        self._seen, self.stamped = versions, stamp
-        self._again_at = now + min(LONGEST_PAUSE_S, PAUSE_PER_WORK * (time.thread_time() - began))
+            versions = self._versions | versions  # a group that cannot be read is not deleted
+        self._versions, self.marker = versions, marker
+        self._next_poll = now + min(MAX_PAUSE_S, PAUSE_PER_WORK * (time.thread_time() - began))
 
-    async def seen(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
-        """Those of these that live now, as a key of that scope knows them."""
-        _, living = await self._strategy.refresh(self._org)
-        ours = [record for record in living if record.name in names and scope.takes(record)]
-        shown = await self._strategy.shown(ours, scope)
-        return {each["name"]: msgspec.json.encode(group_forms.listed(each)) for each in shown}
+    async def describe(self, scope: Scope, names: Collection[str]) -> dict[str, bytes]:
+        """Return the encoded API objects of groups by name, as visible to a key with that scope."""
+        _, records = await self._strategy.refresh(self._org)
+        visible = [record for record in records if record.name in names and scope.takes(record)]
+        described = await self._strategy.describe_all(visible, scope)
+        return {each["name"]: msgspec.json.encode(group_forms.shorten(each)) for each in described}
 
     def _version(self, membership: GroupMembership, record: RunRecord[RouteGroupSpec]) -> tuple[Any, ...]:
-        """What is said of a group stays as it is as long as this does."""
-        members = membership.of(record)
-        asked = [(self._run(member.scope, uid), uid) for uid, member in list(members.items())[: group_forms.ASKED]]
-        return record.revision, self._run(record.cluster, record.uid), asked, hash(frozenset(members))
+        """Return a value that differs if the group's API object may have changed."""
+        members = membership.members_of(record)
+        queried = [
+            (self._report_version(member.scope, uid), uid)
+            for uid, member in list(members.items())[: group_forms.MAX_QUERIED]
+        ]
+        own = self._report_version(record.cluster, record.uid)
+        return record.revision, own, queried, hash(frozenset(members))
 
-    def _run(self, cluster: str, uid: str) -> int:
+    def _report_version(self, cluster: str, uid: str) -> int:
         link = self._links.of(self._org, cluster)
         return link.state.version(uid) if link is not None else 0

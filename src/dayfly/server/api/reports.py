@@ -1,7 +1,7 @@
-"""Dayfly's own additions below a sandbox or route group: its report, what holds it up, its outputs, logs and history.
+"""Endpoints below a sandbox or route group: its report, what blocks it, its outputs, logs and history.
 
-All answer for a sandbox that has ended too, for a week, except what it takes with it: its outputs. Of several that had
-one name the living one is told of, else the one that ended last, unless `uid` in the query says which is meant.
+For a week they also serve a run that has ended, except its outputs. If several runs had the name, the current one is
+meant, or else the one that ended last; the query parameter `uid` selects another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dayfly.plan.leftovers import left_by
 from dayfly.plan.why import forgotten, mute, why
 from dayfly.server.access import callers
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import chosen, flag, moment, rfc3339, serve, wait_seconds, whole_number
+from dayfly.server.http.handler import serve
+from dayfly.server.http.request_data import read_flag, read_number, read_text, read_time, read_wait, rfc3339
 from dayfly.server.records import tombstones
 from dayfly.spec import log_times
 from dayfly.spec.errors import quote
@@ -39,21 +40,21 @@ if TYPE_CHECKING:
     from dayfly.link.wire import LogBytes
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.store import Store
-    from dayfly.server.http.long_poll_slots import LongPollSlots
+    from dayfly.server.http.shared_slots import LongPollSlots
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.records.tombstones import Tombstone
     from dayfly.server.runs.run_service import RunService
     from dayfly.spec.report import RunReport
     from dayfly.spec.run_data import LogInfo
 
-MOST_LOG_BYTES = 256 * 1024
-# Logs are files that another process writes: there is nobody to wait for, so one looks again.
-LOOK_AGAIN_S = 0.1
+MAX_LOG_BYTES = 256 * 1024
+# Another process writes the log files and cannot notify the server.
+LOG_POLL_INTERVAL_S = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A sandbox that somebody asks about, living or ended. `record` is None for one that has ended."""
+    """The run that a request is about. After its end it has a tombstone and no record."""
 
     uid: str
     name: str
@@ -62,18 +63,18 @@ class Subject:
     scope: Scope
     link: Link | None
     record: RunRecord[Any] | None
-    trace: Tombstone | None
+    tombstone: Tombstone | None
 
 
-class _When(NamedTuple):
-    """Whether it is to be told when a log was printed, and from when on it is read (0: from its beginning)."""
+class _LogOptions(NamedTuple):
+    """Whether an answer has the times of lines, and the time of its first line in Unix milliseconds (0: all lines)."""
 
-    told: bool
+    timestamps: bool
     since: int
 
 
 class Reports:
-    """The addresses that only tell."""
+    """The endpoints that read the runs of one kind."""
 
     def __init__(
         self, store: Store, links: Links, service: RunService[Any], closing: asyncio.Event, slots: LongPollSlots
@@ -86,7 +87,7 @@ class Reports:
         self._slots = slots
 
     def routes(self) -> list[Route]:
-        """All of them."""
+        """Return the HTTP routes."""
         one = f"/orgs/{{org}}/{self._kind.plural}/{{name}}/"
         handlers = {
             "report": self.report,
@@ -100,16 +101,16 @@ class Reports:
         return [serve(one + name, GET=handler) for name, handler in handlers.items()]
 
     async def report(self, request: Request) -> Any:
-        """The newest report; with `after` and `wait`, one that is newer than that version, if it comes in time."""
-        after, seconds = whole_number(request, "after", 0), wait_seconds(request)
+        """Return the newest report; with `after` and `wait`, wait for one that is newer than that version."""
+        after, seconds = read_number(request, "after", 0), read_wait(request)
         subject = await self._subject(request)
         if subject.link is not None and subject.record is not None:
-            who = callers.caller(request)
-            with self._slots.one(who.org, who.key_id, seconds):
-                await self._unless_closing(subject.link.state.wait_for_change(subject.uid, after, seconds))
-            # What was waited for may be its end.
+            who = callers.get_caller(request)
+            with self._slots.hold(who.org, who.key_id, seconds):
+                await self._wait_unless_closing(subject.link.state.wait_for_change(subject.uid, after, seconds))
+            # The run may have ended during the wait.
             subject = await self._subject(request)
-        report, found, version = await self._told(subject)
+        report, endpoints, version = await self._read_report(subject)
         return {
             **(msgspec.to_builtins(report) if report else {}),
             "uid": subject.uid,
@@ -117,20 +118,24 @@ class Reports:
             "cluster": subject.cluster,
             "routingKey": subject.routing_key,
             "version": version,
-            "endpoints": found,
+            "endpoints": endpoints,
         }
 
     async def why(self, request: Request) -> Any:
         subject = await self._subject(request)
-        report, _, _ = await self._told(subject)
-        name, trace = f"{self._kind.prefix}{subject.name}", subject.trace
+        report, _, _ = await self._read_report(subject)
+        name, tombstone = f"{self._kind.prefix}{subject.name}", subject.tombstone
         if report is not None:
-            ours = subject.link is not None and not subject.link.shared
-            left = await self._left(subject) if report.abandon is not None and not report.units else None
-            return why(report, name, await self._mute(subject), left, ids=ours) or {}
-        return forgotten(name, abandoned=bool(trace.given_up), ended_at=trace.ended_at) if trace is not None else {}
+            is_local = subject.link is not None and not subject.link.shared
+            left = await self._read_leftovers(subject) if report.abandon is not None and not report.units else None
+            return why(report, name, await self._read_mute_units(subject), left, ids=is_local) or {}
+        return (
+            forgotten(name, abandoned=bool(tombstone.given_up), ended_at=tombstone.ended_at)
+            if tombstone is not None
+            else {}
+        )
 
-    async def _left(self, subject: Subject) -> tuple[str, ...] | None:
+    async def _read_leftovers(self, subject: Subject) -> tuple[str, ...] | None:
         """Return the create steps that may have left something after the end; None if the host has no history."""
         with contextlib.suppress(*NO_ANSWER):
             if subject.link is not None and (moves := await subject.link.history(subject.uid)):
@@ -138,19 +143,18 @@ class Reports:
         return None
 
     async def outputs(self, request: Request) -> Any:
-        """All; with `masked` in the query without what is in the sensitive ones, which may be withheld in any case."""
+        """Return all outputs. Values of sensitive ones are left out with `masked`, and always from agents."""
         subject = await self._subject(request)
         if subject.record is None:
             raise RequestError(404, self._kind.not_found)
-        found, masked = [], flag(request, "masked")
+        found, masked = [], read_flag(request, "masked")
         for value in await subject.link.values(subject.uid) if subject.link else ():
             resource, _, step = value.unit.rpartition("/")
-            text, encoding = text_of(b"" if masked and value.sensitive else value.value)
+            text, encoding = encode_text(b"" if masked and value.sensitive else value.value)
             place = {"resource": resource, "step": step, "output": value.output}
             found.append({**place, "value": text, "encoding": encoding, "sensitive": value.sensitive})
             if value.sensitive and subject.link is not None and subject.link.shared:
-                # What came instead is empty: nobody is to take it for the value.
-                found[-1]["withheld"] = True
+                found[-1]["withheld"] = True  # the host has sent an empty value instead, which is not the output
         return found
 
     async def attempts(self, request: Request) -> Any:
@@ -162,70 +166,70 @@ class Reports:
         return list(await subject.link.history(subject.uid)) if subject.link else []
 
     async def log(self, request: Request) -> Any:
-        """A piece of one attempt's log, from `offset`; at the end of one that still grows, after at most `wait`.
+        """Return a part of one attempt's log, from `offset` on. At the end of an open log, wait up to `wait` seconds.
 
-        With `sinceTime` from the first line on that is no older; with `timestamps` it is told when it was printed.
+        `sinceTime` selects the lines since then; `timestamps` adds the times of lines.
         """
-        subject, who = await self._subject(request), callers.caller(request)
-        with self._slots.one(who.org, who.key_id, wait_seconds(request)):
+        subject, who = await self._subject(request), callers.get_caller(request)
+        with self._slots.hold(who.org, who.key_id, read_wait(request)):
             return await self._read_log(request, subject)
 
     async def _read_log(self, request: Request, subject: Subject) -> Any:
         unit = request.query_params.get("unit", "")
-        attempt, offset = whole_number(request, "attempt", 0, least=1), whole_number(request, "offset", 0)
-        when = _When(flag(request, "timestamps"), moment(request, "sinceTime"))
+        attempt, offset = read_number(request, "attempt", 0, least=1), read_number(request, "offset", 0)
+        options = _LogOptions(read_flag(request, "timestamps"), read_time(request, "sinceTime"))
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait_seconds(request)
+        until = loop.time() + read_wait(request)
         while True:
-            asked = loop.time()
-            info, found = await self._piece(subject, unit, attempt, offset, when)
+            started = loop.time()
+            info, found = await self._read_chunk(subject, unit, attempt, offset, options)
             data, begin = found.data, max(found.offset, offset)
-            whole = info.sealed and begin + len(data) >= info.size
-            if not whole:
-                data = whole_characters(data)
-            late = loop.time() >= until or self._closing.is_set()
-            if data or whole or late:
+            is_end = info.sealed and begin + len(data) >= info.size
+            if not is_end:
+                data = cut_incomplete_character(data)
+            is_late = loop.time() >= until or self._closing.is_set()
+            if data or is_end or is_late:
                 break
-            # A host that is far away is asked less often.
-            await asyncio.sleep(max(LOOK_AGAIN_S, loop.time() - asked))
+            # A slow host is queried less often.
+            await asyncio.sleep(max(LOG_POLL_INTERVAL_S, loop.time() - started))
         times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.paired(found.times)]
-        told = {"times": times} if when.told else {}
-        return {**piece(unit, info.attempt, begin, data, sealed=whole), **told}
+        extra = {"times": times} if options.timestamps else {}
+        return {**describe_chunk(unit, info.attempt, begin, data, sealed=is_end), **extra}
 
     async def logs(self, request: Request) -> Any:
-        """The newest attempts' logs of a resource, one of its steps or a fork, in the public API's form."""
+        """Return the logs of the newest attempts of a resource, one of its steps, or a fork."""
         subject = await self._subject(request)
         query = request.query_params
         resource, step, workload = (query.get(name, "") for name in ("resource", "step", "workload"))
-        when = _When(flag(request, "timestamps", default=True), moment(request, "sinceTime"))
+        options = _LogOptions(read_flag(request, "timestamps", default=True), read_time(request, "sinceTime"))
         newest = {info.unit: info for info in await self._logs(subject)}
-        there = _there_is({_parameters(unit) for unit in newest})
+        available = _list_logs({_parameters(unit) for unit in newest})
         if query.get("container", "main") not in ("", "main"):
             raise RequestError(400, "query parameter container: a step's only container is main")
         if bool(resource or step) == bool(workload):
             raise RequestError(
-                400, f"name either workload, or resource and perhaps step, or the step of a hook; {there}"
+                400, f"name either workload, or resource and perhaps step, or the step of a hook; {available}"
             )
-        found = [unit for unit in newest if _is_meant(unit, resource, step, workload)]
+        found = [unit for unit in newest if _is_selected(unit, resource, step, workload)]
         if not found:
             wanted = {"resource": resource, "step": step, "workload": workload}
             raise RequestError(
-                400, f"no log of {_query({name: said for name, said in wanted.items() if said})}; {there}"
+                400, f"no log of {_query({name: value for name, value in wanted.items() if value})}; {available}"
             )
-        return [{"container": "main", "logs": await self._lines(subject, newest[unit], when)} for unit in found]
+        return [{"container": "main", "logs": await self._read_lines(subject, newest[unit], options)} for unit in found]
 
     async def _subject(self, request: Request) -> Subject:
-        who, name = callers.caller(request), request.path_params["name"]
-        uid = chosen(request, "uid")
+        who, name = callers.get_caller(request), request.path_params["name"]
+        uid = read_text(request, "uid")
         record = await self._service.find(who, name)
         if record is not None and uid not in ("", record.uid):
             record = None
-        trace: Tombstone | None = None
+        tombstone: Tombstone | None = None
         if record is None:
-            trace = callers.seen(
-                who, await self._store.of(who.org).read(lambda rows: tombstones.find(rows, self._kind, name, uid))
+            tombstone = callers.keep_visible(
+                who, await self._store.for_org(who.org).read(lambda rows: tombstones.find(rows, self._kind, name, uid))
             )
-        known: RunRecord[Any] | Tombstone | None = record or trace
+        known: RunRecord[Any] | Tombstone | None = record or tombstone
         if known is None:
             raise RequestError(404, self._kind.not_found)
         return Subject(
@@ -236,24 +240,24 @@ class Reports:
             scope=who.scope,
             link=self._links.of(who.org, known.cluster),
             record=record,
-            trace=trace,
+            tombstone=tombstone,
         )
 
-    async def _told(self, subject: Subject) -> tuple[RunReport | None, list[dict[str, Any]], int]:
-        """Its report, endpoints and version."""
+    async def _read_report(self, subject: Subject) -> tuple[RunReport | None, list[dict[str, Any]], int]:
+        """Return report, endpoints and version of a run."""
         if subject.record is not None:
-            told = (await self._service.states([subject.record], subject.scope))[subject.uid]
-            return told.report, told.endpoints, told.version or NOTHING_YET
+            state = (await self._service.query_states([subject.record], subject.scope))[subject.uid]
+            return state.report, state.endpoints, state.version or NOTHING_YET
         if subject.link is None:
             return None, [], 0
-        found, silent = await subject.link.look([subject.uid])
-        if silent:
-            raise HostSilentError(silent)
+        found, silence = await subject.link.look([subject.uid])
+        if silence:
+            raise HostSilentError(silence)
         last = found.get(subject.uid)
         return (last.report, [], last.seq) if last else (None, [], 0)
 
-    async def _unless_closing(self, waiting: Any) -> None:
-        """Wait for it, but not once the server closes."""
+    async def _wait_unless_closing(self, waiting: Any) -> None:
+        """Wait until it is done or the server closes."""
         tasks = [asyncio.ensure_future(waiting), asyncio.ensure_future(self._closing.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -264,53 +268,53 @@ class Reports:
     async def _logs(self, subject: Subject) -> tuple[LogInfo, ...]:
         return await subject.link.logs(subject.uid) if subject.link else ()
 
-    async def _mute(self, subject: Subject) -> set[str]:
-        """The units whose last attempt has ended and printed nothing, as far as their host tells."""
+    async def _read_mute_units(self, subject: Subject) -> set[str]:
+        """Return the units whose last attempt has ended with an empty log; none if the host does not answer."""
         try:
             return mute(await self._logs(subject))
         except NO_ANSWER:
             return set()
 
-    async def _piece(
-        self, subject: Subject, unit: str, attempt: int, offset: int, when: _When
+    async def _read_chunk(
+        self, subject: Subject, unit: str, attempt: int, offset: int, options: _LogOptions
     ) -> tuple[LogInfo, LogBytes]:
-        """A piece of one log, or of that of the newest attempt for attempt 0."""
-        there: tuple[LogInfo, ...] = ()
+        """Return a part of the log of an attempt; attempt 0 is the newest."""
+        available: tuple[LogInfo, ...] = ()
         if subject.link is not None:
-            where = {"offset": offset, "limit": MOST_LOG_BYTES, "since": when.since}
-            found = await subject.link.read_log(subject.uid, unit, attempt, times=when.told, **where)
+            position = {"offset": offset, "limit": MAX_LOG_BYTES, "since": options.since}
+            found = await subject.link.read_log(subject.uid, unit, attempt, times=options.timestamps, **position)
             if found.info is not None:
                 return found.info, found
-            there = found.logs
-        if attempts := [str(info.attempt) for info in there if info.unit == unit]:
+            available = found.logs
+        if attempts := [str(info.attempt) for info in available if info.unit == unit]:
             text = f"no log of attempt {attempt} of {quote(unit)}; there are logs of its attempts {', '.join(attempts)}"
             raise RequestError(400, text)
-        raise RequestError(400, f"no log of {quote(unit)}; {_there_is({info.unit for info in there})}")
+        raise RequestError(400, f"no log of {quote(unit)}; {_list_logs({info.unit for info in available})}")
 
-    async def _lines(self, subject: Subject, info: LogInfo, when: _When) -> list[dict[str, str]]:
-        """The last part of a log, a message for each line."""
-        start = max(info.size - MOST_LOG_BYTES, 0)
-        _, found = await self._piece(subject, info.unit, info.attempt, start, when)
-        lines = log_times.LineCutter()
-        cut = [*lines.feed(max(found.offset, start), found.data, log_times.paired(found.times)), *lines.end()]
-        said = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
-        if not when.told:
-            return [{"message": line} for _, line in said]
-        return [{"message": line, "time": rfc3339(ms) if ms else ""} for ms, line in said]
+    async def _read_lines(self, subject: Subject, info: LogInfo, options: _LogOptions) -> list[dict[str, str]]:
+        """Return the last part of a log, with one message for each line."""
+        start = max(info.size - MAX_LOG_BYTES, 0)
+        _, found = await self._read_chunk(subject, info.unit, info.attempt, start, options)
+        cutter = log_times.LineCutter()
+        cut = [*cutter.feed(max(found.offset, start), found.data, log_times.paired(found.times)), *cutter.end()]
+        lines = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
+        if not options.timestamps:
+            return [{"message": line} for _, line in lines]
+        return [{"message": line, "time": rfc3339(ms) if ms else ""} for ms, line in lines]
 
 
-def _is_meant(unit: str, resource: str, step: str, workload: str) -> bool:
-    """Whether the parameters of `logs` name that unit."""
-    if of := workload_of(unit):
-        return bool(workload) and of.name == workload
-    whose, _, name = unit.rpartition("/")
-    return not workload and whose == resource and step in ("", name)
+def _is_selected(unit: str, resource: str, step: str, workload: str) -> bool:
+    """Return whether the query parameters of `logs` select that unit."""
+    if baseline := workload_of(unit):
+        return bool(workload) and baseline.name == workload
+    owner, _, name = unit.rpartition("/")
+    return not workload and owner == resource and step in ("", name)
 
 
 def _parameters(unit: str) -> str:
-    """The unit as `logs` takes it."""
-    if of := workload_of(unit):
-        return _query({"workload": of.name})
+    """Return the query parameters of `logs` for a unit."""
+    if baseline := workload_of(unit):
+        return _query({"workload": baseline.name})
     resource, _, step = unit.rpartition("/")
     return _query({"resource": resource, "step": step} if resource else {"step": step})
 
@@ -319,27 +323,27 @@ def _query(parameters: dict[str, str]) -> str:
     return urlencode(parameters, safe="/:@", quote_via=quote_url)
 
 
-def _there_is(logs: Collection[str]) -> str:
+def _list_logs(logs: Collection[str]) -> str:
     return f"there are logs of {', '.join(sorted(logs))}" if logs else "there are no logs yet"
 
 
-def text_of(data: bytes) -> tuple[str, str]:
-    """The bytes as text and how to read it: `utf-8` as it stands, or `base64`."""
+def encode_text(data: bytes) -> tuple[str, str]:
+    """Return the bytes as text, and its encoding: `utf-8` or `base64`."""
     try:
         return data.decode(), "utf-8"
     except UnicodeDecodeError:
         return base64.b64encode(data).decode(), "base64"
 
 
-def piece(unit: str, attempt: int, offset: int, data: bytes, *, sealed: bool) -> dict[str, Any]:
-    """A part of a log as clients know it."""
-    text, encoding = text_of(data)
-    place = {"unit": unit, "attempt": attempt, "offset": offset, "next": offset + len(data)}
-    return {**place, "sealed": sealed, "data": text, "encoding": encoding}
+def describe_chunk(unit: str, attempt: int, offset: int, data: bytes, *, sealed: bool) -> dict[str, Any]:
+    """Return a part of a log in the API."""
+    text, encoding = encode_text(data)
+    position = {"unit": unit, "attempt": attempt, "offset": offset, "next": offset + len(data)}
+    return {**position, "sealed": sealed, "data": text, "encoding": encoding}
 
 
-def whole_characters(data: bytes) -> bytes:
-    """The bytes without the beginning of a character at their end, whose rest is still to come."""
+def cut_incomplete_character(data: bytes) -> bytes:
+    """Remove an incomplete UTF-8 character from the end, whose rest has not been written yet."""
     for back in range(1, min(3, len(data)) + 1):
         lead = data[-back]
         if lead >= 0xC0:

@@ -1,4 +1,4 @@
-"""The addresses of the routing rules; what they are says `spec.routing.rules`."""
+"""The endpoint for routing rules, which `spec.routing.rules` defines."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
     Groups = Mapping[str, Sequence[str]]
     Ports = Mapping[tuple[str, str], int]
 
-OLD = "/api/v1"
+OLD_PREFIX = "/api/v1"
 
 
-def forked(record: RunRecord[SandboxSpec], standing: Standing | None, routed: Groups, ports: Ports) -> Forked:
-    """A sandbox as rules see it; one of which nothing is known forks nothing yet.
+def describe_forks(record: RunRecord[SandboxSpec], state: Standing | None, keys: Groups, ports: Ports) -> Forked:
+    """Return the forks of a sandbox as input for its rules. Without a report it has none.
 
     Args:
-        record: Of the store.
-        standing: What its host tells of it.
-        routed: By baseline, the keys of route groups that lead to its forks.
-        ports: Of baselines, by namespace and name, where that is known.
+        record: As it is stored.
+        state: The newest report of its host.
+        keys: By baseline, the keys of route groups that route to its forks.
+        ports: The known ports of baselines, by namespace and name.
     """
     name, key = record.name, record.routing_key
-    if standing is None or standing.report is None:
+    if state is None or state.report is None:
         return Forked(name, key, (), {}, {}, {})
     forks = [fork.fork_of.baseline for fork in record.spec.forks]
-    where = {endpoint.unit: endpoint for endpoint in standing.endpoints}
+    endpoints = {endpoint.unit: endpoint for endpoint in state.endpoints}
     mappings = {}
-    for of in forks:
-        if (at := where.get(fork := fork_id(of))) is not None:
-            port = ports.get((of.namespace, of.name), at.port)
-            answers = RoutedDestination(host=at.host, port=at.port)
-            mappings[fork] = (RoutedPort(workload_port=port, destinations=(answers,)),)
-    states = {unit.id: unit.state for unit in standing.report.units}
-    return Forked(name, key, forks, routed, states, mappings)
+    for baseline in forks:
+        if (endpoint := endpoints.get(fork := fork_id(baseline))) is not None:
+            port = ports.get((baseline.namespace, baseline.name), endpoint.port)
+            destination = RoutedDestination(host=endpoint.host, port=endpoint.port)
+            mappings[fork] = (RoutedPort(workload_port=port, destinations=(destination,)),)
+    states = {unit.id: unit.state for unit in state.report.units}
+    return Forked(name, key, forks, keys, states, mappings)
 
 
 class RoutingRulesApi:
-    """The address of the rules, in the old place where clients look for it and beside all others."""
+    """The endpoint for routing rules, at its path of API version 1 for existing clients and at the current path."""
 
     def __init__(self, store: Store, links: Links, sync: HostSync) -> None:
         self._store = store
@@ -64,33 +64,35 @@ class RoutingRulesApi:
         self._sync = sync
 
     def routes(self) -> list[Route]:
-        """Both."""
+        """Return the HTTP routes."""
         path = "/workloads/routing-rules"
-        return [serve(path, GET=self.get), serve_as(path, OLD + path, GET=self.get)]
+        return [serve(path, GET=self.get), serve_as(path, OLD_PREFIX + path, GET=self.get)]
 
     async def get(self, request: Request) -> Any:
-        who, query = callers.caller(request), Query.of(request.query_params)
+        who, query = callers.get_caller(request), Query.of(request.query_params)
         org = who.org
 
         def read(rows: Any) -> Any:
-            # A rule that is left out sends requests to the baseline: whoever asks keeps what it has instead.
+            # A missing rule would route requests to the baseline. So this fails if a record cannot be read, and clients
+            # keep the rules that they have.
             found = read_all(rows, SANDBOXES)
-            ports = {place: each.port for place, each in baselines.readable(rows).items() if each.port}
-            ours = [each for each in found if callers.seen(who, each)]
-            return [each for each in ours if each.stop is None and query.sandbox in ("", each.name)], ports
+            ports = {key: each.port for key, each in baselines.read_readable(rows).items() if each.port}
+            visible = [each for each in found if callers.keep_visible(who, each)]
+            return [each for each in visible if each.stop is None and query.sandbox in ("", each.name)], ports
 
-        found, ports = await self._store.of(org).read(read)
+        found, ports = await self._store.for_org(org).read(read)
         by_cluster: dict[str, list[RunRecord[SandboxSpec]]] = {}
         for record in found:
             if record.spec.forks:
                 by_cluster.setdefault(record.cluster, []).append(record)
-        told = []
-        for cluster, ours in by_cluster.items():
+        sandboxes = []
+        for cluster, records in by_cluster.items():
             link = self._links.of(org, cluster)
-            standings, _ = await link.look([record.uid for record in ours]) if link is not None else ({}, "")
-            told += [
-                forked(record, standings.get(record.uid), self._sync.routed(org, record.uid), ports) for record in ours
+            states, _ = await link.look([record.uid for record in records]) if link is not None else ({}, "")
+            sandboxes += [
+                describe_forks(record, states.get(record.uid), self._sync.routing_keys(org, record.uid), ports)
+                for record in records
             ]
         return forms.RoutingRules(
-            routing_rules=[rule for sandbox in told for rule in rules(sandbox) if query.takes(rule)]
+            routing_rules=[rule for sandbox in sandboxes for rule in rules(sandbox) if query.takes(rule)]
         )

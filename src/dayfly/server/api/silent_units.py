@@ -1,6 +1,6 @@
-"""Which units have printed nothing, asked once of each attempt: a log that has ended stays as it is.
+"""The units whose ended log is empty, so that advice does not point to empty logs.
 
-So that of many sandboxes nobody is sent to an empty log, and nobody waits for a host that is far away or silent.
+The logs of an attempt are queried once, because an ended log does not change. Slow hosts do not delay an answer.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ if TYPE_CHECKING:
     from dayfly.spec.report import RunReport
     from dayfly.spec.run_data import LogInfo
 
-    Ask = Callable[[], Awaitable[Iterable[LogInfo]]]
-    """All logs of a run there are."""
+    QueryLogs = Callable[[], Awaitable[Iterable[LogInfo]]]
+    """Returns all logs of a run."""
 
-# Whoever asks what needs attention does not wait longer for it. Which logs are empty is known the next time.
-PATIENCE_S = 1.0
-# So many runs are asked about for one answer; the others with the next.
-AT_ONCE = 50
-# Of so many runs of an organisation it is remembered.
-KEPT = 1000
+# A request waits no longer for hosts. A later request queries the missing logs.
+QUERY_TIMEOUT_S = 1.0
+# Runs that are queried for one request.
+MAX_QUERIES = 50
+# Runs of an organisation that are remembered.
+MAX_REMEMBERED = 1000
 
 
 class _KnownAttempts(NamedTuple):
-    """The attempts whose logs were asked for, and which of their units have printed nothing."""
+    """The attempts whose logs were queried, and their units with an empty log."""
 
     attempts: dict[str, int]
     mute: set[str]
 
 
-class Mute:
-    """What is known of the runs of each organisation, whoever of it has asked: their keys may see different ones."""
+class MuteUnits:
+    """The units with empty logs by organisation. All keys of an organisation share the results."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, _KnownAttempts]] = {}
 
-    async def among(self, org: str, runs: Iterable[tuple[RunReport, Ask]]) -> dict[str, set[str]]:
-        """By uid the units that have printed nothing, of all the runs of the organisation."""
-        known, ours = self._known.setdefault(org, {}), set[str]()
-        asked = []
-        for report, ask in runs:
+    async def find(self, org: str, runs: Iterable[tuple[RunReport, QueryLogs]]) -> dict[str, set[str]]:
+        """Return by UID the units with an empty log, as far as they are known in time."""
+        known, uids = self._known.setdefault(org, {}), set[str]()
+        unknown = []
+        for report, query_logs in runs:
             if not (attempts := ended_logs(report)):
                 continue
-            ours.add(report.uid)
+            uids.add(report.uid)
             if report.uid not in known or known[report.uid].attempts != attempts:
                 known.pop(report.uid, None)
-                asked.append((report.uid, ask, attempts))
-        await asyncio.gather(*(_learn(known, *each) for each in asked[:AT_ONCE]))
-        found = {uid: known[uid].mute for uid in ours if uid in known}
-        for uid in list(known)[: max(len(known) - KEPT, 0)]:
+                unknown.append((report.uid, query_logs, attempts))
+        await asyncio.gather(*(_query(known, *each) for each in unknown[:MAX_QUERIES]))
+        found = {uid: known[uid].mute for uid in uids if uid in known}
+        for uid in list(known)[: max(len(known) - MAX_REMEMBERED, 0)]:
             del known[uid]
         return found
 
 
-async def _learn(known: dict[str, _KnownAttempts], uid: str, ask: Ask, attempts: dict[str, int]) -> None:
-    """Ask, and keep the answer if all the attempts' logs have ended in it."""
+async def _query(known: dict[str, _KnownAttempts], uid: str, query_logs: QueryLogs, attempts: dict[str, int]) -> None:
+    """Query the logs; remember the result if the logs of all attempts have ended."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            logs = list(await ask())
+        async with asyncio.timeout(QUERY_TIMEOUT_S):
+            logs = list(await query_logs())
     except (TimeoutError, *NO_ANSWER):
         return
     newest = {info.unit: info.attempt for info in logs if info.sealed}

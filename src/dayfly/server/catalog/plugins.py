@@ -1,25 +1,26 @@
-"""Resource plugins: published once for each version, never changed, kept while a sandbox needs them.
+"""Resource plugins: a published version never changes, and cannot be deleted while a sandbox uses it.
 
-What may change is the README, which is for readers alone: whoever puts a published version again with another one
-corrects it. A body without one says nothing of it, so clients that know of none lose nobody's.
+Only the README may change: a PUT of the same version with another README replaces it. A body without a README keeps
+the stored one, so clients that do not know the field do not delete it.
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dayfly import compile as compiler
+from dayfly.lib.clock import now_ms
 from dayfly.server.access import callers
 from dayfly.server.admin import audit
 from dayfly.server.db.store import WriteConflictError
 from dayfly.server.db.tables import plugins, sandbox_plugins, sandboxes
 from dayfly.server.http import preconditions
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import chosen, read_json, rfc3339, serve
+from dayfly.server.http.handler import serve
 from dayfly.server.http.preconditions import ANY, Tagged
+from dayfly.server.http.request_data import read_json, read_text, rfc3339
 from dayfly.server.records import unreadable_rows
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.spec import documents
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from dayfly.server.access.scopes import Scope
     from dayfly.server.db.rows import Rows
-    from dayfly.server.db.store import Shelf, Store
+    from dayfly.server.db.store import OrgStore, Store
 
 ALL = "all"
 
@@ -42,7 +43,7 @@ _decode = msgspec.json.Decoder(PluginSpec).decode
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One version of a plugin as it is stored, and when it was."""
+    """A stored version of a plugin, with the times of its publication and of its last README (Unix milliseconds)."""
 
     plugin: Plugin
     created_at: int
@@ -50,64 +51,64 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class PluginApi:
-    """The addresses below `/resource-plugins`."""
+    """The endpoints below `/resource-plugins`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def routes(self) -> list[Route]:
-        """All of them."""
-        at = "/orgs/{org}/resource-plugins"
+        """Return the HTTP routes."""
+        collection = "/orgs/{org}/resource-plugins"
         return [
-            serve(at, GET=self.list_all),
-            serve(at + "/{name}", GET=self.get, PUT=self.put, DELETE=self.delete),
-            serve(at + "/{name}/versions", GET=self.versions),
+            serve(collection, GET=self.list_all),
+            serve(collection + "/{name}", GET=self.get, PUT=self.put, DELETE=self.delete),
+            serve(collection + "/{name}/versions", GET=self.versions),
         ]
 
-    def _shelf(self, request: Request) -> Shelf:
-        return self._store.of(callers.caller(request).org)
+    def _org_store(self, request: Request) -> OrgStore:
+        return self._store.for_org(callers.get_caller(request).org)
 
     async def list_all(self, request: Request) -> Any:
         wanted = request.query_params.get("version", "") or semver.LATEST
         if wanted not in (semver.LATEST, ALL):
             raise RequestError(400, f"query parameter version: {quote(wanted)} is neither latest nor all")
-        scope = callers.caller(request).scope
+        scope = callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
-            found = _stored(rows)
+            found = _read_rows(rows)
             if wanted == semver.LATEST:
                 found = list({row.name: row for row in reversed(found)}.values())[::-1]
-            return _wire(rows, unreadable_rows.read(found, _published)[0], scope)
+            return _describe(rows, unreadable_rows.read_readable(found, _decode_row)[0], scope)
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def get(self, request: Request) -> Any:
-        name, wanted, scope = request.path_params["name"], _version(request), callers.caller(request).scope
+        name, wanted, scope = request.path_params["name"], _version(request), callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
             found = _find(rows, name, wanted)
             version = _tag(found.plugin.version, found)
-            return Tagged(_wire(rows, [found], scope)[0] | _readme(rows, found.plugin), version)
+            return Tagged(_describe(rows, [found], scope)[0] | _readme(rows, found.plugin), version)
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def versions(self, request: Request) -> Any:
-        name, scope = request.path_params["name"], callers.caller(request).scope
+        name, scope = request.path_params["name"], callers.get_caller(request).scope
 
         def work(rows: Rows) -> Any:
-            return _wire(rows, unreadable_rows.read(_stored(rows, name), _published)[0], scope)
+            return _describe(rows, unreadable_rows.read_readable(_read_rows(rows, name), _decode_row)[0], scope)
 
-        return await self._shelf(request).read(work)
+        return await self._org_store(request).read(work)
 
     async def put(self, request: Request) -> Any:
         plugin = documents.from_wire(await read_json(request), "ResourcePlugin", name=request.path_params["name"])
-        assert isinstance(plugin, Plugin), "asked for by its kind"
+        assert isinstance(plugin, Plugin), "the kind is given"
         compiler.check_plugin(plugin)
         row = {
             "name": plugin.name,
             "version": plugin.version,
             "spec": msgspec.json.encode(plugin.spec).decode(),
-            "created_at": (now := time.time_ns() // 1_000_000),
+            "created_at": (now := now_ms()),
             "readme": plugin.readme or "",
         }
 
@@ -115,14 +116,14 @@ class PluginApi:
 
         def work(rows: Rows) -> None:
             if when != ANY:
-                highest = next(iter(_stored(rows, plugin.name)), None)
+                highest = next(iter(_read_rows(rows, plugin.name)), None)
                 when.check(_tag(highest.version, highest) if highest is not None else None)
-            if not _described(rows, plugin, now, audit.who(request)):
+            if not _replace_readme(rows, plugin, now, audit.get_actor(request)):
                 rows.insert(plugins, row)
-                audit.note(rows, audit.who(request), "publish", _object(plugin), str(row["spec"]))
+                audit.append(rows, audit.get_actor(request), "publish", _object(plugin), str(row["spec"]))
 
         try:
-            await self._shelf(request).write(work)
+            await self._org_store(request).write(work)
         except WriteConflictError:
             text = f"resource plugin {quote(plugin.name)} version {plugin.version} already exists"
             higher = "publish the change under another version, like " + semver.join_name(plugin.name, "x.y.z")
@@ -130,24 +131,24 @@ class PluginApi:
         return {}
 
     async def delete(self, request: Request) -> Any:
-        chosen(request, "version")  # an empty one would remove the highest
-        name, wanted, scope = request.path_params["name"], _version(request), callers.caller(request).scope
+        read_text(request, "version")  # refuses an empty version, which would delete the highest
+        name, wanted, scope = request.path_params["name"], _version(request), callers.get_caller(request).scope
         when = preconditions.read(request)
 
         def work(rows: Rows) -> None:
             found = _find(rows, name, wanted)
             plugin = found.plugin
             when.check(_tag(plugin.version, found))
-            if using := _users(rows, plugin.name, plugin.version):
-                ours = sorted({user["sandbox"] for user in _seen(using, scope)})
-                users = ", ".join(ours) or "outside the scope of your key"
-                text = f"resource plugin {plugin.name}@{plugin.version} is in use by sandbox(es): {users}"
+            if users := _read_users(rows, plugin.name, plugin.version):
+                visible = sorted({user["sandbox"] for user in _filter_visible(users, scope)})
+                names = ", ".join(visible) or "outside the scope of your key"
+                text = f"resource plugin {plugin.name}@{plugin.version} is in use by sandbox(es): {names}"
                 raise RequestError(400, f"{text}; delete them first")
-            this = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
-            rows.execute(this)
-            audit.note(rows, audit.who(request), "delete", _object(plugin))
+            deletion = rows.delete(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
+            rows.execute(deletion)
+            audit.append(rows, audit.get_actor(request), "delete", _object(plugin))
 
-        await self._shelf(request).write(work)
+        await self._org_store(request).write(work)
         return {}
 
 
@@ -155,21 +156,21 @@ def _tag(version: str, found: Published | Row[Any]) -> str:
     return f"{version}-{found.created_at}-{found.described_at}"
 
 
-def _described(rows: Rows, plugin: Plugin, now: int, who: audit.Who) -> bool:
-    """Whether this very version is published, with another README; then it has this one now."""
+def _replace_readme(rows: Rows, plugin: Plugin, now: int, who: audit.Actor) -> bool:
+    """Replace the README if the same version is published with another one; return whether it was replaced."""
     published = resolve(rows, f"{plugin.name}@{plugin.version}")
     if plugin.readme is None or published is None or published.spec != plugin.spec:
         return False
     if _readme(rows, plugin).get("readme", "") == plugin.readme:
         return False
-    this = rows.update(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
-    rows.execute(this.values(readme=plugin.readme, described_at=now))
-    audit.note(rows, who, "describe", _object(plugin), plugin.readme)
+    update = rows.update(plugins).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
+    rows.execute(update.values(readme=plugin.readme, described_at=now))
+    audit.append(rows, who, "describe", _object(plugin), plugin.readme)
     return True
 
 
 def _readme(rows: Rows, plugin: Plugin) -> dict[str, str]:
-    """What the API has of it; nothing where there is none."""
+    """Return its field in the API; empty for a plugin without a README."""
     query = rows.select(plugins.c.readme).where(plugins.c.name == plugin.name, plugins.c.version == plugin.version)
     found = rows.execute(query).scalar_one()
     return {"readme": found} if found else {}
@@ -180,10 +181,10 @@ def _object(plugin: Plugin) -> str:
 
 
 def resolve(rows: Rows, reference: str) -> Plugin | None:
-    """The published plugin that `name[@version]` means at this moment: without a version, the highest; or None.
+    """Return the published plugin for `name[@version]`, without a version the highest one; None if there is none.
 
     Raises:
-        UnreadableError: nobody here knows its form.
+        UnreadableError: this version of Dayfly cannot read it.
     """
     name, version = semver.split_reference(reference)
     query = rows.select(plugins.c.version).where(plugins.c.name == name)
@@ -193,11 +194,11 @@ def resolve(rows: Rows, reference: str) -> Plugin | None:
     if version not in known:
         return None
     spec = rows.select(plugins.c.spec).where(plugins.c.name == name, plugins.c.version == version)
-    return _plugin(name, version, rows.execute(spec).scalar_one())
+    return _decode_plugin(name, version, rows.execute(spec).scalar_one())
 
 
 def versions(rows: Rows) -> dict[str, list[str]]:
-    """The published versions of each plugin, the highest first."""
+    """Return the published versions of each plugin, the highest first."""
     found: dict[str, list[str]] = {}
     for row in rows.execute(rows.select(plugins.c.name, plugins.c.version).order_by(plugins.c.name)):
         found.setdefault(row.name, []).append(row.version)
@@ -205,7 +206,7 @@ def versions(rows: Rows) -> dict[str, list[str]]:
 
 
 def _version(request: Request) -> str:
-    """The one version that a query asks for, canonical, or `latest`."""
+    """Return the canonical version in the query parameter, or `latest`."""
     wanted = request.query_params.get("version", "")
     try:
         return semver.LATEST if wanted in ("", semver.LATEST) else semver.canonical(wanted)
@@ -214,36 +215,36 @@ def _version(request: Request) -> str:
 
 
 def _find(rows: Rows, name: str, version: str) -> Published:
-    for row in _stored(rows, name):
+    for row in _read_rows(rows, name):
         if version in (semver.LATEST, row.version):
-            return _published(row)
+            return _decode_row(row)
     which = "" if version == semver.LATEST else f" version {version}"
     raise RequestError(404, f"resource plugin {quote(name)}{which} not found")
 
 
-def _stored(rows: Rows, name: str = "") -> list[Row[Any]]:
-    """All plugins, or all versions of one: by name, then the highest version first."""
-    of = plugins.c
-    query = rows.select(of.name, of.version, of.spec, of.created_at, of.described_at)
-    found = list(rows.execute(query.where(of.name == name) if name else query))
+def _read_rows(rows: Rows, name: str = "") -> list[Row[Any]]:
+    """Return the rows of all plugins or of one, by name, the highest version first."""
+    table = plugins.c
+    query = rows.select(table.name, table.version, table.spec, table.created_at, table.described_at)
+    found = list(rows.execute(query.where(table.name == name) if name else query))
     found.sort(key=lambda row: semver.order(row.version), reverse=True)
     found.sort(key=lambda row: row.name)
     return found
 
 
-def _published(row: Row[Any]) -> Published:
-    return Published(_plugin(row.name, row.version, row.spec), row.created_at, row.described_at)
+def _decode_row(row: Row[Any]) -> Published:
+    return Published(_decode_plugin(row.name, row.version, row.spec), row.created_at, row.described_at)
 
 
-def _plugin(name: str, version: str, spec: str) -> Plugin:
+def _decode_plugin(name: str, version: str, spec: str) -> Plugin:
     try:
         return Plugin(name=name, version=version, spec=_decode(spec))
     except unreadable_rows.FAULTS as fault:
         raise UnreadableError(f"resource plugin {name}@{version}", fault) from fault
 
 
-def _users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
-    """The live resources that were made with one version."""
+def _read_users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
+    """Return the resources of sandboxes that use a version."""
     query = (
         rows.select(sandbox_plugins.c.resource, sandboxes.c.name, sandboxes.c.cluster)
         .where(sandboxes.c.uid == sandbox_plugins.c.uid)
@@ -253,17 +254,18 @@ def _users(rows: Rows, name: str, version: str) -> list[dict[str, str]]:
     return [{"name": row.resource, "sandbox": row.name, "cluster": row.cluster} for row in rows.execute(query)]
 
 
-def _seen(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:
+def _filter_visible(users: list[dict[str, str]], scope: Scope) -> list[dict[str, str]]:
     return [each for each in users if scope.takes_name(each["sandbox"]) and scope.takes_cluster(each["cluster"])]
 
 
-def _wire(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str, Any]]:
+def _describe(rows: Rows, found: list[Published], scope: Scope) -> list[dict[str, Any]]:
+    """Return the API objects of plugins, with the resources that a key with that scope may see."""
     return [
         {
             **documents.export(entry.plugin),
             "createdAt": rfc3339(entry.created_at),
             "updatedAt": rfc3339(entry.described_at or entry.created_at),
-            "status": {"resources": _seen(_users(rows, entry.plugin.name, entry.plugin.version), scope)},
+            "status": {"resources": _filter_visible(_read_users(rows, entry.plugin.name, entry.plugin.version), scope)},
         }
         for entry in found
     ]

@@ -1,4 +1,4 @@
-"""Specs of sandboxes and route groups: resolved, compiled for a host, and compared with the stored spec."""
+"""Specs of sandboxes and route groups: resolve them, compile them for a host, and compare them with the stored spec."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class CompiledRun(NamedTuple):
-    """The documents of a record, the place they are compiled for, and the keys of groups that lead to its forks."""
+    """The documents of a record, and the compile target and routing keys of groups for which they were compiled."""
 
     compiled: Compiled
-    place: CompileTarget
+    target: CompileTarget
     keys: Mapping[str, Sequence[str]]
 
 
 def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
-    """The wish with the version of each plugin written out: the highest one where none was named.
+    """Return the spec with the version of each plugin: the highest version if the spec names none.
 
     Raises:
-        SpecError: the plugins that are not published.
+        SpecError: for each plugin that is not published.
     """
     faults = Faults()
     found = []
@@ -51,38 +51,41 @@ def resolve(rows: Rows, spec: SandboxSpec) -> SandboxSpec:
 
 
 def check_baselines(rows: Rows, spec: SandboxSpec) -> None:
-    """Refuse a fork of something that nobody has declared.
+    """Refuse forks of undeclared baselines.
 
     Raises:
-        SpecError: naming each such baseline, and how to declare it.
+        SpecError: for each such fork, with advice on how to declare the baseline.
     """
-    known = baselines.known(rows) if spec.forks else {}
+    known = baselines.read_all(rows) if spec.forks else {}
     faults = Faults()
     for index, fork in enumerate(spec.forks):
-        of = fork.fork_of
-        if of.kind != "Deployment" or (of.namespace, of.name) not in known:
-            problem = f"no baseline {of.kind} {quote(f'{of.namespace}/{of.name}')} is declared here; apply a file with "
-            form = f"kind: Deployment, namespace: {of.namespace}, name: {of.name}, command: [...] and port"
-            faults.found.append(SpecError(problem + form, ("spec", "forks", index, "forkOf")))
+        baseline = fork.fork_of
+        namespace, name = baseline.namespace, baseline.name
+        if baseline.kind != "Deployment" or (namespace, name) not in known:
+            problem = f"no baseline {baseline.kind} {quote(f'{namespace}/{name}')} is declared here; apply a file with "
+            advice = f"kind: Deployment, namespace: {namespace}, name: {name}, command: [...] and port"
+            faults.found.append(SpecError(problem + advice, ("spec", "forks", index, "forkOf")))
     faults.settle()
 
 
-def compiled(rows: Rows, record: RunRecord[Any], place: CompileTarget, routed: Mapping[str, Sequence[str]]) -> Compiled:
-    """Return the documents of a record for the host at `place`.
+def compile_run(
+    rows: Rows, record: RunRecord[Any], target: CompileTarget, keys: Mapping[str, Sequence[str]]
+) -> Compiled:
+    """Return the documents of a record for a host.
 
     Args:
-        rows: Those of its organisation.
+        rows: The rows of its organisation.
         record: A sandbox or a route group.
-        place: Of the host.
-        routed: By baseline, the keys of route groups that lead to a sandbox's forks. Unused if the host has no routes.
+        target: The host's compile target.
+        keys: By baseline, the keys of route groups that route to a sandbox's forks. Ignored if the host has no routes.
 
     Raises:
-        SpecError: as the compiler does.
+        SpecError: see `compile.compile`.
     """
     if isinstance(record.spec, RouteGroupSpec):
         group = RouteGroup(name=record.name, spec=record.spec)
-        previews = compiler.group_previews(group, record.routing_key, record.cluster) if place.routes else ()
-        key, namespace = record.routing_key, place.namespace
+        previews = compiler.group_previews(group, record.routing_key, record.cluster) if target.routes else ()
+        key, namespace = record.routing_key, target.namespace
         document = compiler.compile_group(group, uid=record.uid, routing_key=key, namespace=namespace)
         return compiler.Compiled((document,), previews)
     plugins_: dict[tuple[str, str], Plugin] = {}
@@ -95,22 +98,22 @@ def compiled(rows: Rows, record: RunRecord[Any], place: CompileTarget, routed: M
         plugins_,
         uid=record.uid,
         routing_key=record.routing_key,
-        namespace=place.namespace,
-        publisher=place.publisher,
-        routed=routed if place.routes else None,
-        local=place.to_local,
+        namespace=target.namespace,
+        publisher=target.publisher,
+        routed=keys if target.routes else None,
+        local=target.to_local,
     )
 
 
-def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
-    """The new form of a living sandbox's wish. Plugins without a version mean the version that it has.
+def apply_change(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
+    """Return the new spec of an existing sandbox. A plugin without a version keeps its version.
 
     Raises:
-        SpecError: at each field that cannot change.
+        SpecError: for each field that cannot change.
     """
-    has = {resource.name: resource.plugin for resource in old.resources}
+    current = {resource.name: resource.plugin for resource in old.resources}
     resources = tuple(
-        msgspec.structs.replace(resource, plugin=_kept(resource.plugin, has.get(resource.name, "")))
+        msgspec.structs.replace(resource, plugin=_keep_version(resource.plugin, current.get(resource.name, "")))
         for resource in new.resources
     )
     new = msgspec.structs.replace(new, resources=resources)
@@ -119,43 +122,43 @@ def changed(old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
 
 
 def refuse_changes(old: msgspec.Struct, new: msgspec.Struct, mutable: Collection[str], what: str) -> None:
-    """Refuse a new form of a living wish's spec that differs where it may not.
+    """Refuse changes of immutable fields.
 
     Raises:
-        SpecError: at each field that cannot change.
+        SpecError: for each field that cannot change.
     """
     faults = Faults()
     for field in msgspec.structs.fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if field.name not in mutable and before != after:
             keys = _first_difference(msgspec.to_builtins(before), msgspec.to_builtins(after), (field.encode_name,))
-            told = {each.name: each.encode_name for each in msgspec.structs.fields(old)}
-            may = ", ".join(told[each] for each in mutable)
+            encoded = {each.name: each.encode_name for each in msgspec.structs.fields(old)}
+            may = ", ".join(encoded[each] for each in mutable)
             problem = f"cannot change while the {what} lives; delete it and apply it again. Only {may} may change"
             faults.found.append(SpecError(problem, ("spec", *keys)))
     faults.settle()
 
 
 def with_bare_names(data: dict[str, Any]) -> dict[str, Any]:
-    """An exported spec with version 0.0.0 of plugins left out, as clients know it. Changes `data` and returns it."""
+    """Remove version 0.0.0 from the plugins of an exported spec, as in the API. Change `data` and return it."""
     for resource in data.get("resources", ()):
         if resource.get("plugin"):
             resource["plugin"] = semver.join_name(*semver.split_name(resource["plugin"]))
     return data
 
 
-def _kept(wanted: str, has: str) -> str:
-    """The reference a living sandbox keeps when it is asked for `wanted`: its own, if that may mean it."""
-    if not wanted:
-        return wanted
-    name, version = semver.split_reference(wanted)
-    if version == semver.LATEST and has.partition("@")[0] == name:
-        return has
+def _keep_version(reference: str, current: str) -> str:
+    """Return the current reference of a resource if `reference` names the same plugin without a version."""
+    if not reference:
+        return reference
+    name, version = semver.split_reference(reference)
+    if version == semver.LATEST and current.partition("@")[0] == name:
+        return current
     return f"{name}@{version}"
 
 
 def _first_difference(before: Any, after: Any, keys: Path) -> Path:
-    """The way to the first thing in which two values differ; they do."""
+    """Return the path of the first difference between two different values."""
     if isinstance(before, dict) and isinstance(after, dict):
         key = next(key for key in sorted({*before, *after}) if before.get(key) != after.get(key))
         if key in before and key in after:

@@ -1,8 +1,7 @@
-"""The two databases that a store may lie in: how each is opened, and how its transactions begin.
+"""The two databases that the store supports: their URLs, connections and transactions.
 
-SQLite: one file, and one connection that writes; others read meanwhile what was committed last. PostgreSQL: several at
-once, also of several servers, each as if it were alone (SERIALIZABLE); the database says when that cannot be, and
-`store` tries again.
+A SQLite file has one writing connection, and readers see the last committed state. PostgreSQL executes concurrent
+transactions of several servers at isolation level SERIALIZABLE, and `store` retries serialization failures.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ if TYPE_CHECKING:
 
 BUSY_MS = 5_000
 # Connections of one server to PostgreSQL, and threads that use them.
-MOST_AT_ONCE = 8
-# Those that read a file of SQLite: whoever asks for little does not wait for one who reads everything.
-MOST_READERS = 4
-# What the server waits for the database to let it in, or to give it a row that another transaction holds.
-CONNECT_S = 10
-LOCK_MS = 10_000
-# What PostgreSQL says of a transaction that could not be carried out as if it were alone, and can if it comes again.
-AGAIN = frozenset({"40001", "40P01"})
-# Held while the schema is brought up to date: two servers may start at once.
+POSTGRES_POOL_SIZE = 8
+# Reading connections to a SQLite file: a small query does not wait for a large one.
+SQLITE_READERS = 4
+CONNECT_TIMEOUT_S = 10
+LOCK_TIMEOUT_MS = 10_000
+# serialization_failure and deadlock_detected: the same transaction can succeed when it is repeated.
+RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
+# The advisory lock for migrations: two servers may start at the same time.
 _MIGRATION_LOCK = 0x64617966
 
 
 class BadAddressError(Exception):
-    """This is the address of no database that a store can lie in."""
+    """The store does not support this database address."""
 
 
-def address(where: Path | str) -> URL:
-    """Where a store lies: the path of a file, `sqlite:///PATH` or `postgresql://USER@HOST/NAME`.
+def parse_address(where: Path | str) -> URL:
+    """Parse the path of a file, `sqlite:///PATH` or `postgresql://USER@HOST/NAME`.
 
     Raises:
-        BadAddressError: it is neither. The sentence does not repeat it, for it may hold a password.
+        BadAddressError: it is none of these. The message does not contain the address, which may include a password.
     """
     if isinstance(where, Path) or "://" not in where:
         return URL.create("sqlite", database=str(where))
@@ -60,67 +58,66 @@ def address(where: Path | str) -> URL:
     raise BadAddressError("this is not the address of a database: write sqlite:///PATH or postgresql://USER@HOST/NAME")
 
 
-def name(url: URL) -> str:
-    """How a database is called in what people read: never with its password."""
+def describe(url: URL) -> str:
+    """Return a name of the database for messages, without its password."""
     if is_sqlite(url):
         return str(url.database)
     return f"database {url.database or url.username} at {url.host or 'its socket'}"
 
 
 def is_sqlite(url: URL) -> bool:
-    """Whether it is a file of this machine."""
+    """Return whether the URL names a SQLite file."""
     return url.drivername == "sqlite"
 
 
 class DatabaseLostError(Exception):
-    """The database cannot be asked; the sentence is its own, or its driver's."""
+    """The connection to the database failed; the message is the database's or its driver's."""
 
 
-class Watch:
-    """Asks a database whether anybody has written, on a connection of its own, which is kept.
+class SnapshotReader:
+    """Reads PostgreSQL's current snapshot on a separate, persistent connection.
 
-    What is asked is the cheapest question there is: it needs no trigger and no connection that listens, and passes
-    through poolers. It goes past SQLAlchemy and the driver's cursors, which would cost ten times as much.
+    This detects writes of all servers without triggers and without LISTEN, and it works through poolers. It bypasses
+    SQLAlchemy and the driver's cursors, which would need ten times as much CPU time.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: Connection | None = None
-        self._alone = threading.Lock()
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
 
-    def mark(self) -> str:
-        """What stays the same as long as nobody has written, whoever they are: each write is a transaction that ends.
+    def read(self) -> str:
+        """Return the current snapshot. It changes whenever a writing transaction of any client ends.
 
         Raises:
-            LostError: the database does not answer, even on a new connection.
-            sqlalchemy.exc.SQLAlchemyError: there is no new connection.
+            DatabaseLostError: the database does not answer, even on a new connection.
+            sqlalchemy.exc.SQLAlchemyError: no new connection could be opened.
         """
-        with self._alone:
-            if self._kept is not None:
-                with contextlib.suppress(
-                    DatabaseLostError
-                ):  # it may have been idle for longer than somebody on the way allows
-                    return _ask(self._kept)
-                self._drop()
-            self._kept = self._engine.connect()
-            self._kept.detach()  # the pool's are all for the work
-            return _ask(self._kept)
+        with self._lock:
+            if self._connection is not None:
+                # A proxy or firewall may have closed the idle connection.
+                with contextlib.suppress(DatabaseLostError):
+                    return _read_snapshot(self._connection)
+                self._disconnect()
+            self._connection = self._engine.connect()
+            self._connection.detach()  # the connections of the pool are for requests
+            return _read_snapshot(self._connection)
 
     def close(self) -> None:
-        """Let the connection go; the next question makes another one."""
-        with self._alone:
-            self._drop()
+        """Close the connection; the next read opens another one."""
+        with self._lock:
+            self._disconnect()
 
-    def _drop(self) -> None:
-        if self._kept is not None:
-            _driver(self._kept).close()  # which says nothing to a server that may be gone
-            self._kept.invalidate()
-            self._kept = None
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            driver_connection(self._connection).close()  # sends nothing: the database may not answer
+            self._connection.invalidate()
+            self._connection = None
 
 
-def _ask(connection: Connection) -> str:
+def _read_snapshot(connection: Connection) -> str:
     try:
-        found = _driver(connection).pgconn.exec_(b"SELECT pg_current_snapshot()::text")
+        found = driver_connection(connection).pgconn.exec_(b"SELECT pg_current_snapshot()::text")
     except connection.dialect.loaded_dbapi.OperationalError as fault:
         raise DatabaseLostError(str(fault)) from None
     value = found.get_value(0, 0)
@@ -129,111 +126,120 @@ def _ask(connection: Connection) -> str:
     return bytes(value).decode()
 
 
-def _driver(connection: Connection) -> Any:
+def driver_connection(connection: Connection) -> Any:
+    """Return the driver's connection below SQLAlchemy's."""
     return connection.connection.dbapi_connection
 
 
 class Engines(NamedTuple):
-    """One database for each purpose, and how many may read at once; SQLite has one who writes.
+    """The engines of one database, by purpose.
 
-    Whoever changes the schema (`migrating`) has to see what others have changed while it waited for them.
+    Attributes:
+        reading: Transactions that only read.
+        writing: Transactions that write; SQLite has one connection for them.
+        migrating: Changes of the schema. Their isolation level shows what other servers committed during the wait for
+            the migration lock.
+        workers: The number of threads for transactions.
+        snapshots: Detects writes of other servers; None for SQLite, which has one server.
+        autocommit: Connections without transactions, for LISTEN; None if the database has no notifications.
     """
 
     reading: Engine
     writing: Engine
     migrating: Engine
     workers: int
-    watch: Watch | None = None
-    """Where others write, too."""
-    notified: Engine | None = None
-    """Connects without transactions, where the database can notify."""
+    snapshots: SnapshotReader | None = None
+    autocommit: Engine | None = None
 
 
-def connect(url: URL) -> Engines:
-    """Open nothing yet, but be ready to.
+def create_engines(url: URL) -> Engines:
+    """Return the engines of a database. They open connections when these are needed.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the SQLite file cannot be created.
     """
     if is_sqlite(url):
-        # Wishes may carry what should not be read by others: nobody else's eyes from the first byte on.
+        # Specs may contain confidential values, so only the owner may read the file, from its creation on.
         os.close(os.open(str(url.database), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        reading = _sqlite(str(url.database), "BEGIN", MOST_READERS, "query_only=ON")
-        writing = _sqlite(str(url.database), "BEGIN IMMEDIATE", 1)
-        return Engines(reading, writing, writing, MOST_READERS)
+        reading = _create_sqlite_engine(str(url.database), "BEGIN", SQLITE_READERS, "query_only=ON")
+        writing = _create_sqlite_engine(str(url.database), "BEGIN IMMEDIATE", 1)
+        return Engines(reading, writing, writing, SQLITE_READERS)
     engine = create_engine(
         url,
-        pool_size=MOST_AT_ONCE,
+        pool_size=POSTGRES_POOL_SIZE,
         max_overflow=0,
         pool_pre_ping=True,
-        # A failed statement says what was wrong with it, and not with which values: they may be wishes.
-        hide_parameters=True,
-        connect_args={"connect_timeout": CONNECT_S, "options": f"-c lock_timeout={LOCK_MS} -c timezone=UTC"},
+        hide_parameters=True,  # specs may contain confidential values, so errors must not include them
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "options": f"-c lock_timeout={LOCK_TIMEOUT_MS} -c timezone=UTC",
+        },
     )
+    autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
     return Engines(
         reading=engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True),
         writing=engine.execution_options(isolation_level="SERIALIZABLE"),
         migrating=engine.execution_options(isolation_level="READ COMMITTED"),
-        workers=MOST_AT_ONCE,
-        watch=Watch(plain := engine.execution_options(isolation_level="AUTOCOMMIT")),
-        notified=plain,
+        workers=POSTGRES_POOL_SIZE,
+        snapshots=SnapshotReader(autocommit),
+        autocommit=autocommit,
     )
 
 
-def enter(connection: Connection, org: str) -> None:
-    """Tell PostgreSQL whose transaction this is: its policies show it that organisation's rows alone."""
+def set_org(connection: Connection, org: str) -> None:
+    """Restrict the transaction to the rows of one organisation by PostgreSQL's row-level security."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT set_config('dayfly.org', :org, true)"), {"org": org})
 
 
-def take_turn(connection: Connection) -> None:
-    """Have nobody else write an entry of the audit until the transaction ends, and so no change that people ask for.
+def serialize_writes(connection: Connection) -> None:
+    """Block other audited changes until the transaction ends, by locking the table that each of them writes.
 
-    To be asked before anything else: a transaction sees what was there when it began to read. Unlike an advisory lock
-    this one is waited for before that, and unlike one of a session it passes through poolers.
+    Must be the first statement: a transaction sees the state as of its first query. LOCK TABLE waits before PostgreSQL
+    takes the snapshot, unlike an advisory lock. It also works through poolers, unlike a session lock.
     """
     if connection.dialect.name == "postgresql" and not connection.get_execution_options().get("postgresql_readonly"):
         connection.execute(sa.text("LOCK TABLE audit_heads IN SHARE ROW EXCLUSIVE MODE"))
 
 
-def wait_for_migrations(connection: Connection) -> None:
-    """Be the only one that changes the schema, until the transaction ends."""
+def lock_migrations(connection: Connection) -> None:
+    """Wait for the migrations of other servers, and block them until the transaction ends."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
 
 
-def owner_sees_all(connection: Connection) -> str:
-    """The name of a database user whom no policy binds, and who must not be ours; empty for one whom they bind."""
+def find_superuser(connection: Connection) -> str:
+    """Return the connected user's name if it bypasses row-level security, which Dayfly does not accept; else ""."""
     if connection.dialect.name != "postgresql":
         return ""
     query = sa.text("SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)")
     return str(connection.execute(query).scalar() or "")
 
 
-def may_come_again(fault: exc.DBAPIError) -> bool:
-    """Whether the transaction failed because of others at the same time alone."""
-    return getattr(fault.orig, "sqlstate", None) in AGAIN
+def is_retryable(fault: exc.DBAPIError) -> bool:
+    """Return whether the transaction failed only because of concurrent transactions."""
+    return getattr(fault.orig, "sqlstate", None) in RETRYABLE_SQLSTATES
 
 
-def _sqlite(path: str, begin_with: str, most: int, *more: str) -> Engine:
+def _create_sqlite_engine(path: str, begin_statement: str, pool_size: int, *pragmas: str) -> Engine:
     engine = create_engine(
-        URL.create("sqlite", database=path),  # not as text, in which ? and % mean something
-        # Threads take turns with a connection; no two have the same at once.
+        URL.create("sqlite", database=path),  # in a text, ? and % would be special
+        # The pool lends a connection to one thread at a time.
         connect_args={"check_same_thread": False},
-        pool_size=most,
+        pool_size=pool_size,
         max_overflow=0,
     )
 
-    # The driver's own idea of transactions begins them at the first write, so what was read before may be stale:
-    # it is switched off, and each transaction begins where it says so.
+    # The driver begins a transaction at its first write, so earlier reads could be stale. Therefore its transaction
+    # control is switched off, and each transaction begins explicitly.
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_MS}", *more):
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={BUSY_MS}", *pragmas):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin_with)
+        connection.exec_driver_sql(begin_statement)
 
     return engine

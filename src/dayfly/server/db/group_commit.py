@@ -1,6 +1,6 @@
 """Group commit of one SQLite file: each write has its own savepoint.
 
-If the database refuses a group, say because the disk is full, each of its writes is tried in its own transaction.
+If the database rejects a group, for example because the disk is full, each of its writes gets its own transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_GROUP_SIZE = 64
 def group_commit(engine: Engine, transact: Callable[[Write], Any]) -> GroupCommit[Write]:
     """Return the group commit of the file that `engine` writes to; `transact` executes one write in a transaction."""
 
-    def alone(write: Write) -> Outcome:
+    def commit_one(write: Write) -> Outcome:
         try:
             return Outcome(transact(write))
         except BaseException as error:  # noqa: BLE001 - returned to the caller of this write
@@ -37,13 +37,13 @@ def group_commit(engine: Engine, transact: Callable[[Write], Any]) -> GroupCommi
                     return [_in_savepoint(connection, write) for write in writes]
             except exc.SQLAlchemyError:
                 pass
-        return [alone(write) for write in writes]
+        return [commit_one(write) for write in writes]
 
     return GroupCommit(commit, "store writes", MAX_GROUP_SIZE)
 
 
 def _in_savepoint(connection: Connection, write: Write) -> Outcome:
-    """Execute one write of a group. An error of the database ends the group."""
+    """Execute one write of a group. A database error aborts the group."""
     try:
         with connection.begin_nested():
             return Outcome(write(connection))

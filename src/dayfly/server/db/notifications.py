@@ -1,17 +1,19 @@
-"""Notifications between servers that share a PostgreSQL: each learns at once that a cluster's mailbox has changed.
+"""Notifications between servers that share a PostgreSQL: a cluster's mailbox has changed.
 
-A notification is only a hint. It may be lost, and none comes through a pooler of transactions; polling finds what was
-missed. It is sent with the transaction that changes the mailbox, so it arrives after the change can be read.
+A notification may be lost, and a transaction pooler delivers none; polling finds missed changes. It is part of the
+transaction that changes the mailbox, so it arrives when the change can be read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy import exc
+
+from dayfly.server.db.databases import driver_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +38,8 @@ class Notifications:
     """A connection that receives notifications.
 
     Args:
-        engine: Connects to the database, without transactions.
-        workers: Connect, which blocks.
+        engine: Opens connections without transactions.
+        workers: Threads for blocking calls.
     """
 
     def __init__(self, engine: Engine, workers: Executor) -> None:
@@ -61,7 +63,7 @@ class Notifications:
 
     async def _read_until_lost(self, loop: asyncio.AbstractEventLoop, handle: Callable[[str, str], None]) -> None:
         assert self._kept is not None, "it was just opened"
-        connection, failure = _driver(self._kept).pgconn, self._kept.dialect.loaded_dbapi.Error
+        connection, failure = driver_connection(self._kept).pgconn, self._kept.dialect.loaded_dbapi.Error
         socket, lost = connection.socket, asyncio.Event()
 
         def read() -> None:
@@ -89,10 +91,6 @@ class Notifications:
     def close(self) -> None:
         """Close the connection."""
         if self._kept is not None:
-            _driver(self._kept).close()
+            driver_connection(self._kept).close()
             self._kept.invalidate()
             self._kept = None
-
-
-def _driver(connection: Connection) -> Any:
-    return connection.connection.dbapi_connection

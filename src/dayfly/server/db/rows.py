@@ -1,6 +1,7 @@
-"""One organisation's rows: every query that a handler makes is built here, so none can leave the organisation out.
+"""Queries for the rows of one organisation.
 
-PostgreSQL is told whose transaction it is, too (`store`), and shows it no other organisation's rows.
+All handlers build their queries here, so no query can omit the organisation. PostgreSQL enforces the same rule by
+row-level security (`databases.set_org`).
 """
 
 from __future__ import annotations
@@ -13,46 +14,46 @@ import sqlalchemy as sa
 if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult, Executable, Table
 
-NOBODY = ""
-"""For what concerns none: PostgreSQL shows it no row at all."""
-EVERYWHERE = "*"
-"""For what concerns all: whose key it is, and what is owed to hosts. No organisation can be called so."""
+NO_ORG = ""
+"""The organisation of queries outside all organisations: PostgreSQL shows them no rows."""
+ALL_ORGS = "*"
+"""Selects the rows of all organisations. No organisation can have this name."""
 
 
 class Rows:
-    """What one transaction may see and change: the rows of one organisation, or of all for `EVERYWHERE`."""
+    """The rows that one transaction may read and change: those of one organisation, or all for `ALL_ORGS`."""
 
     def __init__(self, connection: Connection, org: str) -> None:
         self.org = org
         self.connection = connection
 
-    def select(self, *what: Any) -> sa.Select[Any]:
-        """A query for tables or columns; of each table that is named only our rows."""
-        query = sa.select(*what)
-        if self.org == EVERYWHERE:
+    def select(self, *entities: Any) -> sa.Select[Any]:
+        """Build a query for tables or columns, restricted to the organisation's rows of each table."""
+        query = sa.select(*entities)
+        if self.org == ALL_ORGS:
             return query
-        for table in query.columns_clause_froms:  # not the final ones: to know those compiles the query, each time
+        for table in query.columns_clause_froms:  # `get_final_froms` would compile the query each time
             query = query.where(table.c.org == self.org)
         return query
 
     def insert(self, table: Table, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Write new rows, ours."""
+        """Insert rows for the organisation."""
         rows = [values] if isinstance(values, Mapping) else values
-        ours = {} if self.org == EVERYWHERE else {"org": self.org}
+        owner = {} if self.org == ALL_ORGS else {"org": self.org}
         if rows:
-            self.connection.execute(sa.insert(table), [{**row, **ours} for row in rows])
+            self.connection.execute(sa.insert(table), [{**row, **owner} for row in rows])
 
     def update(self, table: Table) -> sa.Update:
-        """A change of our rows."""
+        """Build an update of the organisation's rows."""
         change = sa.update(table)
-        return change if self.org == EVERYWHERE else change.where(table.c.org == self.org)
+        return change if self.org == ALL_ORGS else change.where(table.c.org == self.org)
 
     def delete(self, table: Table) -> sa.Delete:
-        """The end of rows of ours."""
-        end = sa.delete(table)
-        return end if self.org == EVERYWHERE else end.where(table.c.org == self.org)
+        """Build a deletion of the organisation's rows."""
+        deletion = sa.delete(table)
+        return deletion if self.org == ALL_ORGS else deletion.where(table.c.org == self.org)
 
     def execute(self, query: Executable) -> CursorResult[Any]:
-        """Carry out a query that was built here."""
+        """Execute a query that was built by these methods."""
         found: CursorResult[Any] = self.connection.execute(query)
         return found

@@ -1,8 +1,8 @@
-"""Where wishes are kept: a database, and one transaction for each request.
+"""The store: opens and migrates the database, and executes transactions with retries.
 
-Every call of `read` and `write` is one transaction; it is durable when it returns, or nothing of it happened. What it
-is given may be called more than once: a transaction that others were in the way of is tried again.
-Queries live with the family of objects they serve.
+Each call of `read` and `write` is one transaction. When `write` returns, the transaction is durable; when it raises,
+nothing was written. The function that it executes may be called more than once, because conflicting transactions are
+retried. Queries are in the packages that use them.
 """
 
 from __future__ import annotations
@@ -22,75 +22,75 @@ from dayfly.server.db import databases, tables
 from dayfly.server.db.group_commit import group_commit
 from dayfly.server.db.migrations import REVISIONS
 from dayfly.server.db.notifications import Notifications
-from dayfly.server.db.rows import EVERYWHERE, NOBODY, Rows
+from dayfly.server.db.rows import ALL_ORGS, NO_ORG, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dayfly.server.db.databases import Engines, Watch
+    from dayfly.server.db.databases import Engines, SnapshotReader
 
 T = TypeVar("T")
 
-TRIES = 20
-# Others may be in the way so often. Whoever comes again after that has them wait: a slow machine starves nobody.
-OVERTAKEN = 3
-REQUEST_TRIES = 5
-# The pause before the third try, doubled before each one after that. The second try begins at once: what was in the way
-# of the first one has been committed.
-PAUSE_S = 0.005
-LONGEST_PAUSE_S = 0.3
-# All who wait for news share one question to the database.
-MARK_S = 1.9
+MAX_ATTEMPTS = 20
+# Later attempts lock out other writers, so that a slow server cannot lose forever against faster ones.
+OPTIMISTIC_ATTEMPTS = 3
+MAX_REQUEST_ATTEMPTS = 5
+# The second attempt starts at once: the conflicting transaction is committed. From the third on the pause doubles.
+BACKOFF_S = 0.005
+MAX_BACKOFF_S = 0.3
+# All callers share one query of the database for this time.
+CHANGE_MARKER_MAX_AGE_S = 1.9
 
 
 class StoreError(Exception):
-    """The store cannot be read or written now; nothing was changed. The sentence says what the database said."""
+    """The store cannot be read or written; nothing was changed. The message contains the database's message."""
 
 
-class StoreSilentError(StoreError):
-    """The database went away while it was to make something durable; it may have done so."""
+class OutcomeUnknownError(StoreError):
+    """The connection was lost during the transaction, which may have been committed."""
 
 
 class NewerSchemaError(StoreError):
-    """The database was made by a newer Dayfly; it was not touched."""
+    """A newer Dayfly wrote the database; it was not changed."""
 
 
 class WriteConflictError(Exception):
-    """Something that the transaction relied on is there already, or no more; nothing was changed."""
+    """The transaction violates a uniqueness or reference constraint, or a record has changed; nothing was written."""
 
 
 class Store:
-    """The open database. Make one with `Store.open`, end it with `close`."""
+    """An open database. Create it with `Store.open` and end it with `close`."""
 
     def __init__(self, engines: Engines) -> None:
         self._engine = engines.reading
         self._writing = engines.writing
         self._workers = ThreadPoolExecutor(max_workers=engines.workers, thread_name_prefix="store")
-        # Readers of a SQLite file do not wait for its writers, which wait for the disk in a thread of their own.
+        # The writes of a SQLite file have a separate thread, so that readers do not wait for the disk.
         self._commits = group_commit(engines.writing, self._transact) if self.is_sqlite else None
-        self._watch = engines.watch
-        self._notifications = Notifications(engines.notified, self._workers) if engines.notified else None
-        self._written = 0
+        self._snapshots = engines.snapshots
+        self._notifications = Notifications(engines.autocommit, self._workers) if engines.autocommit else None
+        self._write_count = 0
         self.notifier = ChangeNotifier()
         """Notified by each write of this process."""
-        self._marked = (float("-inf"), "")
+        # When the database's snapshot was read (monotonic seconds), and the snapshot.
+        self._snapshot = (float("-inf"), "")
 
     @classmethod
     def open(cls, where: Path | str) -> Store:
-        """Open the database there, brought to today's schema if it is older. A file that is not there is made.
+        """Open a database and upgrade its schema. A missing SQLite file is created.
 
         Raises:
-            NewerSchemaError: a newer Dayfly made it.
+            NewerSchemaError: a newer Dayfly wrote it.
             StoreError: it cannot be opened, read or written.
         """
         return cls._open(where, REVISIONS[-1])
 
     @classmethod
     def migrate(cls, where: Path | str, revision: str) -> None:
-        """Bring a database that nobody uses to another revision, back or forth.
+        """Migrate a database that no server uses to an older or newer revision.
 
         Raises:
-            StoreError: as `open`, or there is no such revision.
+            StoreError: as `open`, or the revision is unknown.
         """
         if revision not in REVISIONS:
             raise StoreError(f"there is no schema {revision}; this Dayfly knows {', '.join(REVISIONS)}")
@@ -99,23 +99,21 @@ class Store:
     @classmethod
     def _open(cls, where: Path | str, revision: str) -> Store:
         try:
-            url = databases.address(where)
-            engines = databases.connect(url)
+            url = databases.parse_address(where)
+            engines = databases.create_engines(url)
         except databases.BadAddressError as fault:
             raise StoreError(str(fault)) from None
         except OSError as fault:
             raise StoreError(f"cannot open {where}: {fault.strerror}") from fault
         except ImportError as fault:
-            raise StoreError(
-                f"the part that speaks to PostgreSQL is not installed ({fault.name} is missing)"
-            ) from fault
+            raise StoreError(f"the PostgreSQL driver is not installed (module {fault.name} is missing)") from fault
         store = cls(engines)
         try:
             with engines.migrating.begin() as connection:
-                _migrate(connection, databases.name(url), revision)
+                _migrate(connection, databases.describe(url), revision)
         except exc.DBAPIError as fault:
             store.close()
-            raise StoreError(f"cannot open {databases.name(url)}: {_words(fault)}") from fault
+            raise StoreError(f"cannot open {databases.describe(url)}: {_message(fault)}") from fault
         except StoreError:
             store.close()
             raise
@@ -123,79 +121,82 @@ class Store:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether it is a file of this machine, which no other server uses."""
+        """Return whether the database is a SQLite file, which only this server uses."""
         return self._engine.dialect.name == "sqlite"
 
     @property
-    def written(self) -> int | None:
-        """Rises with each write; None where others write, too (ask for a `mark`)."""
-        return self._written if self.is_sqlite else None
+    def write_count(self) -> int | None:
+        """The number of writes; None if other servers write, too (see `read_change_marker`)."""
+        return self._write_count if self.is_sqlite else None
 
-    async def mark(self, within: float | None = None) -> tuple[int, str]:
-        """Another one after each write, also of other servers, so that who knows what was there need not look again.
+    async def read_change_marker(self, max_age: float | None = None) -> tuple[int, str]:
+        """Return a value that differs after each write of this or another server.
 
-        What is read after it was given is no older than it.
+        A caller that sees the same value need not read again. Later reads are at least as new as the value.
 
         Args:
-            within: Seconds in which others' writes are to be noticed; two if that is soon enough.
+            max_age: Seconds after which writes of other servers must show; by default two.
 
         Raises:
-            StoreError: the database cannot be asked.
+            StoreError: the database cannot be queried.
         """
-        age = time.monotonic() - self._marked[0]
-        if self._watch is not None and age >= (MARK_S if within is None else within):
-            asked = time.monotonic()
-            found = await asyncio.get_running_loop().run_in_executor(self._workers, _mark, self._watch)
-            self._marked = asked, found
-        return self._written, self._marked[1]
+        age = time.monotonic() - self._snapshot[0]
+        if self._snapshots is not None and age >= (CHANGE_MARKER_MAX_AGE_S if max_age is None else max_age):
+            started = time.monotonic()
+            found = await asyncio.get_running_loop().run_in_executor(self._workers, _read_snapshot, self._snapshots)
+            self._snapshot = started, found
+        return self._write_count, self._snapshot[1]
 
     async def receive_notifications(self, handle: Callable[[str, str], None]) -> None:
         """Call `handle` with organisation and cluster when any server has changed a mailbox, until cancelled.
 
-        A file has one server, which needs none; this returns at once.
+        Returns at once for SQLite, which has one server.
         """
         if self._notifications is not None:
             await self._notifications.receive(handle)
 
     def close(self) -> None:
-        """Finish what is under way and let the database go. Calling it again does nothing."""
+        """Finish the current transactions and close all connections. Further calls do nothing."""
         if self._commits is not None:
             self._commits.close()
         self._workers.shutdown()
-        for kept in (self._watch, self._notifications):
-            if kept is not None:
-                kept.close()
+        for connection in (self._snapshots, self._notifications):
+            if connection is not None:
+                connection.close()
         self._engine.dispose()
         self._writing.dispose()
 
-    async def read(self, work: Callable[[Connection], T], org: str = NOBODY) -> T:
-        """What `work` reads, as of one moment.
+    async def read(self, work: Callable[[Connection], T], org: str = NO_ORG) -> T:
+        """Execute `work` in a transaction that sees one consistent state; return its result.
 
         Raises:
             StoreError: the database cannot be read.
         """
         return await self._run(self._engine, work, org)
 
-    async def write(self, work: Callable[[Connection], T], org: str = NOBODY) -> T:
-        """What `work` returns, once what it wrote is durable. If `work` raises, nothing was written.
+    async def write(self, work: Callable[[Connection], T], org: str = NO_ORG) -> T:
+        """Execute `work` in a transaction; return its result when the writes are durable.
+
+        If `work` raises, nothing is written.
 
         Raises:
-            ConflictError: a uniqueness or a reference would be broken.
-            StoreError: the database cannot be written, say because the disk is full.
+            WriteConflictError: the writes violate a uniqueness or reference constraint.
+            StoreError: the database cannot be written, for example because the disk is full.
+            OutcomeUnknownError: the connection was lost; the writes may be durable.
         """
         try:
             return await self._run(self._writing, work, org)
         finally:
-            self._written += 1  # also where nobody can tell whether it was
+            self._write_count += 1  # also after a failure, whose outcome may be unknown
             self.notifier.notify()
 
-    def of(self, org: str) -> Shelf:
-        """One organisation's part of it."""
-        return Shelf(self, org)
+    def for_org(self, org: str) -> OrgStore:
+        """Return the store of one organisation."""
+        return OrgStore(self, org)
 
-    def everywhere(self) -> Shelf:
-        """The rows of all organisations, for what no caller asks for: whose a key is, and what hosts are owed."""
-        return Shelf(self, EVERYWHERE)
+    def all_orgs(self) -> OrgStore:
+        """Return the store of all organisations, for background work and for the lookup of keys."""
+        return OrgStore(self, ALL_ORGS)
 
     async def _run(self, engine: Engine, work: Callable[[Connection], T], org: str) -> T:
         if engine is self._writing and self._commits is not None:
@@ -206,106 +207,108 @@ class Store:
         return _transact(self._writing, work)
 
 
-async def again(request: Callable[[], Awaitable[T]]) -> T:
-    """Carry a request out that reads first and writes later; once more if another server has written in between.
+async def retry_conflicts(request: Callable[[], Awaitable[T]]) -> T:
+    """Execute a request of several transactions; repeat it if another request changes a record between them.
 
     Raises:
-        ConflictError: that happened each time.
+        WriteConflictError: each attempt had a conflict.
     """
-    for _ in range(REQUEST_TRIES - 1):
+    for _ in range(MAX_REQUEST_ATTEMPTS - 1):
         with contextlib.suppress(WriteConflictError):
             return await request()
     return await request()
 
 
-class Shelf:
-    """One organisation's part of the store, or `EVERYWHERE`."""
+class OrgStore:
+    """The store restricted to one organisation, or unrestricted for `ALL_ORGS`."""
 
     def __init__(self, store: Store, org: str) -> None:
         self._store = store
         self.org = org
 
-    async def mark(self) -> tuple[int, str]:
-        """As `Store.mark`."""
-        return await self._store.mark()
+    async def read_change_marker(self) -> tuple[int, str]:
+        """See `Store.read_change_marker`."""
+        return await self._store.read_change_marker()
 
     async def read(self, work: Callable[[Rows], T]) -> T:
         """As `Store.read`."""
         return await self._store.read(lambda connection: work(Rows(connection, self.org)), self.org)
 
     async def write(self, work: Callable[[Rows], T]) -> T:
-        """As `Store.write`."""
+        """See `Store.write`."""
         return await self._store.write(lambda connection: work(Rows(connection, self.org)), self.org)
 
 
-def _transact(engine: Engine, work: Callable[[Connection], T], org: str = NOBODY) -> T:
-    for tried in range(1, TRIES + 1):
+def _transact(engine: Engine, work: Callable[[Connection], T], org: str = NO_ORG) -> T:
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
             with engine.begin() as connection:
-                if tried > OVERTAKEN:
-                    databases.take_turn(connection)
-                databases.enter(connection, org)
+                if attempt > OPTIMISTIC_ATTEMPTS:
+                    databases.serialize_writes(connection)
+                databases.set_org(connection, org)
                 return work(connection)
         except exc.DBAPIError as fault:
             if fault.connection_invalidated:
-                raise StoreSilentError(_words(fault)) from fault
-            if tried == TRIES or not databases.may_come_again(fault):
+                raise OutcomeUnknownError(_message(fault)) from fault
+            if attempt == MAX_ATTEMPTS or not databases.is_retryable(fault):
                 kind = WriteConflictError if isinstance(fault, exc.IntegrityError) else StoreError
-                raise kind(_words(fault)) from fault
+                raise kind(_message(fault)) from fault
         except exc.SQLAlchemyError as fault:
-            raise StoreError(str(fault)) from fault  # no connection became free in time
-        if tried > 1:
-            time.sleep(random.uniform(0.5, 1) * min(LONGEST_PAUSE_S, PAUSE_S * 2**tried))  # noqa: S311 # no secret
-    raise AssertionError("the last try returns or raises")
+            raise StoreError(str(fault)) from fault  # timeout of the connection pool
+        if attempt > 1:
+            time.sleep(random.uniform(0.5, 1) * min(MAX_BACKOFF_S, BACKOFF_S * 2**attempt))  # noqa: S311 # no secret
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _mark(watch: Watch) -> str:
+def _read_snapshot(snapshots: SnapshotReader) -> str:
     try:
-        return watch.mark()
+        return snapshots.read()
     except databases.DatabaseLostError as fault:
         raise StoreError(str(fault)) from None
     except exc.DBAPIError as fault:
-        raise StoreError(_words(fault)) from fault
+        raise StoreError(_message(fault)) from fault
     except exc.SQLAlchemyError as fault:
         raise StoreError(str(fault)) from fault
 
 
-def _words(fault: exc.DBAPIError) -> str:
-    """What the database said, without the lines in which it repeats the values that it was given."""
+def _message(fault: exc.DBAPIError) -> str:
+    """Return the database's message without its DETAIL, which contains values."""
     return str(fault.orig).partition("\nDETAIL:")[0].strip()
 
 
-def _migrate(connection: Connection, name: str, wanted: str) -> None:
-    databases.wait_for_migrations(connection)
+def _migrate(connection: Connection, name: str, target: str) -> None:
+    databases.lock_migrations(connection)
     known = connection.dialect.has_table(connection, "alembic_version")
-    at = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
-    if at is not None and at not in REVISIONS:
-        raise NewerSchemaError(f"{name} has schema {at}, made by a newer Dayfly; run that one, it was not touched")
-    if superuser := databases.owner_sees_all(connection):
-        raise StoreError(
-            f"the database user {superuser} of {name} may pass over the walls between organisations; "
-            "let Dayfly use one of its own that is no superuser and has no BYPASSRLS"
+    current = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
+    if current is not None and current not in REVISIONS:
+        raise NewerSchemaError(
+            f"{name} has schema {current}, which a newer Dayfly made; run that version. The database was not changed"
         )
-    if at == wanted:
+    if superuser := databases.find_superuser(connection):
+        raise StoreError(
+            f"the database user {superuser} of {name} bypasses row-level security, which separates organisations; "
+            "connect as a user that is no superuser and has no BYPASSRLS"
+        )
+    if current == target:
         return
-    if at is None and wanted == REVISIONS[-1] and connection.dialect.name == "sqlite":
-        _make(connection)
+    if current is None and target == REVISIONS[-1] and connection.dialect.name == "sqlite":
+        _create_schema(connection)
         return
-    # Only here: Alembic costs more time and memory than all the rest of the store.
+    # Imported only when needed: Alembic takes more time and memory than the rest of the store.
     from alembic.command import downgrade, upgrade  # noqa: PLC0415  -- see above
     from alembic.config import Config  # noqa: PLC0415  -- see above
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    forth = at is None or REVISIONS.index(wanted) > REVISIONS.index(at)
-    (upgrade if forth else downgrade)(config, wanted)
+    is_upgrade = current is None or REVISIONS.index(target) > REVISIONS.index(current)
+    (upgrade if is_upgrade else downgrade)(config, target)
 
 
-def _make(connection: Connection) -> None:
-    """Today's schema at once, for a file that is new: what all migrations come to, for less.
+def _create_schema(connection: Connection) -> None:
+    """Create the current schema in a new SQLite file, without the cost of migrations.
 
-    PostgreSQL goes through the migrations always: its walls between organisations are made there alone.
+    PostgreSQL always runs the migrations, because only these create its row-level security policies.
     """
     tables.metadata.create_all(connection)
     connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")

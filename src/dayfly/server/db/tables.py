@@ -1,7 +1,7 @@
-"""The store's schema: one for SQLite and PostgreSQL. `migrations` leads every older database here.
+"""The schema of SQLite and PostgreSQL databases. `migrations` upgrades older databases to it.
 
-Documents are JSON text, times are unix milliseconds. References between tables refuse what the API refuses, also when
-two requests race: nobody deletes a plugin version or a baseline that a sandbox needs.
+Documents are JSON text; times are Unix milliseconds. Foreign keys enforce the API's rules when requests race: a plugin
+version or baseline that a sandbox uses cannot be deleted.
 """
 
 from sqlalchemy import (
@@ -26,9 +26,9 @@ clusters = Table(
     Column("org", String(253), primary_key=True),
     Column("name", String(255), primary_key=True),
     Column("created_at", BigInteger, nullable=False),
-    # Whether somebody added it, for an agent to connect; else it is, or was, the server's own.
+    # Whether it was added for an agent to connect; otherwise it is or was a local host of the server.
     Column("agent", Boolean, nullable=False, server_default=false()),
-    # When an agent first came with one of its tokens. Before that nobody has heard of what is wished for there.
+    # When an agent first connected with one of its tokens. Before that no host has received any order.
     Column("connected_at", BigInteger),
     Column("operator_version", String(64), nullable=False, server_default=""),
 )
@@ -47,21 +47,21 @@ api_keys = Table(
     Column("id", String(32), primary_key=True),
     Column("org", String(253), nullable=False),
     Column("name", String(253), nullable=False),
-    # Of a key with a scope `scoped`, which is no role: a server that knows of no scopes lets it do nothing.
+    # For a key with a scope: `scoped`, which is not a role, so an older server without scopes rejects the key.
     Column("role", String(16), nullable=False),
-    # SHA-256 of the secret, which nobody keeps.
+    # SHA-256 of the secret, which is not stored.
     Column("digest", String(64), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("created_by", String(253), nullable=False),
     Column("expires_at", BigInteger),
     Column("last_used_at", BigInteger),
-    # JSON: what a key may do, and to what, that has a scope; else empty.
+    # The scope as JSON; empty for a key without one.
     Column("scope", Text, nullable=False, server_default=""),
     Index("api_keys_by_org", "org", "created_at"),
 )
 
-# Who is signed in on the page: a row begins as a link that works once, and becomes a session. Either secret is kept as
-# its SHA-256, and the other one is empty. Whose it is and what it may is asked of its key, each time.
+# Sessions of the page. A row starts as a link that can be used once (`code`) and becomes a session (`digest`). One of
+# these columns has the SHA-256 of a secret, the other is empty. Each request checks the rights of the session's key.
 page_sessions = Table(
     "page_sessions",
     metadata,
@@ -90,7 +90,8 @@ cluster_tokens = Table(
     Index("cluster_tokens_by_cluster", "org", "cluster"),
 )
 
-# Who did what, chained; and how far each chain goes. Nobody alters an entry: see `migrations.belt`.
+# The audit log of each organisation, a hash chain whose last entry is in `audit_heads`. PostgreSQL policies forbid
+# changes of entries (`migrations.row_level_security`).
 audit = Table(
     "audit",
     metadata,
@@ -123,7 +124,7 @@ plugins = Table(
     Column("version", String(128), primary_key=True),
     Column("spec", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    # For readers alone: the one part of a published version that may change, and when it last did.
+    # The only part of a published version that can change, and when it last did. Hosts do not use it.
     Column("readme", Text, nullable=False, server_default=""),
     Column("described_at", BigInteger, nullable=False, server_default="0"),
 )
@@ -150,14 +151,14 @@ sandboxes = Table(
     Column("spec", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    # 0: lives without a lease.
+    # 0: no lease.
     Column("lease_seconds", Integer, nullable=False),
-    # Whether its host has sealed the run. A host that does not know it later has lost its ledger.
+    # Whether its host has sealed the run. A host that does not know the run later has lost its ledger.
     Column("taken_over", Boolean, nullable=False),
-    # Requests as JSON: who asked for the end, and who for giving up its cleanup.
+    # The requests to delete it and to abandon its cleanup, as JSON.
     Column("stop", Text),
     Column("abandon", Text),
-    # Rises with each write: whoever read an older one has read too early.
+    # Increased by each write, which detects a concurrent change.
     Column("revision", Integer, nullable=False, server_default="1"),
     Index("sandboxes_by_name", "org", "name", unique=True),
 )
@@ -194,17 +195,17 @@ route_groups = Table(
     Column("org", String(253), nullable=False),
     Column("name", String(30), nullable=False),
     Column("routing_key", String(13), nullable=False, unique=True),
-    # Whose host has its run, also of a group of several clusters.
+    # The cluster with its run, also if the group has sandboxes of several clusters.
     Column("cluster", String(255), nullable=False),
     Column("spec", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    # Since when no sandbox matches; 0 while one does.
+    # Since when no sandbox matches; 0 while a sandbox matches.
     Column("unmatched_since", BigInteger, nullable=False),
     Column("taken_over", Boolean, nullable=False),
     Column("stop", Text),
     Column("abandon", Text),
-    # Rises with each write: whoever read an older one has read too early.
+    # Increased by each write, which detects a concurrent change.
     Column("revision", Integer, nullable=False),
     Index("route_groups_by_name", "org", "name", unique=True),
 )
@@ -219,16 +220,16 @@ ended_route_groups = Table(
     Column("cluster", String(255), nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger, nullable=False),
-    # Whether its cleanup was given up; nothing where nobody knew, as older servers did not.
+    # Whether its cleanup was abandoned; NULL if an older server archived it.
     Column("given_up", Boolean),
-    # Whether its wish was for the cluster of its run alone; nothing where an older server has archived it.
+    # Whether the group was restricted to the cluster of its run; NULL if an older server archived it.
     Column("of_one", Boolean),
     Index("ended_route_groups_by_name", "org", "name", "ended_at"),
     Index("ended_route_groups_by_end", "org", "ended_at"),
     Index("ended_route_groups_given_up", "org", "given_up", "ended_at"),
 )
 
-# What is left of a sandbox after its end, so that its logs and history still answer to its name for a while.
+# Tombstones: logs and history of an ended sandbox stay available under its name for a week.
 ended_sandboxes = Table(
     "ended_sandboxes",
     metadata,
@@ -245,15 +246,16 @@ ended_sandboxes = Table(
     Index("ended_sandboxes_given_up", "org", "given_up", "ended_at"),
 )
 
-# One for each cluster whose operator dials in: its mailbox. `sent` numbers what goes there and `sent_digest` covers it
-# all, up to `acked` it was seen; `heard` counts what the host has said in its session, `inbox` numbers it for replicas.
+# The mailboxes of clusters whose agent connects to the server. `sent` is the number of the last message to the host and
+# `sent_digest` covers all of them; `acked` is the last that the host has confirmed. `heard` counts the messages of the
+# host in its session, and `inbox` numbers them for replicas.
 agents = Table(
     "agents",
     metadata,
     Column("org", String(253), primary_key=True),
     Column("cluster", String(255), primary_key=True),
     Column("created_at", BigInteger, nullable=False),
-    # The UID of the cluster's kube-system, from the first contact on.
+    # The UID of the cluster's namespace kube-system, from the first connection on.
     Column("cluster_uid", String(64), nullable=False, default=""),
     Column("session", BigInteger, nullable=False, default=0),
     Column("sent", BigInteger, nullable=False, default=0),
@@ -265,7 +267,7 @@ agents = Table(
     Column("seen_at", BigInteger, nullable=False, default=0),
     Column("namespace", String(63), nullable=False, default=""),
     Column("version", String(128), nullable=False, default=""),
-    # JSON: why nothing is exchanged until somebody has looked; empty if all is well.
+    # JSON: why no messages are exchanged until an administrator has confirmed it; empty if they are exchanged.
     Column("frozen", Text, nullable=False, default=""),
     ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
 )
@@ -294,8 +296,8 @@ agent_inbox = Table(
     ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
 )
 
-# Of a run in a cluster that dials in: the last order that its host has carried out, by session and number of the
-# mailbox, and what it said. See `confirmations` for what it is worth.
+# The last confirmed order of each run in a cluster with an agent: session and number in the mailbox, and the order's
+# form. `records.confirmations` explains when a confirmation counts.
 confirmed = Table(
     "confirmed",
     metadata,
@@ -309,25 +311,25 @@ confirmed = Table(
     Index("confirmed_by_cluster", "org", "cluster"),
 )
 
-# What is worth an event to other programs and was not answered yet; with an empty body what was, or was dropped: it is
-# not told again as long as its sandbox lives.
+# CloudEvents that the receiver has not accepted yet. A row with an empty body was delivered or dropped. It stays as
+# long as its sandbox exists, so that the event is not sent again.
 cloud_events = Table(
     "cloud_events",
     metadata,
     Column("org", String(253), primary_key=True),
     Column("id", String(128), primary_key=True),
     Column("uid", String(36), nullable=False),
-    # Of the sandbox's wish: when it last changed.
+    # When the sandbox's spec last changed.
     Column("form", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
     Index("cloud_events_by_uid", "uid"),
 )
-_waits = cloud_events.c.body != ""
-# Of this file PostgreSQL is told nothing (see `store`), and to name it would load all that speaks to it.
-Index("cloud_events_waiting", cloud_events.c.org, cloud_events.c.at, sqlite_where=_waits)
+_pending = cloud_events.c.body != ""
+# Only for SQLite: PostgreSQL gets its indexes from migrations, and `postgresql_where` would load that dialect.
+Index("cloud_events_waiting", cloud_events.c.org, cloud_events.c.at, sqlite_where=_pending)
 
-# What one of several servers does for all of them, and until when it may. Of no organisation: `rows.EVERYWHERE`.
+# Leases of servers: which of them does a duty for all, and until when. The organisation is `rows.ALL_ORGS`.
 duties = Table(
     "duties",
     metadata,

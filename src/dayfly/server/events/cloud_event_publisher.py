@@ -1,8 +1,8 @@
 """CloudEvents of the sandboxes of all organisations: stored when they occur, and sent until the receiver accepts them.
 
-Of several servers one publishes events, and another one takes over when it is gone. Stored events outlive each server,
-so an event is sent at least once; its id shows whether it is the same. Organisations do not wait for each other: each
-has its own row of events, its own pauses, and its own limit of stored events.
+One server publishes events; the others are on standby, and one of them takes over when its lease expires. Events are
+stored before they are sent, so each is sent at least once, always with the same ID. Organisations do not affect each
+other: each has its own queue, retry delays and limit of pending events.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import collections
 import contextlib
 import json
 import logging
-import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from dayfly.lib.clock import now_ms
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
 from dayfly.plan.cloud_events import About
-from dayfly.server.cpu_timer import CpuTimer
+from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows
-from dayfly.server.events.event_rows import Noted
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.events.event_rows import NewEvent
+from dayfly.server.http.request_data import rfc3339
 from dayfly.server.records import run_records
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.spec.scalars import ttl
@@ -43,12 +43,17 @@ if TYPE_CHECKING:
     from dayfly.spec.sandbox import SandboxSpec
 
 POLL_INTERVAL_S = 1.0
-# Polls of very many sandboxes are less frequent.
-PAUSE_PER_WORK, LONGEST_PAUSE_S = 99, 10.0
-# Poll interval for sandboxes whose cluster has not reported, or has not taken their newest spec.
+# The pause after a round is a multiple of its CPU time, so that rounds use about one percent of a core.
+PAUSE_PER_WORK, MAX_PAUSE_S = 99, 10.0
+# Poll interval for sandboxes whose cluster has not reported, or has not accepted their newest spec.
 UNREPORTED_INTERVAL_S = 10.0
 BATCH_SIZE = 100
-DUTY, DUTY_MS, RENEW_MS, DENIED_MS = "cloud-events", 30_000, 20_000, 5_000
+LEASE_NAME = "cloud-events"
+LEASE_MS = 30_000
+# The lease is renewed when less than this time is left.
+RENEW_MS = 20_000
+# Interval of attempts to acquire a lease that another server has.
+ACQUIRE_INTERVAL_MS = 5_000
 
 log = logging.getLogger(__name__)
 
@@ -72,107 +77,106 @@ class CloudEventPublisher:
         sandboxes: RunService[SandboxSpec],
         to: EventReceiver,
         *,
-        now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now: Callable[[], int] = now_ms,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store, self._links, self._sync, self._sandboxes = store, links, sync, sandboxes
         self._to, self._now, self._pause = to, now, pause
         self._sending = Delivery(_Rows(store), to.post, to.name, passing=StoreError, pause=pause)
         self._name = uuid.uuid4().hex
-        self._until = self._denied = 0
-        # By uid: the form and the report that were looked at, and when to look again though they are the same.
-        self._seen: dict[str, tuple[int, int]] = {}
-        self._again: dict[str, int] = {}
-        self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._stamp: tuple[int, ...] | None = None
+        # Until when this server has the lease, and when it may try to acquire it again (Unix milliseconds).
+        self._lease_until = self._acquire_at = 0
+        # By UID: revision and number of the report that were checked, and when to check again without a change.
+        self._checked: dict[str, tuple[int, int]] = {}
+        self._check_at: dict[str, int] = {}
+        # The current check of each cluster.
+        self._checks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        # The change marker at the last complete round.
+        self._marker: tuple[int, ...] | None = None
+        # Organisations with the maximum of pending events.
         self._full: set[str] = set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Publish events until cancelled."""
         try:
             while True:
-                round_ = CpuTimer(self.round())
-                try:
-                    await round_
-                except StoreError as fault:
-                    log.warning("the store cannot be used now: %s", fault)
-                except Exception:
-                    log.exception("what is worth an event could not be looked for")
-                await self._pause(max(POLL_INTERVAL_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * round_.seconds)))
+                seconds = await run_round(self.run_round(), "a round of the event publisher", log)
+                await self._pause(max(POLL_INTERVAL_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * seconds)))
         finally:
-            await self._leave()
+            await self._close()
 
-    async def round(self) -> None:
-        """Look once for what is to be told, and see to it that it is sent."""
-        if not await self._leads():
-            await self._lay_down()
+    async def run_round(self) -> None:
+        """Find changed sandboxes, and start a check for each of their clusters that has none running."""
+        if not await self._acquire_lease():
+            await self._step_down()
             return
-        now, stamp = self._now(), self._now_stamped()
-        due = min(self._again.values(), default=now + 1) <= now
-        if stamp is not None and stamp == self._stamp and not (due or self._looks):
+        now, marker = self._now(), self._change_marker()
+        is_due = min(self._check_at.values(), default=now + 1) <= now
+        if marker is not None and marker == self._marker and not (is_due or self._checks):
             return
-        found = await self._store.everywhere().read(lambda rows: run_records.read_entries(rows, SANDBOXES))
-        if gone := self._seen.keys() - {entry.uid for entry in found}:
+        found = await self._store.all_orgs().read(lambda rows: run_records.read_entries(rows, SANDBOXES))
+        if gone := self._checked.keys() - {entry.uid for entry in found}:
             for uid in gone:
-                del self._seen[uid]
-                self._again.pop(uid, None)
-            await self._store.everywhere().write(event_rows.tidy)
+                del self._checked[uid]
+                self._check_at.pop(uid, None)
+            await self._store.all_orgs().write(event_rows.delete_obsolete)
         changed: dict[tuple[str, str], dict[str, tuple[int, int]]] = collections.defaultdict(dict)
         for entry in found:
-            seen = entry.revision, self._version(entry)
-            if self._seen.get(entry.uid) != seen or self._again.get(entry.uid, now + 1) <= now:
-                changed[entry.org, entry.cluster][entry.uid] = seen
-        # Of a cluster that is being looked at it is to be seen later what has changed meanwhile.
-        late = changed.keys() & self._looks.keys()
-        for key in changed.keys() - late:
-            self._looks[key] = asyncio.create_task(self._look(key, changed[key]), name="events look")
-        self._stamp = None if late else stamp
+            current = entry.revision, self._version(entry)
+            if self._checked.get(entry.uid) != current or self._check_at.get(entry.uid, now + 1) <= now:
+                changed[entry.org, entry.cluster][entry.uid] = current
+        # A cluster whose check is still running is checked again in a later round.
+        delayed = changed.keys() & self._checks.keys()
+        for key in changed.keys() - delayed:
+            self._checks[key] = asyncio.create_task(self._check_cluster(key, changed[key]), name="events check")
+        self._marker = None if delayed else marker
 
-    async def looked(self) -> None:
-        """Wait for what the last round has begun to look at."""
-        await asyncio.gather(*self._looks.values())
+    async def wait_for_checks(self) -> None:
+        """Wait for the checks that the last round has started."""
+        await asyncio.gather(*self._checks.values())
 
-    # --- whether it is this server's to do ---------------------------------------------------------------------------
+    # --- the lease ----------------------------------------------------------------------------------------------------
 
-    async def _leads(self) -> bool:
+    async def _acquire_lease(self) -> bool:
+        """Acquire or renew the lease if necessary; return whether this server publishes events."""
         now = self._now()
-        if self._until and (self._store.is_sqlite or self._until - now > RENEW_MS):
-            return True  # no other server uses a file of SQLite
-        if now < self._denied:
+        if self._lease_until and (self._store.is_sqlite or self._lease_until - now > RENEW_MS):
+            return True  # a SQLite file has only one server
+        if now < self._acquire_at:
             return False
-        until = now + DUTY_MS
+        until = now + LEASE_MS
 
-        def take(rows: Rows) -> bool:
-            return event_rows.take_duty(rows, DUTY, self._name, now, until)
+        def acquire(rows: Rows) -> bool:
+            return event_rows.acquire_lease(rows, LEASE_NAME, self._name, now, until)
 
         try:
-            mine = self._store.is_sqlite or await self._store.everywhere().write(take)
+            has_lease = self._store.is_sqlite or await self._store.all_orgs().write(acquire)
         except WriteConflictError:
-            mine = False  # another one was quicker
-        if mine and not self._until:
-            await self._store.everywhere().write(event_rows.tidy)
-            for org in await self._store.everywhere().read(event_rows.waiting):
+            has_lease = False  # another server has acquired it
+        if has_lease and not self._lease_until:
+            await self._store.all_orgs().write(event_rows.delete_obsolete)
+            for org in await self._store.all_orgs().read(event_rows.read_pending_orgs):
                 self._sending.wake(org)
-        self._until, self._denied = (until, 0) if mine else (0, now + DENIED_MS)
-        return mine
+        self._lease_until, self._acquire_at = (until, 0) if has_lease else (0, now + ACQUIRE_INTERVAL_MS)
+        return has_lease
 
-    async def _lay_down(self) -> None:
-        """It is another server's now: what this one knows grows old."""
-        await cancel(*self._looks.values())
+    async def _step_down(self) -> None:
+        """Stop publishing and discard what was checked, because another server now publishes."""
+        await cancel(*self._checks.values())
         await self._sending.stop()
-        self._seen, self._again, self._stamp = {}, {}, None
+        self._checked, self._check_at, self._marker = {}, {}, None
 
-    async def _leave(self) -> None:
-        await self._lay_down()
-        if self._until and not self._store.is_sqlite:
+    async def _close(self) -> None:
+        await self._step_down()
+        if self._lease_until and not self._store.is_sqlite:
             with contextlib.suppress(StoreError, WriteConflictError):
-                await self._store.everywhere().write(lambda rows: event_rows.leave_duty(rows, DUTY, self._name))
+                await self._store.all_orgs().write(lambda rows: event_rows.release_lease(rows, LEASE_NAME, self._name))
 
-    # --- what is to be told ------------------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------------
 
-    def _now_stamped(self) -> tuple[int, ...] | None:
-        """Stays as it is as long as nothing can have changed; None where only the store's rows tell."""
-        written = self._store.written
+    def _change_marker(self) -> tuple[int, ...] | None:
+        """Return a value that differs after each change; None if other servers write, too."""
+        written = self._store.write_count
         links = sorted(self._links.each(), key=id)
         return None if written is None else (written, *(n for each in links for n in (id(each), each.state.changes)))
 
@@ -180,66 +184,69 @@ class CloudEventPublisher:
         link = self._links.of(entry.org, entry.cluster)
         return link.state.version(entry.uid) if link is not None else 0
 
-    async def _look(self, key: tuple[str, str], seen: dict[str, tuple[int, int]]) -> None:
-        """One cluster's: what it says slowly holds up no other one."""
+    async def _check_cluster(self, key: tuple[str, str], changed: dict[str, tuple[int, int]]) -> None:
+        """Check the changed sandboxes of one cluster, in a task, so that a slow cluster does not delay the others."""
         try:
-            uids = list(seen)
+            uids = list(changed)
             while uids and await self._has_room(key[0]):
-                piece, uids = uids[:BATCH_SIZE], uids[BATCH_SIZE:]
-                await self._look_at(key[0], {uid: seen[uid] for uid in piece})
+                batch, uids = uids[:BATCH_SIZE], uids[BATCH_SIZE:]
+                await self._check_sandboxes(key[0], {uid: changed[uid] for uid in batch})
         except StoreError as fault:
-            log.warning("the store cannot be used now: %s", fault)
-            self._stamp = None
+            log.warning("cannot use the store: %s", fault)
+            self._marker = None
             await self._pause(UNREPORTED_INTERVAL_S)
         except Exception:
-            log.exception("what is worth an event could not be found out")
-            self._stamp = None
+            log.exception("a check for new events failed")
+            self._marker = None
             await self._pause(UNREPORTED_INTERVAL_S)
         finally:
-            self._looks.pop(key, None)
+            self._checks.pop(key, None)
 
     async def _has_room(self, org: str) -> bool:
-        """Whether more events of an organisation may wait. If not, what is so is told later, should it still be so."""
-        full = await self._store.of(org).read(event_rows.waiting_of) >= event_rows.MOST_WAITING
+        """Return whether the organisation may have more pending events.
+
+        If not, a later round stores events for the states that still hold then.
+        """
+        full = await self._store.for_org(org).read(event_rows.count_pending) >= event_rows.MAX_PENDING
         if full and org not in self._full:
-            text = "%d events of %s wait for %s: what is over before it takes them is not told"
-            log.warning(text, event_rows.MOST_WAITING, org, self._to.name)
+            text = "%d events of %s are pending for %s: states that end before it accepts them get no event"
+            log.warning(text, event_rows.MAX_PENDING, org, self._to.name)
         (self._full.add if full else self._full.discard)(org)
         return not full
 
-    async def _look_at(self, org: str, seen: dict[str, tuple[int, int]]) -> None:
-        """Note what is so and was not told."""
-        shelf = self._store.of(org)
-        found, known = await shelf.read(
-            lambda rows: (run_records.read_by_uid(rows, SANDBOXES, list(seen)), event_rows.told(rows, list(seen)))
+    async def _check_sandboxes(self, org: str, changed: dict[str, tuple[int, int]]) -> None:
+        """Store events for the current states that have none yet."""
+        org_store, uids = self._store.for_org(org), list(changed)
+        found, known = await org_store.read(
+            lambda rows: (run_records.read_by_uid(rows, SANDBOXES, uids), event_rows.read_known_ids(rows, uids))
         )
-        told = await self._sandboxes.states(found)
-        now, new, again = self._now(), list[Noted](), dict[str, int]()
+        states = await self._sandboxes.query_states(found)
+        now, new, check_at = self._now(), list[NewEvent](), dict[str, int]()
         for record in found:
-            standing, warns = told[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
-            soon = 0 < warns <= now
-            for kind in cloud_events.kinds(standing.report, expires_soon=soon):
+            state, warns_at = states[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
+            expires_soon = 0 < warns_at <= now
+            for kind in cloud_events.kinds(state.report, expires_soon=expires_soon):
                 id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
                 if id_ not in known:
-                    event = cloud_events.cloud_event(self._about(record, standing), kind, standing.report)
-                    new.append(Noted(id_, record.uid, record.updated_at, now + len(new), json.dumps(event)))
-            _, version = seen[record.uid]
-            certain = version == 0 or (standing.version == version and not self._sync.trouble(record.uid))
-            moments = [
-                *([] if soon or not warns else [warns]),
-                *([] if certain else [now + int(UNREPORTED_INTERVAL_S * 1000)]),
+                    event = cloud_events.cloud_event(self._about(record, state), kind, state.report)
+                    new.append(NewEvent(id_, record.uid, record.updated_at, now + len(new), json.dumps(event)))
+            _, version = changed[record.uid]
+            is_current = version == 0 or (state.version == version and not self._sync.problem(record.uid))
+            times = [
+                *([] if expires_soon or not warns_at else [warns_at]),
+                *([] if is_current else [now + int(UNREPORTED_INTERVAL_S * 1000)]),
             ]
-            again |= {record.uid: min(moments)} if moments else {}
+            check_at |= {record.uid: min(times)} if times else {}
         if new:
-            await shelf.write(lambda rows: event_rows.note(rows, new))
-        for uid in seen:
-            self._again.pop(uid, None)
-        self._seen |= seen
-        self._again |= again
+            await org_store.write(lambda rows: event_rows.save(rows, new))
+        for uid in changed:
+            self._check_at.pop(uid, None)
+        self._checked |= changed
+        self._check_at |= check_at
         if new:
             self._sending.wake(org)
 
-    def _about(self, record: RunRecord[SandboxSpec], standing: RunState) -> About:
+    def _about(self, record: RunRecord[SandboxSpec], state: RunState) -> About:
         source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
         return About(
             uid=record.uid,
@@ -249,19 +256,19 @@ class CloudEventPublisher:
             name=record.name,
             cluster=record.cluster,
             labels=record.spec.labels,
-            endpoints={each["name"]: each["url"] for each in standing.endpoints if each["url"]},
+            endpoints={each["name"]: each["url"] for each in state.endpoints if each["url"]},
             expires=rfc3339(record.expires_at) if record.expires_at else None,
         )
 
 
 class _Rows:
-    """What waits, as it is stored; each organisation's is its own."""
+    """The stored queue of each organisation, for `Delivery`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def oldest(self, org: str, /) -> PendingDelivery | None:
-        return await self._store.of(org).read(event_rows.oldest)
+        return await self._store.for_org(org).read(event_rows.read_oldest)
 
     async def settle(self, org: str, id_: str, /) -> None:
-        await self._store.of(org).write(lambda rows: event_rows.settle(rows, id_))
+        await self._store.for_org(org).write(lambda rows: event_rows.mark_done(rows, id_))

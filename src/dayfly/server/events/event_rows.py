@@ -1,4 +1,4 @@
-"""CloudEvents as they are stored: what waits for the receiver, and what need not be told again; and who tells."""
+"""Queries for stored CloudEvents, pending and delivered, and for the lease of the server that publishes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import sqlalchemy as sa
 
 from dayfly.lib.delivery import PendingDelivery
-from dayfly.server.db.rows import EVERYWHERE
+from dayfly.server.db.rows import ALL_ORGS
 from dayfly.server.db.tables import cloud_events, duties, sandboxes
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from dayfly.server.db.rows import Rows
 
-# Of an organisation, and a piece more that was looked at meanwhile.
-MOST_WAITING = 1000
-# Written out: an index of those that wait is of no use to a query that takes the empty body as a value.
-_WAITS = cloud_events.c.body != sa.literal_column("''")
+# Pending events of an organisation. One batch more is possible.
+MAX_PENDING = 1000
+# A literal and not a parameter: otherwise the database cannot use the partial index.
+_IS_PENDING = cloud_events.c.body != sa.literal_column("''")
 
 
-class Noted(NamedTuple):
-    """An event that is to be sent."""
+class NewEvent(NamedTuple):
+    """A row for an event that will be sent."""
 
     id: str
     uid: str
@@ -31,57 +31,57 @@ class Noted(NamedTuple):
     body: str
 
 
-def told(rows: Rows, uids: Collection[str]) -> set[str]:
-    """The ids of all that was ever noted of these."""
+def read_known_ids(rows: Rows, uids: Collection[str]) -> set[str]:
+    """Return the IDs of the pending and delivered events of these sandboxes."""
     found = rows.execute(rows.select(cloud_events.c.id).where(cloud_events.c.uid.in_(uids)))
     return set(found.scalars())
 
 
-def note(rows: Rows, events: Sequence[Noted]) -> None:
-    """Have an organisation's events sent."""
-    known = told(rows, {each.uid for each in events})
+def save(rows: Rows, events: Sequence[NewEvent]) -> None:
+    """Store new events of an organisation; delete delivered events of earlier specs."""
+    known = read_known_ids(rows, {each.uid for each in events})
     new = [each for each in events if each.id not in known]
     rows.insert(cloud_events, [each._asdict() for each in new])
     for each in new:
         older = rows.delete(cloud_events).where(cloud_events.c.uid == each.uid, cloud_events.c.form < each.form)
-        rows.execute(older.where(~_WAITS))
+        rows.execute(older.where(~_IS_PENDING))
 
 
-def waiting_of(rows: Rows) -> int:
-    """How many of an organisation wait."""
-    found = rows.execute(rows.select(sa.func.count(cloud_events.c.id)).where(_WAITS))
+def count_pending(rows: Rows) -> int:
+    """Return the number of pending events of an organisation."""
+    found = rows.execute(rows.select(sa.func.count(cloud_events.c.id)).where(_IS_PENDING))
     return int(found.scalar_one())
 
 
-def settle(rows: Rows, id_: str) -> None:
-    """That one is not sent any more: it was answered, or is given up."""
+def mark_done(rows: Rows, id_: str) -> None:
+    """Mark an event as delivered or dropped."""
     rows.execute(rows.update(cloud_events).where(cloud_events.c.id == id_).values(body=""))
 
 
-def oldest(rows: Rows) -> PendingDelivery | None:
-    """The next one of an organisation."""
-    query = rows.select(cloud_events.c.id, cloud_events.c.body).where(_WAITS)
+def read_oldest(rows: Rows) -> PendingDelivery | None:
+    """Return the oldest pending event of an organisation."""
+    query = rows.select(cloud_events.c.id, cloud_events.c.body).where(_IS_PENDING)
     row = rows.execute(query.order_by(cloud_events.c.at, cloud_events.c.id).limit(1)).one_or_none()
     return PendingDelivery(row.id, row.body.encode()) if row is not None else None
 
 
-def waiting(rows: Rows) -> list[str]:
-    """The organisations for which something is to be sent."""
-    query = rows.select(cloud_events.c.org).where(_WAITS).distinct()
+def read_pending_orgs(rows: Rows) -> list[str]:
+    """Return the organisations with pending events."""
+    query = rows.select(cloud_events.c.org).where(_IS_PENDING).distinct()
     return sorted(rows.execute(query).scalars())
 
 
-def tidy(rows: Rows) -> None:
-    """Forget what was told of sandboxes that are gone; what still waits is sent first."""
-    lives = sa.exists().where(sandboxes.c.uid == cloud_events.c.uid)
-    rows.execute(rows.delete(cloud_events).where(~_WAITS, ~lives))
+def delete_obsolete(rows: Rows) -> None:
+    """Delete delivered events of sandboxes that are gone. Pending events stay until they are sent."""
+    exists = sa.exists().where(sandboxes.c.uid == cloud_events.c.uid)
+    rows.execute(rows.delete(cloud_events).where(~_IS_PENDING, ~exists))
 
 
-def take_duty(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
-    """Whether `holder` is to do that for all servers, until then: unless another one still is."""
+def acquire_lease(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
+    """Acquire or renew the lease of a duty; return whether `holder` has it until `until` (Unix milliseconds)."""
     row = rows.execute(rows.select(duties).where(duties.c.name == name)).one_or_none()
     if row is None:
-        rows.insert(duties, {"org": EVERYWHERE, "name": name, "holder": holder, "until": until})
+        rows.insert(duties, {"org": ALL_ORGS, "name": name, "holder": holder, "until": until})
         return True
     if row.holder != holder and row.until > now:
         return False
@@ -89,6 +89,6 @@ def take_duty(rows: Rows, name: str, holder: str, now: int, until: int) -> bool:
     return True
 
 
-def leave_duty(rows: Rows, name: str, holder: str) -> None:
-    """Let another server have it at once."""
+def release_lease(rows: Rows, name: str, holder: str) -> None:
+    """Release the lease, so that another server can acquire it at once."""
     rows.execute(rows.delete(duties).where(duties.c.name == name, duties.c.holder == holder))

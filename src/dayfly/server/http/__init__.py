@@ -1,1 +1,1 @@
-"""HTTP conventions: routes, requests, refusals, limits, long polls, streams, the OpenAPI document."""
+"""HTTP conventions: routes, authentication, requests, errors, limits, long polls, streams, the OpenAPI document."""

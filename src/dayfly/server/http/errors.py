@@ -1,6 +1,6 @@
-"""What is said when something cannot be done: a status, a sentence, and a number to find it in the server's log.
+"""Errors of requests: an HTTP status and a message. The answer also has a request ID, which is in the server's log.
 
-Where somebody made several mistakes, there is a sentence for each, on a line of its own.
+If a body has several errors, the message has one line for each.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dayfly.server.db.store import StoreError, StoreSilentError, WriteConflictError
+from dayfly.server.db.store import OutcomeUnknownError, StoreError, WriteConflictError
 from dayfly.spec.errors import SpecError
 from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Clients of the public API wait for these very texts after a delete.
+# Clients of the public API wait for exactly these texts after a delete.
 SANDBOX_NOT_FOUND = "can't get sandbox: not found"
 GROUP_NOT_FOUND = "unable to fetch routegroup: not found"
 
 
 class RequestError(Exception):
-    """A request that is refused: an HTTP status, a sentence, and headers that belong to the refusal."""
+    """A refused request: HTTP status, message, and headers of the answer."""
 
     def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(text)
@@ -33,19 +33,20 @@ class RequestError(Exception):
 
 
 def not_found(path: str) -> RequestError:
-    """What is answered at an address of a route group or a sandbox that is not there."""
+    """Return the error for a sandbox or route group that does not exist."""
     return RequestError(404, GROUP_NOT_FOUND if "/routegroups" in path else SANDBOX_NOT_FOUND)
 
 
 def outside(scope: Scope, what: str) -> RequestError:
-    """The refusal of something that a key's scope leaves out."""
+    """Return the error for an object outside a key's scope."""
     return RequestError(403, f"{what} is outside the scope of your key ({scope.words})")
 
 
 def explain(fault: Exception, request_id: str) -> RequestError:
-    """The refusal for whatever a handler raised. An unforeseen fault is Dayfly's own: it says so, and is logged as one.
+    """Return the error for an exception of a handler.
 
-    A store or a cluster that cannot be reached is a warning in the log.
+    Failures of the store or a cluster are logged as warnings. Any other exception is an internal error of Dayfly and is
+    logged with its traceback.
     """
     match fault:
         case RequestError():
@@ -56,20 +57,22 @@ def explain(fault: Exception, request_id: str) -> RequestError:
             return RequestError(400, f"the cluster cannot run this: {fault}")
         case WriteConflictError():
             return RequestError(
-                409, "somebody else changed what this needs at the same moment; nothing was changed: try again"
+                409, "another request changed the same objects at the same time; nothing was changed: try again"
             )
-        case StoreSilentError():
-            log.warning("request %s: the store went away: %s", request_id, fault)
-            return RequestError(503, "the server's store went away and may have kept this; ask again, it does no harm")
+        case OutcomeUnknownError():
+            log.warning("request %s: the connection to the store was lost: %s", request_id, fault)
+            return RequestError(
+                503, "the server lost its connection to the store, and the change may be stored; it is safe to retry"
+            )
         case StoreError():
             log.warning("request %s: the store failed: %s", request_id, fault)
-            return RequestError(503, f"the server's store cannot be used now ({fault}); nothing was changed")
+            return RequestError(503, f"the server cannot use its store now ({fault}); nothing was changed")
         case HostSilentError():
-            log.warning("request %s: the host is silent: %s", request_id, fault)
-            return RequestError(503, f"the cluster cannot be reached now ({fault}); ask again, it does no harm")
+            log.warning("request %s: the host does not answer: %s", request_id, fault)
+            return RequestError(503, f"the cluster does not answer now ({fault}); it is safe to retry")
         case HostUnavailableError():
-            log.warning("request %s: the host failed: %s", request_id, fault)
-            return RequestError(503, f"the cluster can be told and asked nothing now ({fault}); nothing was changed")
+            log.warning("request %s: the host is unavailable: %s", request_id, fault)
+            return RequestError(503, f"the cluster is unavailable now ({fault}); nothing was changed")
         case _:
             log.error("request %s failed", request_id, exc_info=fault)
             return RequestError(

@@ -1,11 +1,11 @@
-"""What lives, by name, as a stream of server-sent events; whoever knows of a change `tell`s it.
+"""Server-sent events for the current objects of an organisation and their changes.
 
-A stream begins with everything as it stands. Then comes each change, in its newest form: what changes twice while
-nobody looks comes once. Each event has a number of this process; who comes back with the last that it has seen
-(`Last-Event-ID`) is given what came later, and where nobody knows that any more, everything behind an event `reset`.
+A stream starts with all current objects. Each later event has an object's newest state; several changes between two
+polls become one event. Events are numbered within this process. A client that reconnects with `Last-Event-ID` receives
+the later events; if these are no longer known, it receives the event `reset` and all objects.
 
-Sandboxes and route groups (`routegroup/NAME`) stand in one feed. Events of groups have words of their own, which who
-asks for sandboxes alone passes over: `group-changed`, `group-deleted`, and `group-synced` once all have been said.
+Sandboxes and route groups (`routegroup/NAME`) share a feed. Events of groups have separate types, which clients for
+sandboxes ignore: `group-changed`, `group-deleted`, and `group-synced` after all groups.
 """
 
 from __future__ import annotations
@@ -23,56 +23,57 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GROUP = names.GROUP
-KEPT = 1000
+MAX_EVENTS = 1000
 GROUPS_SYNCED = b"event: group-synced\ndata: {}\n\n"
 
 
 class StreamEvent(NamedTuple):
-    """One change; `where` is the cluster whose it is, for listeners who may not hear of all."""
+    """A change of an object. Clients with a scope receive it if the scope includes the object's cluster."""
 
     number: int
     name: str
     kind: str
     data: bytes
-    where: str = ""
+    cluster: str = ""
 
 
-class Feed:
-    """What there is now, and the changes that led there."""
+class EventFeed:
+    """The current objects, and the last changes."""
 
     def __init__(self) -> None:
         self.id = secrets.token_hex(4)
-        self.events: collections.deque[StreamEvent] = collections.deque(maxlen=KEPT)
+        self.events: collections.deque[StreamEvent] = collections.deque(maxlen=MAX_EVENTS)
         self.number = 0
-        self.now: dict[str, bytes] = {}
-        self.where: dict[str, str] = {}
+        # By name: the encoded object, and its cluster.
+        self.objects: dict[str, bytes] = {}
+        self.clusters: dict[str, str] = {}
 
     @property
     def has_groups(self) -> bool:
-        """Whether all route groups that there are have been told."""
+        """Whether all route groups have been published."""
         return True
 
-    def tell(self, name: str, kind: str, data: bytes, where: str = "") -> None:
-        """That something is `changed` or `deleted`; what is as before is not told."""
-        before = self.where.get(name, where)
+    def publish(self, name: str, kind: str, data: bytes, cluster: str = "") -> None:
+        """Add an event for an object that is `changed` or `deleted`, unless its data are the same as before."""
+        before = self.clusters.get(name, cluster)
         if kind == "deleted":
-            self.now.pop(name, None)
-            self.where.pop(name, None)
-        elif self.now.get(name) == data:
+            self.objects.pop(name, None)
+            self.clusters.pop(name, None)
+        elif self.objects.get(name) == data:
             return
         else:
-            if before != where:
-                # Another one has its name: who heard of that one may not hear of this one.
+            if before != cluster:
+                # A new object with the same name: clients that saw the old one may not be allowed to see this one.
                 self._add(name, "deleted", msgspec.json.encode({"name": name.removeprefix(GROUP)}), before)
-            self.now[name], self.where[name], before = data, where, where
+            self.objects[name], self.clusters[name], before = data, cluster, cluster
         self._add(name, kind, data, before)
 
-    def _add(self, name: str, kind: str, data: bytes, where: str) -> None:
+    def _add(self, name: str, kind: str, data: bytes, cluster: str) -> None:
         self.number += 1
-        self.events.append(StreamEvent(self.number, name, kind, data, where))
+        self.events.append(StreamEvent(self.number, name, kind, data, cluster))
 
-    def since(self, last: str) -> list[StreamEvent] | None:
-        """What came after the event of that id; None if nobody knows."""
+    def events_after(self, last: str) -> list[StreamEvent] | None:
+        """Return the events after the event with that ID; None if they are no longer known."""
         id_, _, written = last.partition("-")
         number = whole(written, self.number)
         if id_ != self.id or number is None:
@@ -80,24 +81,29 @@ class Feed:
         oldest = self.events[0].number if self.events else self.number + 1
         return [event for event in self.events if event.number > number] if number >= oldest - 1 else None
 
-    def everything(self, name: str = "", *, again: bool, now: Mapping[str, bytes] | None = None) -> bytes:
-        """All as it stands, or one alone, and that this is all; of those that `now` has alone.
+    def encode_snapshot(self, name: str = "", *, again: bool, objects: Mapping[str, bytes] | None = None) -> bytes:
+        """Return the events for all current objects or for one, followed by `synced`.
 
-        Its last event alone has a number: whom the rest has not reached begins anew.
+        Only the last event has a number: a client that loses its connection before it receives all again.
+
+        Args:
+            name: Only this object.
+            again: Start with `reset`, for a client that has received a snapshot before.
+            objects: The objects that the client may see; by default all.
         """
-        said = [b"event: reset\ndata: {}\n\n"] if again else []
-        there = self.now if now is None else now
-        wanted = ([name] if name in there else []) if name else sorted(there)
-        said += [_words(each, "changed") + there[each] + b"\n\n" for each in wanted]
+        events = [b"event: reset\ndata: {}\n\n"] if again else []
+        visible = self.objects if objects is None else objects
+        names_ = ([name] if name in visible else []) if name else sorted(visible)
+        events += [_encode_head(each, "changed") + visible[each] + b"\n\n" for each in names_]
         if self.has_groups and (not name or name.startswith(GROUP)):
-            said.append(GROUPS_SYNCED)
-        said.append(self.encoded(StreamEvent(self.number, "", "synced", b"{}")))
-        return b"".join(said)  # at once: of 10,000 each piece would copy all before it
+            events.append(GROUPS_SYNCED)
+        events.append(self.encode_event(StreamEvent(self.number, "", "synced", b"{}")))
+        return b"".join(events)
 
-    def encoded(self, event: StreamEvent) -> bytes:
-        """One event on the wire."""
-        return f"id: {self.id}-{event.number}\n".encode() + _words(event.name, event.kind) + event.data + b"\n\n"
+    def encode_event(self, event: StreamEvent) -> bytes:
+        """Return one event in the format of server-sent events."""
+        return f"id: {self.id}-{event.number}\n".encode() + _encode_head(event.name, event.kind) + event.data + b"\n\n"
 
 
-def _words(name: str, kind: str) -> bytes:
+def _encode_head(name: str, kind: str) -> bytes:
     return f"event: {'group-' if name.startswith(GROUP) else ''}{kind}\ndata: ".encode()

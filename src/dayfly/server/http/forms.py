@@ -1,6 +1,6 @@
-"""What goes over the API, as types: for the document that describes it, and for the test that holds answers against it.
+"""Types of the API's bodies and answers, for the OpenAPI document and for the test that compares answers with it.
 
-Wishes are read by `spec.documents`, which says more of a mistake than a schema can; here stands only their outer form.
+Specs are only objects here: `spec.documents` parses them, with better error messages than a schema gives.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from dayfly.compile.preview import CompilePreview
 from dayfly.spec import api
 from dayfly.spec.routing.rules import RoutingRule
 
@@ -18,18 +19,18 @@ RoleWord = Literal["viewer", "member", "admin"]
 
 
 class Form(msgspec.Struct, rename="camel", kw_only=True):
-    """A JSON object; what has a default may be left out."""
+    """A JSON object. Fields with a default are optional."""
 
 
 class Nothing(Form):
-    """Done."""
+    """An empty object."""
 
 
 class Error(Form):
-    """Why something was not done; nothing was changed, where the sentence does not say otherwise."""
+    """An error. Nothing was changed, unless the message says otherwise."""
 
     error: str
-    requestId: str  # noqa: N815 # as it is written
+    requestId: str  # noqa: N815 # the name in JSON
 
 
 class Document(Form):
@@ -82,7 +83,7 @@ class Cluster(Form):
 
 
 class ClusterToken(Form):
-    """`token` is in the answer that makes it, and nowhere else."""
+    """A token of a cluster. Only the answer that creates it contains the secret `token`."""
 
     id: str
     masked_value: str
@@ -92,7 +93,7 @@ class ClusterToken(Form):
 
 
 class NewKey(Form):
-    """`scope` are terms as `name:ci-*`, at least one; without the field it is the whole organisation."""
+    """A key to create. `scope` has at least one term such as `name:ci-*`; without it the scope is the organisation."""
 
     name: str
     role: RoleWord
@@ -101,7 +102,7 @@ class NewKey(Form):
 
 
 class Key(Form):
-    """`key` is in the answer that makes it, and nowhere else."""
+    """A key. Only the answer that creates it contains the secret `key`."""
 
     id: str
     name: str
@@ -138,7 +139,7 @@ class AuditPage(Form):
 
 
 class NewPlugin(Form):
-    """`readme` is Markdown for readers. It alone may be put again, changed, for a version that is published."""
+    """A version to publish. `readme` is Markdown; it is the only field that can change after the publication."""
 
     spec: dict[str, Any]
     name: str = ""
@@ -154,7 +155,7 @@ class Seconds(Form):
 
 
 class NewSandbox(Form):
-    """`secrets` are values of params that no document holds, by resource and name; taken by `dayfly up` alone."""
+    """A sandbox. `secrets` are values of secret params by resource and name; only `dayfly up` accepts them."""
 
     spec: dict[str, Any]
     name: str = ""
@@ -163,7 +164,7 @@ class NewSandbox(Form):
 
 
 class Extend(Form):
-    """`seconds` from now, or `until`; neither for as long again as its time to live says."""
+    """The new end: `seconds` from now, or `until`; with neither, the current time to live starts again now."""
 
     seconds: int = 0
     until: Time = ""
@@ -175,7 +176,7 @@ class NewRouteGroup(Form):
 
 
 class WhyAbandon(Form):
-    """Without `force` the cleanup must have begun: the sandbox or route group is being deleted."""
+    """Why the cleanup is abandoned. Without `force`, the sandbox or route group must already be being deleted."""
 
     reason: str
     force: bool = False
@@ -208,13 +209,13 @@ class LogPiece(Form):
     data: str
     encoding: Literal["utf-8", "base64"]
     times: list[api.LogTime] = []
-    """Where they are asked for; of what no entry tells of nobody knows when it was printed."""
+    """Present if requested; parts of the log without an entry have no known time."""
 
 
 class LogLine(Form):
     message: str
     time: Time = ""
-    """Where it is asked for; empty where nobody knows."""
+    """Present if requested; empty if it is not known."""
 
 
 class ContainerLog(Form):
@@ -227,7 +228,7 @@ class Events(Form):
 
 
 class Frozen(Form):
-    """`onlyInCluster` are UIDs, `onlyHere` names; both once the cluster has said what it has (`compared`)."""
+    """The state of a frozen cluster. Once `compared`, `onlyInCluster` has UIDs and `onlyHere` names of runs."""
 
     frozen: bool
     compared: bool = False
@@ -235,3 +236,56 @@ class Frozen(Form):
     since: Time = ""
     only_in_cluster: list[str] = []
     only_here: list[str] = []
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+Plan = CompilePreview
+
+
+class PageLink(Form):
+    """A link that signs in on the page once. `path` is relative to the server's address."""
+
+    path: str
+    expires_in_seconds: int
+
+
+class PageCode(Form):
+    code: str
+
+
+class PagePlace(Form):
+    """A cluster without a server, by its context in the kubeconfig. An empty namespace means all namespaces."""
+
+    context: str
+    namespace: str
+
+
+class PageSession(Form):
+    """The signed-in key. `expiresAt` is missing if the request has a key and no session.
+
+    `place` is given for the page of a cluster without a server.
+    """
+
+    org: str
+    role: RoleWord
+    name: str
+    key: str
+    expires_at: Time = ""
+    place: PagePlace | None = None
+
+
+class OutputName(Form):
+    unit: str
+    output: str
+
+
+class Ended(Form):
+    """A sandbox that has ended."""
+
+    uid: str
+    name: str
+    cluster: str
+    routing_key: str
+    created_at: Time
+    ended_at: Time

@@ -1,6 +1,6 @@
-"""Preconditions of HTTP (RFC 9110, section 13): a change is made only to the version that its client has read.
+"""Preconditions of HTTP (RFC 9110, section 13): a change applies only to the version that its client has read.
 
-The tag of an answer is `"VERSION.DIGEST"`: the version of the stored object, and the digest of the whole answer. A read
+The ETag of an answer is `"VERSION.DIGEST"`: the version of the stored object, and the digest of the whole answer. A GET
 compares both. A change compares only the version, since a new status of a sandbox is no edit.
 """
 
@@ -33,35 +33,35 @@ class Preconditions(NamedTuple):
     none_match: str = ""
 
     def check(self, version: str | None) -> None:
-        """Refuse a change of the object that is stored in that version; None if there is no object.
+        """Refuse a change if the preconditions do not hold for the stored version (None: there is no object).
 
         Raises:
-            ApiError: 412.
+            RequestError: 412.
         """
         if self.match and not _names(self.match, version, strong=True):
-            there = "it has been changed since" if version else "it is not there"
-            raise RequestError(412, f"If-Match: {there}; read it again, and repeat the change with the new ETag")
+            problem = "the object has been changed" if version else "the object does not exist"
+            raise RequestError(412, f"If-Match: {problem}; read it again, and repeat the change with the new ETag")
         if self.none_match and _names(self.none_match, version):
-            raise RequestError(412, "If-None-Match: it is there already; nothing was changed")
+            raise RequestError(412, "If-None-Match: the object already exists; nothing was changed")
 
     def refuse_match(self) -> None:
-        """Refuse If-Match at an address that has no versions.
+        """Refuse If-Match for an endpoint without versions.
 
         Raises:
-            ApiError: 412.
+            RequestError: 412.
         """
         if self.match:
-            raise RequestError(412, "If-Match: this address has no ETag; leave the header out")
+            raise RequestError(412, "If-Match: this endpoint has no ETag; leave the header out")
 
 
 ANY = Preconditions()
 
 
 def read(request: Request) -> Preconditions:
-    """The preconditions of a request.
+    """Return the preconditions of a request.
 
     Raises:
-        ApiError: a header is neither `*` nor a list of tags.
+        RequestError: a header is neither `*` nor a list of ETags.
     """
     found = [", ".join(request.headers.getlist(name)) for name in ("if-match", "if-none-match")]
     for name, value in zip(("If-Match", "If-None-Match"), found, strict=True):
@@ -71,18 +71,18 @@ def read(request: Request) -> Preconditions:
 
 
 def tag_of(version: str, body: bytes) -> str:
-    """The ETag of an answer."""
+    """Return the ETag of an answer."""
     return f'"{version}.{hashlib.sha256(body).hexdigest()[:16]}"'
 
 
 def is_unchanged(request: Request, tag: str) -> bool:
-    """Whether the client of a GET has that answer already."""
+    """Return whether the client of a GET has an answer with this ETag."""
     wanted = read(request).none_match
     return wanted.strip() == "*" or any(f'"{opaque}"' == tag for _, opaque in _TAG.findall(wanted))
 
 
 def _names(header: str, version: str | None, *, strong: bool = False) -> bool:
-    """Whether the header names that version. With `strong`, a weak tag never matches."""
+    """Return whether the header names that version. With `strong`, weak tags never match."""
     if version is None or header.strip() == "*":
         return version is not None
     return any(opaque.rpartition(".")[0] == version and not (strong and weak) for weak, opaque in _TAG.findall(header))

@@ -1,10 +1,11 @@
-"""The table of all addresses: which methods each has, and the least role that a key needs for it.
+"""The table of all endpoints: their methods, and the role that a key needs for each.
 
-An address that is not in here cannot be served: `exchange.serve` asks for it. `None` stands for no key at all.
+`handler.serve` only serves paths in this table.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from dayfly.link.envelope import Asked, Heard, Letters, Opening, Said, Session
 from dayfly.server import attention
 from dayfly.server.access.callers import Role
 from dayfly.server.access.scopes import Reach
-from dayfly.server.http import forms, page_forms
+from dayfly.server.http import forms
 from dayfly.spec import api
 from dayfly.spec.routing.rules import PARAMETERS
 
@@ -21,18 +22,18 @@ VIEWER, MEMBER, ADMIN = Role.VIEWER, Role.MEMBER, Role.ADMIN
 
 
 class RouteOperation(NamedTuple):
-    """One method of one address.
+    """One method of one path.
 
     Attributes:
-        role: The least that the caller's key needs; None where no key is asked for.
-        says: What it does, in a line.
-        answer: The form of what 200 carries; in a list for a list of such.
-        query: What may stand in the query, with its JSON type.
-        body: The form of what is sent; None for nothing that is read.
+        role: The lowest role that may use it; None if it needs no key.
+        summary: Its summary in the OpenAPI document.
+        answer: The type of the answer 200; in a list for a list of this type.
+        query: The query parameters, with their JSON types.
+        body: The type of the body; None if it has none.
     """
 
     role: Role | None
-    says: str
+    summary: str
     answer: Any = forms.Nothing
     query: Mapping[str, str] = {}
     body: Any = None
@@ -54,161 +55,221 @@ _RULES = dict.fromkeys(PARAMETERS, "string")
 _LOGS = dict.fromkeys(("resource", "step", "workload", "container"), "string") | _TIMES
 
 ROUTES: dict[str, dict[str, RouteOperation]] = {
-    "/meta/health": {"GET": RouteOperation(None, "Whether the server and its store answer.", forms.Health)},
-    "/meta/reasons": {
-        "GET": RouteOperation(VIEWER, "Every reason that is said, and what it means.", [forms.ReasonMeaning])
-    },
-    "/meta/openapi.json": {"GET": RouteOperation(None, "This document.", forms.Document)},
-    "/page/links": {
-        "POST": RouteOperation(VIEWER, "Make a link that signs in on the page, once.", page_forms.PageLink)
-    },
+    "/meta/health": {"GET": RouteOperation(None, "Check whether the server and its store respond.", forms.Health)},
+    "/meta/reasons": {"GET": RouteOperation(VIEWER, "List all reasons with their meanings.", [forms.ReasonMeaning])},
+    "/meta/openapi.json": {"GET": RouteOperation(None, "Return this document.", forms.Document)},
+    "/page/links": {"POST": RouteOperation(VIEWER, "Create a link that signs in on the page once.", forms.PageLink)},
     "/page/enter": {
-        "POST": RouteOperation(None, "Sign in on the page by a link.", page_forms.PageSession, body=page_forms.PageCode)
+        "POST": RouteOperation(None, "Sign in on the page with a link.", forms.PageSession, body=forms.PageCode)
     },
     "/page/session": {
-        "GET": RouteOperation(VIEWER, "Who is signed in on the page.", page_forms.PageSession),
+        "GET": RouteOperation(VIEWER, "Return who is signed in on the page.", forms.PageSession),
         "DELETE": RouteOperation(VIEWER, "Sign out."),
     },
-    "/orgs": {"GET": RouteOperation(VIEWER, "The organisation of the key.", forms.Organisations)},
-    _ORG + "/clusters": {"GET": RouteOperation(VIEWER, "All clusters.", [forms.Cluster], _PAGE)},
+    "/orgs": {"GET": RouteOperation(VIEWER, "Return the organisation of the key.", forms.Organisations)},
+    _ORG + "/clusters": {"GET": RouteOperation(VIEWER, "List all clusters.", [forms.Cluster], _PAGE)},
     _CLUSTER: {
-        "GET": RouteOperation(VIEWER, "A cluster.", forms.Cluster),
-        "PUT": RouteOperation(ADMIN, "Add a cluster; one that is there stays as it is.", forms.Cluster),
+        "GET": RouteOperation(VIEWER, "Return a cluster.", forms.Cluster),
+        "PUT": RouteOperation(ADMIN, "Add a cluster; an existing one is not changed.", forms.Cluster),
         "DELETE": RouteOperation(ADMIN, "Remove a cluster and its tokens."),
     },
     _CLUSTER + "/thaw": {
-        "GET": RouteOperation(ADMIN, "Why a cluster is frozen, and what one side alone has.", forms.Frozen),
-        "POST": RouteOperation(ADMIN, "Go on with a frozen cluster from where it stands."),
+        "GET": RouteOperation(ADMIN, "Return why a cluster is frozen, and what only one side has.", forms.Frozen),
+        "POST": RouteOperation(ADMIN, "Continue with a frozen cluster from its current state."),
     },
-    "/agent/session": {"POST": RouteOperation(None, "For agents: begin a session.", Session, body=Opening)},
+    "/agent/session": {"POST": RouteOperation(None, "For agents: start a session.", Session, body=Opening)},
     "/agent/messages": {
-        "GET": RouteOperation(None, "For agents: what is to be done.", Letters, _COLLECT),
-        "POST": RouteOperation(None, "For agents: what is so.", Heard, body=Said),
+        "GET": RouteOperation(None, "For agents: fetch messages.", Letters, _COLLECT),
+        "POST": RouteOperation(None, "For agents: send messages.", Heard, body=Said),
     },
-    "/agent/births": {"POST": RouteOperation(None, "For agents: which sandboxes are to live.", Asked, body=Asked)},
+    "/agent/births": {"POST": RouteOperation(None, "For agents: check which runs may start.", Asked, body=Asked)},
     _CLUSTER + "/tokens": {
-        "GET": RouteOperation(ADMIN, "The tokens of a cluster's agents, without their secrets.", [forms.ClusterToken]),
-        "POST": RouteOperation(ADMIN, "Make a token; its secret is in this answer alone.", forms.ClusterToken),
+        "GET": RouteOperation(ADMIN, "List the tokens of a cluster, without their secrets.", [forms.ClusterToken]),
+        "POST": RouteOperation(ADMIN, "Create a token; only this answer contains its secret.", forms.ClusterToken),
     },
     _CLUSTER + "/tokens/{id}": {
-        "GET": RouteOperation(ADMIN, "A token, without its secret.", forms.ClusterToken),
+        "GET": RouteOperation(ADMIN, "Return a token, without its secret.", forms.ClusterToken),
         "DELETE": RouteOperation(ADMIN, "Revoke a token."),
     },
     _ORG + "/keys": {
-        "GET": RouteOperation(ADMIN, "The keys of users, without their secrets.", [forms.Key]),
-        "POST": RouteOperation(ADMIN, "Make a key; its secret is in this answer alone.", forms.Key, body=forms.NewKey),
+        "GET": RouteOperation(ADMIN, "List the keys, without their secrets.", [forms.Key]),
+        "POST": RouteOperation(
+            ADMIN, "Create a key; only this answer contains its secret.", forms.Key, body=forms.NewKey
+        ),
     },
     _ORG + "/keys/{id}": {"DELETE": RouteOperation(ADMIN, "Revoke a key.")},
     _ORG + "/audit": {
         "GET": RouteOperation(
-            ADMIN, "Who did what, the oldest first.", forms.AuditPage, {"after": "integer", "limit": "integer"}
+            ADMIN,
+            "List the entries of the audit log, the oldest first.",
+            forms.AuditPage,
+            {"after": "integer", "limit": "integer"},
         )
     },
-    _ORG + "/resource-plugins": {"GET": RouteOperation(VIEWER, "All resource plugins.", [api.Plugin], _VERSION)},
+    _ORG + "/resource-plugins": {"GET": RouteOperation(VIEWER, "List all resource plugins.", [api.Plugin], _VERSION)},
     _PLUGIN: {
-        "GET": RouteOperation(VIEWER, "One version of a plugin, the highest if none is named.", api.Plugin, _VERSION),
+        "GET": RouteOperation(VIEWER, "Return one version of a plugin, by default the highest.", api.Plugin, _VERSION),
         "PUT": RouteOperation(ADMIN, "Publish a version of a plugin.", body=forms.NewPlugin),
-        "DELETE": RouteOperation(ADMIN, "Remove a version of a plugin that no sandbox uses.", query=_VERSION),
+        "DELETE": RouteOperation(ADMIN, "Delete a version of a plugin that no sandbox uses.", query=_VERSION),
     },
     _PLUGIN + "/versions": {
-        "GET": RouteOperation(VIEWER, "All versions of a plugin, the highest first.", [api.Plugin])
+        "GET": RouteOperation(VIEWER, "List all versions of a plugin, the highest first.", [api.Plugin])
     },
     "/workloads/routing-rules": {
-        "GET": RouteOperation(VIEWER, "Which key leads from which baseline to whose fork.", forms.RoutingRules, _RULES)
+        "GET": RouteOperation(
+            VIEWER, "List the routing rules: baseline, routing key and fork.", forms.RoutingRules, _RULES
+        )
     },
-    _ORG + "/workloads": {"GET": RouteOperation(VIEWER, "All baselines.", [api.Baseline])},
+    _ORG + "/workloads": {"GET": RouteOperation(VIEWER, "List all baselines.", [api.Baseline])},
     _ORG + "/workloads/{namespace}/{name}": {
-        "GET": RouteOperation(VIEWER, "A baseline.", api.Baseline),
-        "PUT": RouteOperation(MEMBER, "Declare a baseline, or change it.", api.Baseline, body=api.Baseline),
-        "DELETE": RouteOperation(MEMBER, "Remove a baseline that no fork derives from."),
+        "GET": RouteOperation(VIEWER, "Return a baseline.", api.Baseline),
+        "PUT": RouteOperation(MEMBER, "Declare or change a baseline.", api.Baseline, body=api.Baseline),
+        "DELETE": RouteOperation(MEMBER, "Delete a baseline that no fork uses."),
     },
-    _ORG + "/sandboxes": {"GET": RouteOperation(VIEWER, "All sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})},
-    _ORG + "/attention": {"GET": RouteOperation(VIEWER, "What needs attention, the worst first.", [attention.Concern])},
+    _ORG + "/sandboxes": {
+        "GET": RouteOperation(VIEWER, "List all sandboxes.", [api.Sandbox], {"label": "string", **_PAGE})
+    },
+    _ORG + "/attention": {
+        "GET": RouteOperation(VIEWER, "List what needs attention, the most severe first.", [attention.Concern])
+    },
     _ORG + "/ended-sandboxes": {
-        "GET": RouteOperation(VIEWER, "Sandboxes that have ended, the last first.", [page_forms.Ended], _ENDED)
+        "GET": RouteOperation(VIEWER, "List ended sandboxes, the newest first.", [forms.Ended], _ENDED)
     },
-    _SANDBOX + "/plan": {"GET": RouteOperation(VIEWER, "What a sandbox does, unit by unit.", page_forms.Plan)},
+    _SANDBOX + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a sandbox.", forms.Plan)},
     _SANDBOX + "/reveal": {
-        "POST": RouteOperation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
+        "POST": RouteOperation(
+            MEMBER, "Return one output and record it in the audit log.", api.Output, body=forms.OutputName
+        )
     },
     _SANDBOX: {
-        "GET": RouteOperation(VIEWER, "A sandbox.", api.Sandbox),
-        "PUT": RouteOperation(MEMBER, "Make a sandbox, or change it.", api.Sandbox, body=forms.NewSandbox),
-        "DELETE": RouteOperation(MEMBER, "End a sandbox.", query={"force": "boolean"}),
+        "GET": RouteOperation(VIEWER, "Return a sandbox.", api.Sandbox),
+        "PUT": RouteOperation(MEMBER, "Create or change a sandbox.", api.Sandbox, body=forms.NewSandbox),
+        "DELETE": RouteOperation(MEMBER, "Delete a sandbox.", query={"force": "boolean"}),
     },
     _SANDBOX + "/abandon": {
-        "POST": RouteOperation(MEMBER, "End a sandbox without its cleanup.", body=forms.WhyAbandon)
+        "POST": RouteOperation(MEMBER, "Delete a sandbox without its cleanup.", body=forms.WhyAbandon)
     },
     _SANDBOX + "/retry": {
-        "POST": RouteOperation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
+        "POST": RouteOperation(MEMBER, "Retry units now that wait for a retry.", forms.Retried, body=forms.Units)
     },
     _SANDBOX + "/lease": {
-        "PUT": RouteOperation(MEMBER, "Keep a sandbox for so long from now.", forms.Until, body=forms.Seconds)
+        "PUT": RouteOperation(MEMBER, "Renew the lease of a sandbox.", forms.Until, body=forms.Seconds)
     },
     _SANDBOX + "/extend": {
-        "POST": RouteOperation(MEMBER, "Let a sandbox live longer.", api.Sandbox, body=forms.Extend)
+        "POST": RouteOperation(MEMBER, "Extend the time to live of a sandbox.", api.Sandbox, body=forms.Extend)
     },
     _ORG + "/routegroups": {
         "GET": RouteOperation(
-            VIEWER, "All route groups.", [api.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
+            VIEWER, "List all route groups.", [api.RouteGroup], {"label": "string", "sandbox": "string", **_PAGE}
         )
     },
-    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "What a route group does, unit by unit.", page_forms.Plan)},
+    _GROUP + "/plan": {"GET": RouteOperation(VIEWER, "Return the units of a route group.", forms.Plan)},
     _GROUP + "/reveal": {
-        "POST": RouteOperation(MEMBER, "One output, for the record.", api.Output, body=page_forms.OutputName)
+        "POST": RouteOperation(
+            MEMBER, "Return one output and record it in the audit log.", api.Output, body=forms.OutputName
+        )
     },
     _GROUP: {
-        "GET": RouteOperation(VIEWER, "A route group, and whom it has now.", api.RouteGroup),
-        "PUT": RouteOperation(MEMBER, "Make a route group, or change it.", api.RouteGroup, body=forms.NewRouteGroup),
-        "DELETE": RouteOperation(MEMBER, "End a route group.", query={"force": "boolean"}),
+        "GET": RouteOperation(VIEWER, "Return a route group and its current sandboxes.", api.RouteGroup),
+        "PUT": RouteOperation(MEMBER, "Create or change a route group.", api.RouteGroup, body=forms.NewRouteGroup),
+        "DELETE": RouteOperation(MEMBER, "Delete a route group.", query={"force": "boolean"}),
     },
     _GROUP + "/abandon": {
-        "POST": RouteOperation(MEMBER, "End a route group without its hooks.", body=forms.WhyAbandon)
+        "POST": RouteOperation(MEMBER, "Delete a route group without its hooks.", body=forms.WhyAbandon)
     },
     _GROUP + "/retry": {
-        "POST": RouteOperation(MEMBER, "Try again now what waits to be tried again.", forms.Retried, body=forms.Units)
+        "POST": RouteOperation(MEMBER, "Retry units now that wait for a retry.", forms.Retried, body=forms.Units)
     },
     _GROUP + "/extend": {
-        "POST": RouteOperation(MEMBER, "Let a route group live longer.", api.RouteGroup, body=forms.Extend)
+        "POST": RouteOperation(MEMBER, "Extend the time to live of a route group.", api.RouteGroup, body=forms.Extend)
     },
-    _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Live changes of a sandbox.", forms.Events)},
-    _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Live changes of a route group.", forms.Events)},
-    _ORG + "/changes": {"GET": RouteOperation(VIEWER, "Live changes of all sandboxes and route groups.", forms.Events)},
-    _SANDBOX + "/status/explain": {"GET": RouteOperation(VIEWER, "Not here.")},
+    _SANDBOX + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a sandbox.", forms.Events)},
+    _GROUP + "/changes": {"GET": RouteOperation(VIEWER, "Stream the changes of a route group.", forms.Events)},
+    _ORG + "/changes": {
+        "GET": RouteOperation(VIEWER, "Stream the changes of all sandboxes and route groups.", forms.Events)
+    },
+    _SANDBOX + "/status/explain": {"GET": RouteOperation(VIEWER, "Not supported.")},
     _SANDBOX + "/report": {
         "GET": RouteOperation(
-            VIEWER, "How each unit of a sandbox stands.", api.Report, {"after": "integer", "wait": "integer"}
+            VIEWER, "Return the state of each unit of a sandbox.", api.Report, {"after": "integer", "wait": "integer"}
         )
     },
-    _SANDBOX + "/why": {"GET": RouteOperation(VIEWER, "What a sandbox waits for, down to the root.", api.Blocker)},
-    _SANDBOX + "/outputs": {"GET": RouteOperation(MEMBER, "All outputs, sensitive ones too.", [api.Output], _MASKED)},
-    _SANDBOX + "/attempts": {"GET": RouteOperation(VIEWER, "The logs that there are.", [api.Attempt])},
-    _SANDBOX + "/log": {"GET": RouteOperation(VIEWER, "A piece of one log.", forms.LogPiece, _LOG)},
-    _SANDBOX + "/logs": {
-        "GET": RouteOperation(VIEWER, "The newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS)
+    _SANDBOX + "/why": {
+        "GET": RouteOperation(VIEWER, "Return what blocks a sandbox, down to the root cause.", api.Blocker)
     },
-    _SANDBOX + "/history": {"GET": RouteOperation(VIEWER, "Every move of a sandbox's ledger.", [api.Move])},
+    _SANDBOX + "/outputs": {
+        "GET": RouteOperation(MEMBER, "List all outputs, including sensitive ones.", [api.Output], _MASKED)
+    },
+    _SANDBOX + "/attempts": {"GET": RouteOperation(VIEWER, "List the available logs.", [api.Attempt])},
+    _SANDBOX + "/log": {"GET": RouteOperation(VIEWER, "Return a part of a log.", forms.LogPiece, _LOG)},
+    _SANDBOX + "/logs": {
+        "GET": RouteOperation(
+            VIEWER, "Return the newest logs of a resource, a step or a fork.", [forms.ContainerLog], _LOGS
+        )
+    },
+    _SANDBOX + "/history": {"GET": RouteOperation(VIEWER, "List all moves of a sandbox's ledger.", [api.Move])},
 }
-# What is told of sandboxes is told of route groups, and of which of a name, living and ended, `uid` says.
-for _what in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
-    _tells = ROUTES[f"{_SANDBOX}/{_what}"]["GET"]
-    _tells = _tells._replace(query={**_tells.query, "uid": "string"})
-    ROUTES[f"{_SANDBOX}/{_what}"] = {"GET": _tells}
-    ROUTES[f"{_GROUP}/{_what}"] = {"GET": _tells._replace(says=_tells.says.replace("sandbox", "route group"))}
+# Route groups have the same endpoints for reading. `uid` selects one of several runs that had the name.
+for _name in ("report", "why", "outputs", "attempts", "log", "logs", "history"):
+    _operation = ROUTES[f"{_SANDBOX}/{_name}"]["GET"]
+    _operation = _operation._replace(query={**_operation.query, "uid": "string"})
+    ROUTES[f"{_SANDBOX}/{_name}"] = {"GET": _operation}
+    _summary = _operation.summary.replace("sandbox", "route group")
+    ROUTES[f"{_GROUP}/{_name}"] = {"GET": _operation._replace(summary=_summary)}
 
 
 WITH_TAGS = (_SANDBOX, _GROUP, _PLUGIN, _CLUSTER, _ORG + "/workloads/{namespace}/{name}")
-"""Addresses of objects that have an ETag and whose changes may have preconditions."""
+"""Paths of objects that have an ETag and whose changes may have preconditions."""
 
-_LIVING = (_ORG + "/sandboxes", _ORG + "/routegroups")
-_OF_ALL_LIVING = (_ORG + "/changes", _ORG + "/attention", _ORG + "/ended-sandboxes", "/workloads/routing-rules")
-_ITSELF = ("/page/links", "/page/session")
+_RUNS = (_ORG + "/sandboxes", _ORG + "/routegroups")
+_ALL_RUNS = (_ORG + "/changes", _ORG + "/attention", _ORG + "/ended-sandboxes", "/workloads/routing-rules")
+_OWN_SESSION = ("/page/links", "/page/session")
 
 
 def reach(path: str, method: str) -> Reach:
-    """Which keys with a scope an operation is open to: an address that nobody thought of, none."""
-    if path.startswith(_LIVING) or path in _OF_ALL_LIVING:
-        return Reach.LIVING
-    if path in _ITSELF or (method == "GET" and ROUTES[path][method].role is VIEWER):
+    """Return which keys with a scope may use an operation. By default only keys without a scope may."""
+    if path.startswith(_RUNS) or path in _ALL_RUNS:
+        return Reach.RUNS
+    if path in _OWN_SESSION or (method == "GET" and ROUTES[path][method].role is VIEWER):
         return Reach.COMMON
     return Reach.PLUGIN if path == _PLUGIN else Reach.WHOLE
+
+
+# --- endpoints of Signadot's API without an equivalent ----------------------------------------------------------------
+
+LOGIN = f"{API}/auth/device"
+"""Clients log in below this path, without a key."""
+
+_UNSUPPORTED_PATH = re.compile(rf"{API}/orgs/[^/]+/([^/]+)(?:/.*)?", re.DOTALL)
+_UNSUPPORTED_ENDPOINTS = {
+    re.compile(rf"{LOGIN}/(code|token|token/refresh)"): (
+        "login by a browser; use a key: signadot auth login --with-api-key KEY (dayfly key create NAME makes one)"
+    ),
+    re.compile(rf"{API}/meta/plans"): "plans of that kind",
+    re.compile(rf"{API}/orgs/[^/]+/clusters/[^/]+/devmesh/analyze"): (
+        "analysis of DevMesh: it has no sidecars, a Gateway routes requests"
+    ),
+    re.compile(r"/api/v1/orgs/[^/]+/(sandboxes|clusters)(/status)?"): "API of version 1: use /api/v2",
+}
+_UNSUPPORTED_COLLECTIONS = {
+    "jobs": "jobs",
+    "runnergroups": "runner groups of jobs",
+    "artifacts": "artifacts of jobs",
+    "secrets": "secrets of an organisation",
+    "devboxes": "devboxes",
+    "service-accounts": "service accounts (it gives keys to programs: dayfly key create)",
+    "users": "users (it gives keys to people: dayfly key create)",
+    "events": "event log (it has /changes, /audit and CloudEvents)",
+    "tests": "Smart Tests",
+    **dict.fromkeys(
+        ("plans", "plan-tags", "plan-actions", "plan-runnergroups", "plan-runnergroup-settings"), "plans of that kind"
+    ),
+}
+
+
+def describe_unsupported(path: str) -> str:
+    """Return the feature of Signadot that a path belongs to and Dayfly does not support; "" for other paths."""
+    if single := next((what for pattern, what in _UNSUPPORTED_ENDPOINTS.items() if pattern.fullmatch(path)), ""):
+        return single
+    found = _UNSUPPORTED_PATH.fullmatch(path)
+    return _UNSUPPORTED_COLLECTIONS.get(found[1], "") if found else ""

@@ -1,4 +1,4 @@
-"""The certificate that a server shows, and how it is renewed without a restart: its issuer replaces the files."""
+"""The server's TLS certificate. When its files are replaced, the server loads them without a restart."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
-# An issuer renews days before the end, so a minute is soon.
-LOOK_S = 60.0
+CHECK_INTERVAL_S = 60.0
 
 
 class Certificate(NamedTuple):
-    """The files of a certificate, with those that lead to its root, and of its key."""
+    """The files of a certificate chain and of its private key."""
 
     chain: str
     key: str
@@ -26,7 +25,7 @@ def context(certificate: Certificate) -> ssl.SSLContext:
     """Return the context of a server with that certificate.
 
     Raises:
-        OSError: a file is missing, or they do not match; `ssl.SSLError`, which is one, states why.
+        OSError: a file is missing, or the files do not match (`ssl.SSLError`, a subclass).
     """
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     made.load_cert_chain(certificate.chain, certificate.key)
@@ -34,37 +33,37 @@ def context(certificate: Certificate) -> ssl.SSLContext:
 
 
 class Renewal:
-    """Has a context show what the files hold now; connections that are open keep what they were shown."""
+    """Reloads the certificate of a context when its files change. Open connections keep the old one."""
 
     def __init__(self, context: ssl.SSLContext, certificate: Certificate) -> None:
         self._context = context
         self._certificate = certificate
-        self._seen = self._digest()
+        self._loaded = self._digest()
 
     async def run(self) -> None:
-        """Look now and then, for ever."""
+        """Check the files periodically, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            self.reload_if_changed()
 
-    def look(self) -> None:
-        """Take new files up. Those that do not go together, half written perhaps, are looked at again the next time."""
+    def reload_if_changed(self) -> None:
+        """Load changed files. Files that do not match, such as half-written ones, are checked again the next time."""
         digest = self._digest()
-        if digest in (self._seen, b""):
+        if digest in (self._loaded, b""):
             return
         try:
-            context(self._certificate)  # a context that fails to load has lost what it had
+            context(self._certificate)  # tried first, because a failed load would remove the old certificate
             self._context.load_cert_chain(self._certificate.chain, self._certificate.key)
         except OSError as fault:
             _log.warning(
-                "the new certificate in %s is of no use, the old one stays: %s", self._certificate.chain, fault
+                "cannot load the new certificate in %s, so the old one stays: %s", self._certificate.chain, fault
             )
             return
-        self._seen = digest
-        _log.warning("shows the new certificate in %s", self._certificate.chain)
+        self._loaded = digest
+        _log.warning("loaded the new certificate in %s", self._certificate.chain)
 
     def _digest(self) -> bytes:
-        """Of both files; empty while one is not there."""
+        """Return the digest of both files; empty while one is missing."""
         found = hashlib.sha256()
         try:
             for path in self._certificate:

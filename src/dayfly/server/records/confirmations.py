@@ -1,15 +1,17 @@
-"""The orders that hosts have confirmed, so that no server gives them again.
+"""The orders that hosts have confirmed, so that no server resends them.
 
-An order's *form* is all that it was made of: the record's revision, the place and the keys for which it was compiled,
-and this Dayfly, which may compile otherwise than the one before. A host that has carried out an order of that form
-needs no other, as long as it is the host that it was. That is what a session says, and what a row is worth:
+The *form* of an order is a fingerprint of its inputs: revision, compile target, routing keys and version of Dayfly. A
+host that has carried out an order of the same form needs no other, unless the host has lost data. Therefore a
+confirmation is safe under these rules:
 
-- It holds for its session alone, and a session's number never comes again. Whoever has lost anything begins another:
-  a host that has begun anew, or has less than it had; a server whose database was restored, once a human has thawed
-  it, for it is frozen until then. Then everything is told again, and what the host does not know it says.
-- It was written after the host's answer, and the answer after the host's ledger. What a restored database does not
-  hold, it does not believe either; what it holds was told before, and is void with the next session.
-- Of two orders the later one counts, by its number in the mailbox, whoever gave it and whoever heard of it first.
+- It only counts in its session, and session numbers are never reused. A new session starts when either side has lost
+  data: the host has restarted or lost its ledger, or the server's database was restored. (A restored server exchanges
+  no messages until an administrator confirms it.) In a new session all orders are resent. Then the host reports which
+  runs it does not know.
+- It is written after the host's answer, and the host answers after it has written its ledger. A restored database
+  lacks newer confirmations, so it resends those orders. Its older confirmations do not count in the next session.
+- If a run has two orders, the order with the higher number in the mailbox counts. It does not matter which server
+  sent it, nor which server received the answer first.
 
 Sessions of local hosts end with this process, so their confirmations are not stored.
 """
@@ -40,10 +42,10 @@ if TYPE_CHECKING:
 
 # Rows that one query reads.
 BATCH_SIZE = 500
-# After so many new runs the confirmations are written while others are still told.
-WRITE_AFTER = 64
-# How soon other servers know.
-WRITE_S = 0.25
+# With this number of unstored confirmations, a round of orders writes them before it ends.
+WRITE_THRESHOLD = 64
+# Delay until other servers can read a confirmation.
+WRITE_DELAY_S = 0.25
 
 
 class Confirmation(NamedTuple):
@@ -54,16 +56,18 @@ class Confirmation(NamedTuple):
     form: str = ""
 
 
-NOTHING = Confirmation()
+NO_CONFIRMATION = Confirmation()
 
 
-def form(revision: int, place: CompileTarget, keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the form of an order for a record with that revision; `keys` as in `run_specs.compiled`."""
-    led = f".{_short(repr(sorted((of, tuple(each)) for of, each in keys.items())))}" if keys and place.routes else ""
-    return f"{revision}.{_of_place(__version__, place)}{led}"
+def compute_form(revision: int, target: CompileTarget, keys: Mapping[str, Sequence[str]]) -> str:
+    """Return the form of an order for a record with that revision; `keys` as in `run_specs.compile_run`."""
+    routing = ""
+    if keys and target.routes:
+        routing = f".{_digest(repr(sorted((baseline, tuple(each)) for baseline, each in keys.items())))}"
+    return f"{revision}.{_digest_target(__version__, target)}{routing}"
 
 
-def known(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirmation]:
+def read(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirmation]:
     """Return the confirmations of all runs, or of these."""
     query = rows.select(confirmed.c.uid, confirmed.c.session, confirmed.c.number, confirmed.c.form)
     if uids is not None:
@@ -71,135 +75,136 @@ def known(rows: Rows, uids: Collection[str] | None = None) -> dict[str, Confirma
     return {row.uid: Confirmation(row.session, row.number, row.form) for row in rows.execute(query)}
 
 
-def note(rows: Rows, told: Mapping[str, Confirmation]) -> None:
-    """Store confirmations, except those of ended runs and of earlier sessions."""
-    uids = sorted(told)
+def save(rows: Rows, received: Mapping[str, Confirmation]) -> None:
+    """Store confirmations, except those of ended runs, of earlier sessions and of earlier orders."""
+    uids = sorted(received)
     for start in range(0, len(uids), BATCH_SIZE):
-        part = uids[start : start + BATCH_SIZE]
-        before = known(rows, part)
+        batch = uids[start : start + BATCH_SIZE]
+        stored = read(rows, batch)
         new = [
-            {"uid": uid, "org": org, "cluster": cluster, **told[uid]._asdict()}
-            for uid, org, cluster, session in _living(rows, part)
-            if session == told[uid].session and told[uid] > before.get(uid, NOTHING)
+            {"uid": uid, "org": org, "cluster": cluster, **received[uid]._asdict()}
+            for uid, org, cluster, session in _read_sessions(rows, batch)
+            if session == received[uid].session and received[uid] > stored.get(uid, NO_CONFIRMATION)
         ]
         rows.execute(rows.delete(confirmed).where(confirmed.c.uid.in_([row["uid"] for row in new])))
         rows.insert(confirmed, new)
 
 
-def forget(rows: Rows, uid: str) -> None:
+def delete(rows: Rows, uid: str) -> None:
     """Delete the confirmation of an ended run."""
     rows.execute(rows.delete(confirmed).where(confirmed.c.uid == uid))
 
 
-def void(rows: Rows, cluster: str) -> None:
-    """Delete the confirmations of a cluster, whose session begins."""
+def delete_of_cluster(rows: Rows, cluster: str) -> None:
+    """Delete the confirmations of a cluster that starts a new session."""
     rows.execute(rows.delete(confirmed).where(confirmed.c.cluster == cluster))
 
 
 class Confirmations:
-    """The confirmations that one server has received. It stores them soon, several together, for other servers."""
+    """The confirmations that this server has received. It stores them for other servers, in batches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # By UID: what the host has confirmed to this process, and what of that is not stored yet.
+        # By UID: the confirmations that this process has received, and those of them that are not stored yet.
         self._confirmed: dict[str, Confirmation] = {}
-        self._unnoted: dict[str, Confirmation] = {}
+        self._unstored: dict[str, Confirmation] = {}
+        # Runs that hosts have taken over, and those of them that are not marked in the store yet. A record that was
+        # read earlier may lack the mark.
+        self._taken_over: set[str] = set()
         self._unmarked: set[str] = set()
-        self._fresh = asyncio.Event()
-        # Runs that a host has taken over since this process began. A record may be older than its mark in the store.
-        self._taken: set[str] = set()
+        self._has_new = asyncio.Event()
 
     @property
     def uids(self) -> set[str]:
-        """The runs that have a record here."""
-        return self._taken | self._confirmed.keys()
+        """The UIDs of the runs about which it has information."""
+        return self._taken_over | self._confirmed.keys()
 
-    def has_taken(self, record: RunRecord[Any]) -> bool:
-        """Return whether a host is known to have its run."""
-        return record.taken_over or record.uid in self._taken
+    def has_run(self, record: RunRecord[Any]) -> bool:
+        """Return whether a host is known to have the record's run."""
+        return record.taken_over or record.uid in self._taken_over
 
     def is_confirmed(
         self,
         record: RunEntry | RunRecord[Any],
         link: Link | None,
-        told: Confirmation,
+        stored: Confirmation,
         keys: Mapping[str, Sequence[str]],
     ) -> bool:
-        """Return whether its host has carried out the stored record; `told` is the stored confirmation."""
+        """Return whether its host has carried out the current revision; `stored` is the confirmation in the store."""
         if link is None:
             return False
-        last = max(told, self._confirmed.get(record.uid, NOTHING))
-        return last.session == link.session and last.form == form(record.revision, link.place(), keys)
+        last = max(stored, self._confirmed.get(record.uid, NO_CONFIRMATION))
+        return last.session == link.session and last.form == compute_form(record.revision, link.place(), keys)
 
-    def take(self, record: RunRecord[Any], link: Link, told: Confirmation) -> None:
+    def record(self, record: RunRecord[Any], link: Link, confirmation: Confirmation) -> None:
         """Record that the host has carried out an order."""
-        self._confirmed[record.uid] = max(told, self._confirmed.get(record.uid, NOTHING))
-        self._taken.add(record.uid)
+        self._confirmed[record.uid] = max(confirmation, self._confirmed.get(record.uid, NO_CONFIRMATION))
+        self._taken_over.add(record.uid)
         if not record.taken_over:
             self._unmarked.add(record.uid)
-        if link.shared and told.number:
-            self._unnoted[record.uid] = told
-            self._fresh.set()
+        if link.shared and confirmation.number:
+            self._unstored[record.uid] = confirmation
+            self._has_new.set()
 
-    def doubt(self, uid: str) -> None:
-        """Forget the confirmation of a run that gets another order."""
+    def discard(self, uid: str) -> None:
+        """Discard the confirmation of a run that gets another order."""
         self._confirmed.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """Forget an ended run."""
-        for known in (self._confirmed, self._unnoted):
-            known.pop(uid, None)
+        """Discard everything about an ended run."""
+        for confirmed_ in (self._confirmed, self._unstored):
+            confirmed_.pop(uid, None)
         self._unmarked.discard(uid)
-        self._taken.discard(uid)
+        self._taken_over.discard(uid)
 
     async def write_if_many(self) -> None:
-        """Store what is not stored yet, if it is much.
+        """Store unstored confirmations if they reach `WRITE_THRESHOLD`.
 
         Raises:
-            StoreError: it is tried again later.
+            StoreError: they stay unstored.
         """
-        if len(self._unmarked) >= WRITE_AFTER:
+        if len(self._unmarked) >= WRITE_THRESHOLD:
             await self.write()
 
     async def write(self) -> None:
-        """Store what is not stored yet.
+        """Store unstored confirmations.
 
         Raises:
-            StoreError: it is tried again later.
+            StoreError: they stay unstored.
         """
         uids, self._unmarked = self._unmarked, set()
-        told, self._unnoted = self._unnoted, {}
-        if not uids and not told:
+        received, self._unstored = self._unstored, {}
+        if not uids and not received:
             return
 
         def work(rows: Rows) -> None:
             if uids:
                 run_records.mark_taken_over(rows, sorted(uids))
-            note(rows, told)
+            save(rows, received)
 
         try:
-            await self._store.everywhere().write(work)
+            await self._store.all_orgs().write(work)
         except BaseException:
             self._unmarked |= uids
-            self._unnoted = told | self._unnoted
+            self._unstored = received | self._unstored
             raise
 
     async def run(self) -> None:
-        """Store new confirmations soon, until cancelled."""
+        """Store new confirmations after `WRITE_DELAY_S`, until cancelled."""
         while True:
-            await self._fresh.wait()
-            await asyncio.sleep(WRITE_S)
-            self._fresh.clear()
-            with contextlib.suppress(StoreError):  # the next round says so
+            await self._has_new.wait()
+            await asyncio.sleep(WRITE_DELAY_S)
+            self._has_new.clear()
+            with contextlib.suppress(StoreError):  # the next round of the sync reports it
                 await self.write()
 
 
-def _living(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:
-    """Return the runs of clusters that dial in: UID, organisation, cluster, session."""
+def _read_sessions(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:
+    """Return UID, organisation, cluster and session of the runs whose cluster has an agent and that have not ended."""
     found: list[tuple[str, str, str, int]] = []
     for table in (sandboxes, route_groups):
-        theirs = sa.and_(agents.c.org == table.c.org, agents.c.cluster == table.c.cluster)
-        query = rows.select(table.c.uid, table.c.org, table.c.cluster, agents.c.session).where(theirs)
+        is_same_cluster = sa.and_(agents.c.org == table.c.org, agents.c.cluster == table.c.cluster)
+        query = rows.select(table.c.uid, table.c.org, table.c.cluster, agents.c.session).where(is_same_cluster)
         found += [
             (row.uid, row.org, row.cluster, row.session) for row in rows.execute(query.where(table.c.uid.in_(uids)))
         ]
@@ -207,9 +212,9 @@ def _living(rows: Rows, uids: Sequence[str]) -> list[tuple[str, str, str, int]]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _of_place(version: str, place: CompileTarget) -> str:
-    return _short(repr((version, *place)))
+def _digest_target(version: str, target: CompileTarget) -> str:
+    return _digest(repr((version, *target)))
 
 
-def _short(text: str) -> str:
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -40,13 +40,13 @@ _JSON_COLUMNS = ("spec", "stop", "abandon")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunKind(Generic[S]):
-    """What distinguishes sandboxes and route groups in the store and in addresses.
+    """The differences between sandboxes and route groups in the store and in paths.
 
     Attributes:
         noun: Name of the kind in messages.
-        plural: Name of the kind in addresses.
+        plural: Name of the kind in paths.
         not_found: Text of the answer 404.
-        prefix: What precedes the name in a key. Sandboxes have no prefix, and names contain no slash.
+        prefix: The part before the name in a key. Sandboxes have no prefix, and names contain no slash.
         table: Records of runs that have not ended.
         ended: Tombstones.
         decoder: Decodes a stored spec.
@@ -64,7 +64,7 @@ class RunKind(Generic[S]):
         """Return a stored spec.
 
         Raises:
-            unreadable.FAULTS: this version does not know its form.
+            unreadable_rows.FAULTS: this version cannot read it.
         """
         spec = self.decoder.decode(text)
         if spec.ttl is not None:
@@ -109,9 +109,9 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         lease_seconds: How long a sandbox lives without renewal; 0 for no lease.
         unmatched_since: Since when a route group has no sandbox; 0 while it has one.
         taken_over: Whether the host is known to have sealed the run.
-        stop: Who requested the end.
-        abandon: Who requested the end without cleanup.
-        revision: Rises with each write; 0 for a record that is not stored yet.
+        stop: The request to delete it.
+        abandon: The request to abandon its cleanup.
+        revision: Increased by each write; 0 for a record that is not stored yet.
     """
 
     org: str
@@ -131,7 +131,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def kind(self) -> RunKind[S]:
-        """Whether it is a sandbox or a route group."""
+        """Its kind: sandbox or route group."""
         return _BY_SPEC[type(self.spec)]
 
     @property
@@ -147,7 +147,7 @@ class RunRecord(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         return f"{self.kind.prefix}{self.name}"
 
     @property
-    def where(self) -> str:
+    def scope_cluster(self) -> str:
         """The cluster that the scope of a key must include; empty for a route group of all clusters."""
         return self.spec.cluster
 
@@ -185,7 +185,7 @@ class RunEntry(NamedTuple):
         name: `RunRecord.key`.
         cluster: As in `RunRecord`.
         revision: As in `RunRecord`.
-        waits: Whether its host is not known to have received it, or is to end it.
+        needs_order: Whether its host may not have received it, or must end it.
     """
 
     org: str
@@ -193,17 +193,17 @@ class RunEntry(NamedTuple):
     name: str
     cluster: str
     revision: int
-    waits: bool = False
+    needs_order: bool = False
 
 
 def find(rows: Rows, kind: RunKind[S], name: str) -> RunRecord[S] | None:
     """Return the record of that name.
 
     Raises:
-        UnreadableError: this version does not know its form.
+        UnreadableError: this version cannot read it.
     """
     row = rows.execute(rows.select(kind.table).where(kind.table.c.name == name)).one_or_none()
-    return _record(kind, row) if row is not None else None
+    return _decode(kind, row) if row is not None else None
 
 
 def find_by_key(rows: Rows, key: str) -> RunRecord[Any] | None:
@@ -215,7 +215,7 @@ def find_by_key(rows: Rows, key: str) -> RunRecord[Any] | None:
 def read_readable(rows: Rows, kind: RunKind[S]) -> tuple[list[RunRecord[S]], bool]:
     """Return all records that can be read, by name, and whether these are all."""
     query = rows.select(kind.table).order_by(kind.table.c.name)
-    return unreadable_rows.read(rows.execute(query), lambda row: _record(kind, row))
+    return unreadable_rows.read_readable(rows.execute(query), lambda row: _decode(kind, row))
 
 
 def read_page(
@@ -229,18 +229,18 @@ def read_page(
     """Return records that can be read, by name.
 
     Args:
-        rows: Those of their organisation.
-        kind: Which of its records.
+        rows: The rows of their organisation.
+        kind: The kind of the records.
         after: Only records with names after this one.
-        takes: Only records that it accepts.
-        limit: The most records; 0 for all. Rows after them are not read.
+        takes: A predicate; only records that it accepts are returned.
+        limit: The maximum number of records, or 0 for all. Later rows are not read.
     """
     found: list[RunRecord[S]] = []
     size = max(limit, BATCH_SIZE) if limit and takes else limit
     while True:
         query = rows.select(kind.table).where(kind.table.c.name > after).order_by(kind.table.c.name)
         batch = rows.execute(query.limit(size) if size else query).all()
-        read, _ = unreadable_rows.read(batch, lambda row: _record(kind, row))
+        read, _ = unreadable_rows.read_readable(batch, lambda row: _decode(kind, row))
         found += [record for record in read if takes is None or takes(record)]
         if not limit or len(found) >= limit or len(batch) < size:
             return found[:limit] if limit else found
@@ -251,9 +251,9 @@ def read_all(rows: Rows, kind: RunKind[S]) -> list[RunRecord[S]]:
     """Return all records, by name.
 
     Raises:
-        UnreadableError: this version does not know the form of one.
+        UnreadableError: this version cannot read one of them.
     """
-    return [_record(kind, row) for row in rows.execute(rows.select(kind.table).order_by(kind.table.c.name))]
+    return [_decode(kind, row) for row in rows.execute(rows.select(kind.table).order_by(kind.table.c.name))]
 
 
 def read_by_uid(rows: Rows, kind: RunKind[S], uids: Collection[str]) -> list[RunRecord[S]]:
@@ -261,17 +261,17 @@ def read_by_uid(rows: Rows, kind: RunKind[S], uids: Collection[str]) -> list[Run
     found: list[RunRecord[S]] = []
     for batch in _batches(uids):
         query = rows.select(kind.table).where(kind.table.c.uid.in_(batch))
-        found += unreadable_rows.read(rows.execute(query), lambda row: _record(kind, row))[0]
+        found += unreadable_rows.read_readable(rows.execute(query), lambda row: _decode(kind, row))[0]
     return sorted(found, key=lambda record: record.name)
 
 
 def read_entries(rows: Rows, *kinds: RunKind[Any]) -> list[RunEntry]:
-    """Return the entries of all records of these kinds, or of both; by name. Cheap enough for each round."""
+    """Return the entries of all records of these kinds (by default both), by name."""
     found: list[RunEntry] = []
     for kind in kinds or KINDS:
         table = kind.table.c
-        waits = (~table.taken_over | table.stop.is_not(None)).label("waits")
-        query = rows.select(table.org, table.uid, table.name, table.cluster, table.revision, waits)
+        needs_order = (~table.taken_over | table.stop.is_not(None)).label("needs_order")
+        query = rows.select(table.org, table.uid, table.name, table.cluster, table.revision, needs_order)
         entries = map(RunEntry._make, rows.execute(query.order_by(table.name)))
         found += [entry._replace(name=f"{kind.prefix}{entry.name}") for entry in entries] if kind.prefix else entries
     return found
@@ -304,10 +304,10 @@ def read_used_names(rows: Rows, among: Collection[str]) -> set[str]:
 
 
 def read_unexpired(rows: Rows, uids: Sequence[str], now: int) -> list[str]:
-    """Return the UIDs among these, which all have records, whose time to live is not over.
+    """Return the UIDs of the runs among these whose time to live is not over. All must have records.
 
     Raises:
-        UnreadableError: this version does not know the form of one. What is left out never begins.
+        UnreadableError: this version cannot read a record. A run that is left out would never start.
     """
     found: list[RunRecord[Any]] = [record for kind in KINDS for record in read_by_uid(rows, kind, uids)]
     if len(found) < len(uids):
@@ -319,12 +319,12 @@ def save(rows: Rows, record: RunRecord[S], *, declares: bool = True) -> RunRecor
     """Write a new record or a new revision of one, and its references; return the stored record.
 
     Args:
-        rows: Those of its organisation.
-        record: The record; its revision is the one that was read.
+        rows: The rows of its organisation.
+        record: The record; its revision is as it was read.
         declares: Whether its forks derive from baselines that are declared here.
 
     Raises:
-        ConflictError: another request has written it since it was read, or it has ended.
+        WriteConflictError: another request has written it since it was read, or it has ended.
     """
     table = record.kind.table
     row = {name: getattr(record, name) for name in _plain_columns(table)}
@@ -356,7 +356,8 @@ def _save_references(rows: Rows, uid: str, spec: SandboxSpec, *, declares: bool)
     )
     baselines = [fork.fork_of for fork in spec.forks if declares]
     rows.insert(
-        tables.sandbox_baselines, [{"uid": uid, "namespace": of.namespace, "name": of.name} for of in baselines]
+        tables.sandbox_baselines,
+        [{"uid": uid, "namespace": baseline.namespace, "name": baseline.name} for baseline in baselines],
     )
 
 
@@ -366,7 +367,7 @@ def mark_taken_over(rows: Rows, uids: list[str]) -> None:
         rows.execute(rows.update(kind.table).where(kind.table.c.uid.in_(uids)).values(taken_over=True))
 
 
-def _record(kind: RunKind[S], row: Row[Any]) -> RunRecord[S]:
+def _decode(kind: RunKind[S], row: Row[Any]) -> RunRecord[S]:
     try:
         return RunRecord(
             **{name: getattr(row, name) for name in _plain_columns(kind.table)},

@@ -1,4 +1,4 @@
-"""What the store keeps for a week of a sandbox or route group that has ended."""
+"""Tombstones: the record of an ended sandbox or route group, kept for a week."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
         name: As in `RunRecord`.
         routing_key: As in `RunRecord`.
         cluster: As in `RunRecord`.
-        where: As in `RunRecord`.
+        scope_cluster: As in `RunRecord`.
         created_at: As in `RunRecord`.
         ended_at: Unix milliseconds.
         given_up: Whether its cleanup was abandoned; None if that is not known.
@@ -35,7 +35,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     routing_key: str
     cluster: str
-    where: str
+    scope_cluster: str
     created_at: int
     ended_at: int
     given_up: bool | None
@@ -50,14 +50,14 @@ def find(rows: Rows, kind: RunKind[Any], name: str, uid: str = "") -> Tombstone 
     row = rows.execute(query.order_by(ended.ended_at.desc()).limit(1)).one_or_none()
     if row is None:
         return None
-    columns = {field: getattr(row, field) for field in Tombstone.__struct_fields__ if field != "where"}
-    return Tombstone(**columns, where=where(row))
+    columns = {field: getattr(row, field) for field in Tombstone.__struct_fields__ if field != "scope_cluster"}
+    return Tombstone(**columns, scope_cluster=scope_cluster(row))
 
 
-def where(row: Row[Any]) -> str:
-    """Return the cluster that the scope of a key must include, as `RunRecord.where`.
+def scope_cluster(row: Row[Any]) -> str:
+    """Return the cluster that the scope of a key must include, as `RunRecord.scope_cluster`.
 
-    A group whose clusters are not known counts as a group of all clusters: a key with a scope may not have seen it.
+    A group with unknown clusters counts as a group of all clusters, so keys with a scope cannot read it.
     """
     return row.cluster if getattr(row, "of_one", True) else ""
 
@@ -66,12 +66,12 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | No
     """Replace the record of a run that has ended by a tombstone; delete tombstones that are older than a week.
 
     Args:
-        rows: Those of its organisation.
-        record: The record. There may be none any more: then another server has archived it.
+        rows: The rows of its organisation.
+        record: The record. It may be gone already, if another server has archived it.
         now: Unix milliseconds.
         given_up: Whether its cleanup was abandoned; None if that is not known.
     """
-    confirmations.forget(rows, record.uid)
+    confirmations.delete(rows, record.uid)
     living, ended = record.kind.table, record.kind.ended
     if rows.execute(rows.delete(living).where(living.c.uid == record.uid)).rowcount:
         row = {
@@ -84,6 +84,6 @@ def archive(rows: Rows, record: RunRecord[Any], now: int, *, given_up: bool | No
             "given_up": given_up,
         }
         if "of_one" in ended.c:  # a sandbox always is
-            row["of_one"] = record.where == record.cluster
+            row["of_one"] = record.scope_cluster == record.cluster
         rows.insert(ended, row)
     rows.execute(rows.delete(ended).where(ended.c.ended_at < now - KEEP_MS))

@@ -1,8 +1,7 @@
-"""Rows that cannot be read: a newer Dayfly wrote them, as while servers are updated one by one, or a disk lost them.
+"""Rows that this version cannot read: a newer Dayfly wrote them during a rolling update, or they are corrupt.
 
-They hold nobody else up: a list goes on without them, and it is said once which they are. But nothing is concluded from
-such a list: who ends what has nobody left, or tells hosts what leads where, asks first whether it is whole. And whoever
-asks for one by its name hears that it cannot be read, so that nobody writes over it.
+Lists omit such rows, and each is logged once. An incomplete list is no reason to end a run or to change routing: code
+that does so first checks that all rows could be read. A request for one such object fails, so it is not overwritten.
 """
 
 from __future__ import annotations
@@ -24,39 +23,46 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FAULTS = (msgspec.DecodeError, UnicodeError, RecursionError, SpecError)
-"""What comes of reading one."""
+"""Exceptions of decoding a row."""
 
 log = logging.getLogger(__name__)
 
 
 class UnreadableError(RequestError):
-    """What is stored there is not understood here: `what` names it, and `fault` is why, where one is meant."""
+    """A stored object that this version cannot read.
+
+    Args:
+        what: Kind and name of the object.
+        fault: The reason, if a single object is meant.
+    """
 
     def __init__(self, what: str, fault: Exception | None = None) -> None:
-        text = f"{what} is stored in a form that this server does not know, as a newer one may have written it"
-        super().__init__(503, f"{text}; nothing was changed")
-        self._said = f"{text}: {fault}" if fault else text
+        text = f"{what} is stored in a form that this server does not know; a newer server may have written it"
+        super().__init__(503, f"{text}. Nothing was changed")
+        self._log_line = f"{text}: {fault}" if fault else text
 
-    def say(self) -> None:
-        """In the log, once in this process."""
-        _say(self._said)
+    def log_once(self) -> None:
+        """Log it, once in this process."""
+        _log_once(self._log_line)
 
 
-def read(rows: Iterable[Row[Any]], record: Callable[[Row[Any]], T]) -> tuple[list[T], bool]:
-    """The records of the rows that can be read, and whether those are all; of each other one it is said.
+def read_readable(rows: Iterable[Row[Any]], decode: Callable[[Row[Any]], T]) -> tuple[list[T], bool]:
+    """Return the records that can be read, and whether these are all. The other rows are logged once.
 
-    `record` makes one, or raises `UnreadableError`.
+    Args:
+        rows: Rows of a query.
+        decode: Returns the record of a row, or raises `UnreadableError`.
     """
-    found, whole = list[T](), True
+    found, is_complete = list[T](), True
     for row in rows:
         try:
-            found.append(record(row))
+            found.append(decode(row))
         except UnreadableError as fault:
-            fault.say()
-            whole = False
-    return found, whole
+            fault.log_once()
+            is_complete = False
+    return found, is_complete
 
 
 @functools.lru_cache(maxsize=1024)
-def _say(said: str) -> None:
-    log.warning("%s", said)
+def _log_once(line: str) -> None:
+    log.warning("%s", line)

@@ -1,4 +1,4 @@
-"""Where a sandbox answers: the endpoints its wish names, and those its forks have on the host."""
+"""The endpoints of a sandbox: those in its spec, and those of its forks on the host."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from dayfly.spec.sandbox import SandboxSpec
 
 _HOST: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?|\[[0-9a-f:.]{2,39}\]")
-_USUAL: Final = {"http": 80, "https": 443}
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def describe(spec: SandboxSpec, found: Iterable[RunEndpoint], *, routes: bool = False) -> list[dict[str, Any]]:
-    """The endpoints as clients know them; `url` is empty while nothing answers there.
+    """Return the endpoints in the API. `url` is empty while nothing answers there.
 
     Args:
-        spec: The wish. A fork for which it names no endpoint has one by the baseline's name.
-        found: Where the forks and previews answer.
-        routes: Whether the host routes requests by their key: then these endpoints have addresses of their own.
+        spec: The spec. A fork without an endpoint in the spec gets one with the baseline's name.
+        found: Addresses of the forks and previews on the host.
+        routes: Whether the host routes requests by routing key; then endpoints have preview addresses.
     """
-    where = {endpoint.unit: endpoint for endpoint in found}
-    wished: list[tuple[str, str, str, str, int]] = []  # name, unit, scheme, host, port
+    by_unit = {endpoint.unit: endpoint for endpoint in found}
+    declared: list[tuple[str, str, str, str, int]] = []  # name, unit, scheme, host, port
     for fork in spec.forks:
         unit = fork_id(Baseline(kind=fork.fork_of.kind, namespace=fork.fork_of.namespace, name=fork.fork_of.name))
         host = f"{fork.fork_of.name}.{fork.fork_of.namespace}.svc"
-        wished += [(port.name, unit, port.protocol or "http", host, port.port) for port in fork.endpoints]
+        declared += [(port.name, unit, port.protocol or "http", host, port.port) for port in fork.endpoints]
     for port in spec.endpoints:
-        wished.append((port.name, _unit(port.host), port.protocol or "http", port.host, port.port))
+        declared.append((port.name, _fork_behind(port.host), port.protocol or "http", port.host, port.port))
     for target in spec.default_route_group.endpoints if spec.default_route_group else ():
         scheme, host, number = split_target(target.target)
-        unit = preview_id(target.name) if routes and scheme in PREVIEWED else _unit(host)
-        wished.append((target.name, unit, scheme, host, number))
-    covered = {unit for _, unit, _, host, _ in wished for unit in (unit, _unit(host))}
-    taken = {name for name, _, _, _, _ in wished}
-    described = [_describe(name, scheme, host, port, where.get(unit)) for name, unit, scheme, host, port in wished]
+        unit = preview_id(target.name) if routes and scheme in PREVIEWED else _fork_behind(host)
+        declared.append((target.name, unit, scheme, host, number))
+    covered = {unit for _, unit, _, host, _ in declared for unit in (unit, _fork_behind(host))}
+    taken = {name for name, _, _, _, _ in declared}
+    described = [_describe(name, scheme, host, port, by_unit.get(unit)) for name, unit, scheme, host, port in declared]
     for fork in spec.forks:
-        of = fork.fork_of
-        unit = fork_id(Baseline(kind=of.kind, namespace=of.namespace, name=of.name))
-        if unit not in covered and unit in where:
-            name = of.name if of.name not in taken else f"{of.name}.{of.namespace}"
+        baseline = fork.fork_of
+        unit = fork_id(Baseline(kind=baseline.kind, namespace=baseline.namespace, name=baseline.name))
+        if unit not in covered and unit in by_unit:
+            name = baseline.name if baseline.name not in taken else f"{baseline.name}.{baseline.namespace}"
             taken.add(name)
-            described.append(_describe(name, "http", where[unit].host, where[unit].port, where[unit]))
+            described.append(_describe(name, "http", by_unit[unit].host, by_unit[unit].port, by_unit[unit]))
     return described
 
 
-def _unit(host: str) -> str:
-    """The fork that stands behind `<workload>.<namespace>.svc` or `.deploy`."""
+def _fork_behind(host: str) -> str:
+    """Return the fork's unit for the address `<workload>.<namespace>.svc` or `.deploy`."""
     name, _, rest = host.partition(".")
     return fork_id(Baseline(kind="", namespace=rest.partition(".")[0] or "default", name=name))
 
@@ -66,17 +66,17 @@ def _describe(name: str, scheme: str, host: str, port: int, found: RunEndpoint |
         "host": host,
         "port": port,
         "protocol": scheme,
-        "url": url(found, scheme) if found else "",
+        "url": format_url(found, scheme) if found else "",
     }
 
 
-def url(found: RunEndpoint, scheme: str) -> str:
-    """Where one answers that is asked by `scheme` if it does not say otherwise; empty for what is no such place.
+def format_url(found: RunEndpoint, scheme: str) -> str:
+    """Return the URL of an endpoint; "" if it is not valid.
 
-    It comes from a cluster, and people follow it.
+    The endpoint comes from a cluster and people open the URL, so each part is checked. `scheme` is the default.
     """
     scheme, port = found.scheme or scheme, found.port
-    if found.scheme not in ("", *_USUAL) or not _HOST.fullmatch(found.host) or not 0 < port < 1 << 16:
+    if found.scheme not in ("", *_DEFAULT_PORTS) or not _HOST.fullmatch(found.host) or not 0 < port < 1 << 16:
         return ""
-    usual = found.scheme and _USUAL.get(scheme) == port
-    return f"{scheme}://{found.host}" if usual else f"{scheme}://{found.host}:{port}"
+    has_default_port = found.scheme and _DEFAULT_PORTS.get(scheme) == port
+    return f"{scheme}://{found.host}" if has_default_port else f"{scheme}://{found.host}:{port}"

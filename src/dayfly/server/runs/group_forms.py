@@ -1,4 +1,4 @@
-"""A route group as clients know it: how it stands, what is in conflict, where it answers."""
+"""Route groups in the API: state, conflicts and endpoints."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dayfly.plan import route_groups as groups
 from dayfly.plan.reason_catalog import Tone
 from dayfly.plan.status import limited
 from dayfly.server import attention
-from dayfly.server.runs.endpoints import url as address
+from dayfly.server.runs.endpoints import format_url
 from dayfly.server.runs.run_states import RunState, run_form
 from dayfly.spec import documents
 from dayfly.spec.lifecycle import preview_id
 from dayfly.spec.routing.endpoints import split_target
 from dayfly.spec.unsupported_fields import group_unsupported
 
-# Of so many of its sandboxes, those whose forks go first, a group says whether they are ready.
-ASKED = 16
-# So many sandboxes and conflicts are told of in a list of many groups; all sandboxes are counted.
-LISTED = 256
+# The readiness of a group depends on this number of its sandboxes, those with the highest precedence.
+MAX_QUERIED = 16
+# The maximum of sandboxes and conflicts of one group in an event stream; the count includes all sandboxes.
+MAX_LISTED = 256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,47 +33,54 @@ if TYPE_CHECKING:
     from dayfly.spec.unsupported_fields import GroupReach
 
 
-def wire(
-    record: RunRecord[RouteGroupSpec], told: RunState, stands: GroupState, end: int, leads: GroupReach | None
+def describe(
+    record: RunRecord[RouteGroupSpec], run: RunState, group: GroupState, end: int, reach: GroupReach | None
 ) -> dict[str, Any]:
-    """A route group as the API tells of it.
+    """Return the API object of a route group.
 
-    `end` is when its life is over as things stand, 0 for never; `leads` is where its key leads, None if nobody knows.
+    Args:
+        record: As it is stored.
+        run: The state of its run.
+        group: The state of the group with its sandboxes.
+        end: When its time to live ends, in Unix milliseconds; 0 for never.
+        reach: The clusters that route its key; None if unknown.
     """
-    report = spoken(record, told, stands, leads)
-    status: dict[str, Any] = {"matchedSandboxes": list(stands.matched), "matched": len(stands.matched)}
-    if stands.conflicts:
-        status["conflicts"] = stands.conflicts
-    status["conditions"] = _conditions(stands)
-    state = told._replace(report=report)
-    return run_form(record, state, end, tone(report, conflict=bool(stands.conflicts)), status)
+    report = group_report(record, run, group, reach)
+    status: dict[str, Any] = {"matchedSandboxes": list(group.matched), "matched": len(group.matched)}
+    if group.conflicts:
+        status["conflicts"] = group.conflicts
+    status["conditions"] = _conditions(group)
+    state = run._replace(report=report)
+    return run_form(record, state, end, tone(report, conflict=bool(group.conflicts)), status)
 
 
 def tone(report: RunReport, *, conflict: bool) -> str:
-    """How a group stands in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
+    """Return the state of a group in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
     return max(attention.tone(report), Tone.WARNING if conflict else Tone.PROGRESS).name.lower()
 
 
-def listed(wire: dict[str, Any]) -> dict[str, Any]:
-    """A route group where many are told of: it names the first of its sandboxes alone, and of its conflicts."""
-    status = {**wire["status"], "matchedSandboxes": wire["status"]["matchedSandboxes"][:LISTED]}
+def shorten(described: dict[str, Any]) -> dict[str, Any]:
+    """Return an API object with only the first of its sandboxes and conflicts, for event streams."""
+    status = {**described["status"], "matchedSandboxes": described["status"]["matchedSandboxes"][:MAX_LISTED]}
     if found := status.get("conflicts"):
         status["conflicts"] = [
-            {"baseline": each.baseline, "sandbox": each.sandbox, "others": each.others[:ASKED]}
-            for each in found[:LISTED]
+            {"baseline": each.baseline, "sandbox": each.sandbox, "others": each.others[:MAX_QUERIED]}
+            for each in found[:MAX_LISTED]
         ]
-    return {**wire, "status": status}
+    return {**described, "status": status}
 
 
-def spoken(record: RunRecord[RouteGroupSpec], told: RunState, stands: GroupState, leads: GroupReach | None) -> Any:
-    """The report of its run in the words of the group, and what nobody carries out for it."""
-    in_vain = group_unsupported(documents.export(record.document)["spec"], leads) if leads else ()
-    changes = {"ready": stands.ready, "reason": stands.reason, "message": stands.message, "unsupported": ()}
-    return limited(msgspec.structs.replace(told.report, **changes), (*told.report.unsupported, *in_vain))
+def group_report(
+    record: RunRecord[RouteGroupSpec], run: RunState, group: GroupState, reach: GroupReach | None
+) -> RunReport:
+    """Return the report of its run with the state of the group and unsupported fields."""
+    ignored = group_unsupported(documents.export(record.document)["spec"], reach) if reach else ()
+    changes = {"ready": group.ready, "reason": group.reason, "message": group.message, "unsupported": ()}
+    return limited(msgspec.structs.replace(run.report, **changes), (*run.report.unsupported, *ignored))
 
 
-def _conditions(stands: GroupState) -> list[dict[str, str]]:
-    found = stands.conflicts
+def _conditions(group: GroupState) -> list[dict[str, str]]:
+    found = group.conflicts
     return [
         {
             "type": groups.CONFLICT,
@@ -84,13 +91,13 @@ def _conditions(stands: GroupState) -> list[dict[str, str]]:
     ]
 
 
-def endpoints(record: RunRecord[RouteGroupSpec], found: Iterable[RunEndpoint]) -> list[dict[str, Any]]:
-    """As clients know them; `url` is empty as long as nothing answers there."""
-    where = {each.unit: each for each in found}
-    told = []
+def describe_endpoints(record: RunRecord[RouteGroupSpec], found: Iterable[RunEndpoint]) -> list[dict[str, Any]]:
+    """Return the endpoints in the API. `url` is empty while nothing answers there."""
+    by_unit = {each.unit: each for each in found}
+    described = []
     for each in record.spec.endpoints:
-        at = where.get(preview_id(each.name))
-        url = address(at, split_target(each.target)[0]) if at else ""
+        endpoint = by_unit.get(preview_id(each.name))
+        url = format_url(endpoint, split_target(each.target)[0]) if endpoint else ""
         in_cluster = {"cluster": each.cluster} if each.cluster else {}
-        told.append({"name": each.name, "target": each.target, "url": url, **in_cluster})
-    return told
+        described.append({"name": each.name, "target": each.target, "url": url, **in_cluster})
+    return described

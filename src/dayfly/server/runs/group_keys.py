@@ -1,7 +1,7 @@
-"""Which keys of route groups lead to whose forks, and that each host knows it.
+"""The routing keys of route groups: which of them route to a sandbox's forks, and the orders to its host.
 
-A group's key leads to a fork by the sandbox's own run. So whoever joins or leaves a group has its routes offered anew:
-the wish is the same, and of two offers of one wish the later counts.
+The routes of a group's key belong to the run of each sandbox. When a sandbox joins or leaves a group, its host gets a
+new offer with the same spec and other keys. If there are two offers for one spec, the later offer counts.
 """
 
 from __future__ import annotations
@@ -22,72 +22,80 @@ if TYPE_CHECKING:
     from dayfly.spec.route_group import RouteGroupSpec
 
 
-class _Led(NamedTuple):
+class _Routed(NamedTuple):
+    """A sandbox with routes of groups: its name, and by baseline the keys that route to its forks."""
+
     name: str
     keys: dict[str, tuple[str, ...]]
 
 
 class GroupKeys:
-    """As of the last `follow`, for each organisation."""
+    """The routing keys of sandboxes by organisation, as of the last `update`.
+
+    Args:
+        store: The store.
+        sync: Sends orders, and gets the keys from here.
+        membership: Returns the group membership of an organisation.
+    """
 
     def __init__(self, store: Store, sync: HostSync, membership: Callable[[str], GroupMembership]) -> None:
-        """`membership` finds that of an organisation."""
         self._store = store
         self._sync = sync
         self._membership = membership
-        self._led: dict[str, dict[str, _Led]] = {}
-        self._known: set[str] = set()
-        sync.routed, sync.grouped = self.of, self.known
+        # By organisation and UID.
+        self._routed: dict[str, dict[str, _Routed]] = {}
+        self._loaded: set[str] = set()
+        sync.routing_keys, sync.load_routing_keys = self.find, self.load
 
     def orgs(self) -> set[str]:
-        """Those in which some key leads somewhere."""
-        return set(self._led)
+        """Return the organisations with a sandbox that has routes of groups."""
+        return set(self._routed)
 
-    def of(self, org: str, uid: str) -> dict[str, tuple[str, ...]]:
-        """By baseline the keys that lead to a sandbox's forks."""
-        led = self._led.get(org, {}).get(uid)
-        return led.keys if led else {}
+    def find(self, org: str, uid: str) -> dict[str, tuple[str, ...]]:
+        """Return by baseline the keys that route to a sandbox's forks."""
+        sandbox = self._routed.get(org, {}).get(uid)
+        return sandbox.keys if sandbox else {}
 
-    async def known(self, org: str) -> None:
-        """Return once it is known whom the keys of that organisation lead to.
+    async def load(self, org: str) -> None:
+        """Read the keys of an organisation, unless they have been read.
 
         Raises:
             StoreError: the store cannot be read.
-            UnreadableError: some of what it holds cannot be, so that nobody here knows all whom keys lead to.
+            UnreadableError: a sandbox or route group cannot be read, so keys may be missing.
         """
-        if org not in self._known:
+        if org not in self._loaded:
             membership = self._membership(org)
             groups = await membership.refresh()
-            if not membership.is_whole:
+            if not membership.is_complete:
                 raise UnreadableError("one of the sandboxes or route groups")
-            if org not in self._known:  # nobody was faster
-                self._take_over(org, membership, groups)
+            if org not in self._loaded:  # another task may have loaded them during the refresh
+                self._compute(org, membership, groups)
 
-    async def follow(self, org: str, groups: Sequence[RunRecord[RouteGroupSpec]]) -> None:
-        """Have the keys of these groups lead to the forks of those sandboxes that they have now."""
-        before = self._led.get(org, {})
-        now = self._take_over(org, self._membership(org), groups)
-        for uid, led in {**before, **now}.items():
+    async def update(self, org: str, groups: Sequence[RunRecord[RouteGroupSpec]]) -> None:
+        """Compute the keys from the current sandboxes of the groups; send orders for sandboxes whose keys change."""
+        before = self._routed.get(org, {})
+        now = self._compute(org, self._membership(org), groups)
+        for uid, sandbox in {**before, **now}.items():
             if before.get(uid) != now.get(uid):
-                await self._tell(org, uid, led.name)
+                await self._send_order(org, uid, sandbox.name)
 
-    def _take_over(
+    def _compute(
         self, org: str, membership: GroupMembership, groups: Sequence[RunRecord[RouteGroupSpec]]
-    ) -> dict[str, _Led]:
-        members = [(group.routing_key, membership.of(group)) for group in groups]
+    ) -> dict[str, _Routed]:
+        members = [(group.routing_key, membership.members_of(group)) for group in groups]
         names = {uid: member.name for _, found in members for uid, member in found.items()}
-        now = {uid: _Led(names[uid], keys) for uid, keys in routed(members).items()}
-        self._known.add(org)
-        self._led.pop(org, None)
+        now = {uid: _Routed(names[uid], keys) for uid, keys in routed(members).items()}
+        self._loaded.add(org)
+        self._routed.pop(org, None)
         if now:
-            self._led[org] = now
+            self._routed[org] = now
         return now
 
-    async def _tell(self, org: str, uid: str, name: str) -> None:
+    async def _send_order(self, org: str, uid: str, name: str) -> None:
         async with self._sync.lock(org, name):
-            record = await self._store.of(org).read(lambda rows: find(rows, SANDBOXES, name))
+            record = await self._store.for_org(org).read(lambda rows: find(rows, SANDBOXES, name))
             if record is None or record.uid != uid or record.stop is not None:
                 return
             link = self._sync.link(record)
             if link is not None and link.place().routes:
-                await self._sync.tell_soon(record)
+                await self._sync.send_order_soon(record)

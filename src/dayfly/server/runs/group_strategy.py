@@ -1,21 +1,19 @@
-"""What the API does only for route groups: they have sandboxes, which decide whether they are ready and how long
-they live.
-"""
+"""The strategy for route groups. Their sandboxes determine whether they are ready and when they end."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan import route_groups as groups
 from dayfly.server.access import callers
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.catalog.run_specs import refuse_changes
 from dayfly.server.http.errors import RequestError
-from dayfly.server.http.handler import chosen
+from dayfly.server.http.request_data import read_text
 from dayfly.server.records.group_membership import GroupMembership
 from dayfly.server.records.run_records import GROUPS, read_entries
 from dayfly.server.runs import group_forms
@@ -34,13 +32,13 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.plan.route_groups import GroupState, Member
     from dayfly.server.access.scopes import Scope
-    from dayfly.server.admin.audit import Who
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
     from dayfly.server.records.run_records import RunRecord
     from dayfly.server.sync.host_sync import HostSync
 
-MOST_GROUPS = 1_000
+MAX_GROUPS = 1_000
 
 
 class GroupStrategy(Strategy[RouteGroupSpec]):
@@ -54,53 +52,60 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
         self._memberships: dict[str, GroupMembership] = {}
 
     def membership(self, org: str) -> GroupMembership:
-        """Return which sandboxes the groups of an organisation have, as of the last refresh."""
+        """Return the sandboxes of an organisation's groups, as of the last refresh."""
         if org not in self._memberships:
             self._memberships[org] = GroupMembership(self._store, self._links, org)
         return self._memberships[org]
 
     async def refresh(self, org: str) -> tuple[GroupMembership, list[RunRecord[RouteGroupSpec]]]:
-        """Return which sandboxes the groups have now, and all groups that can be read."""
+        """Return the current sandboxes of the groups, and all readable groups."""
         return self.membership(org), await self.membership(org).refresh()
 
-    def current_life(self, record: RunRecord[RouteGroupSpec]) -> tuple[int, int]:
-        """Return when the time to live began and ends, as of the last refresh; the end is 0 if it is not due."""
+    def current_lifetime(self, record: RunRecord[RouteGroupSpec]) -> tuple[int, int]:
+        """Return start and end of the time to live, as of the last refresh; the end is 0 if there is none yet."""
         membership = self.membership(record.org)
-        has_sandboxes = bool(membership.of(record)) or not membership.is_whole
-        # The next sweep stores when the last sandbox left.
-        since = 0 if has_sandboxes else record.unmatched_since or time.time_ns() // 1_000_000
+        has_sandboxes = bool(membership.members_of(record)) or not membership.is_complete
+        # The next sweep stores the time when the last sandbox left.
+        since = 0 if has_sandboxes else record.unmatched_since or now_ms()
         current = msgspec.structs.replace(record, unmatched_since=since)
         return current.life_begins_at, current.ends_at
 
-    async def selection(self, request: Request) -> Callable[[RunRecord[RouteGroupSpec]], bool]:
-        """Accept the groups that have the sandbox in the query now, or all groups."""
-        who, name = callers.caller(request), chosen(request, "sandbox")
+    async def read_selection(self, request: Request) -> Callable[[RunRecord[RouteGroupSpec]], bool]:
+        """Return a predicate for the groups that have the sandbox of the query, or for all groups."""
+        who, name = callers.get_caller(request), read_text(request, "sandbox")
         if not name:
             return lambda _record: True
         if not who.scope.takes_name(name):
             return lambda _record: False
         membership, _ = await self.refresh(who.org)
-        return lambda record: any(member.name == name for member in membership.of(record).values())
+        return lambda record: any(member.name == name for member in membership.members_of(record).values())
 
-    async def states(self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE) -> dict[str, RunState]:
-        """Return the states of runs by UID, with their sandboxes of that scope and what is not supported."""
+    async def query_states(
+        self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE
+    ) -> dict[str, RunState]:
+        """Return the states of runs by UID, with their sandboxes of that scope and unsupported fields."""
         found = await self._states(records, scope)
         return {
-            each.uid: found[each.uid][0]._replace(report=group_forms.spoken(each, *found[each.uid], self._leads(each)))
+            each.uid: found[each.uid][0]._replace(
+                report=group_forms.group_report(each, *found[each.uid], self._reach(each))
+            )
             for each in records
         }
 
-    async def shown(self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE) -> list[dict[str, Any]]:
-        """Return route groups as clients of that scope know them."""
+    async def describe_all(
+        self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope = WHOLE
+    ) -> list[dict[str, Any]]:
+        """Return the API objects of route groups, as visible to a key with that scope."""
         found = await self._states(records, scope)
         return [
-            group_forms.wire(each, *found[each.uid], self.current_life(each)[1], self._leads(each)) for each in records
+            group_forms.describe(each, *found[each.uid], self.current_lifetime(each)[1], self._reach(each))
+            for each in records
         ]
 
-    async def life(self, record: RunRecord[RouteGroupSpec]) -> tuple[int, int]:
-        """Return when the time to live began and ends; refuse a group that has sandboxes, and so no end yet."""
+    async def read_lifetime(self, record: RunRecord[RouteGroupSpec]) -> tuple[int, int]:
+        """Return start and end of the time to live; refuse a group that has no end yet because it has sandboxes."""
         await self.refresh(record.org)
-        begin, end = self.current_life(record)
+        begin, end = self.current_lifetime(record)
         if not end and record.spec.ttl is not None:
             duration = record.spec.ttl.duration
             text = f"route group {quote(record.name)} ends {duration} after its last sandbox, and it has sandboxes"
@@ -109,70 +114,70 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
 
     def parse(self, body: Any, name: str) -> Wanted[RouteGroupSpec]:
         group = documents.from_wire(body, "RouteGroup", name=name)
-        assert isinstance(group, RouteGroup), "asked for by its kind"
+        assert isinstance(group, RouteGroup), "the kind is given"
         return Wanted(group.spec)
 
-    async def cluster(self, who: Who, spec: RouteGroupSpec) -> str:
+    async def choose_cluster(self, who: Actor, spec: RouteGroupSpec) -> str:
         """Return the cluster of the spec; for a group of all clusters the first connected one, or else the first."""
         if spec.cluster:
             return spec.cluster
-        added = await self._store.of(who.org).read(clusters.names)
+        added = await self._store.for_org(who.org).read(clusters.names)
         known = sorted(filter(who.scope.takes_cluster, added | self._links.clusters(who.org)))
         met = [name for name in known if (link := self._links.of(who.org, name)) is not None and link.has_met]
         return next(iter(met or known), "")
 
-    def changed(self, old: RouteGroupSpec, new: RouteGroupSpec) -> RouteGroupSpec:
+    def apply_change(self, old: RouteGroupSpec, new: RouteGroupSpec) -> RouteGroupSpec:
         refuse_changes(old, new, MAY_CHANGE, "route group")
         return new
 
-    def check_room(self, rows: Rows, record: RunRecord[RouteGroupSpec]) -> None:
-        """Refuse more than `MOST_GROUPS` in an organisation."""
-        there = sum(each.name != record.key for each in read_entries(rows, GROUPS))
-        if there >= MOST_GROUPS:
-            raise RequestError(409, f"there are {there} route groups, and more are not allowed: delete some first")
+    def check_limit(self, rows: Rows, record: RunRecord[RouteGroupSpec]) -> None:
+        """Refuse more than `MAX_GROUPS` in an organisation."""
+        count = sum(each.name != record.key for each in read_entries(rows, GROUPS))
+        if count >= MAX_GROUPS:
+            raise RequestError(409, f"there are {count} route groups, the maximum of an organisation; delete some")
 
     async def _states(
         self, records: Sequence[RunRecord[RouteGroupSpec]], scope: Scope
     ) -> dict[str, tuple[RunState, GroupState]]:
-        """Return by UID the state of each group's run, and how it stands with its sandboxes of that scope."""
+        """Return by UID the state of each group's run, and the state of the group with its sandboxes of that scope."""
         for org in {record.org for record in records}:
             await self.membership(org).refresh()
         members = {record.uid: self._members(record, scope) for record in records}
-        first = {uid: dict(list(found.items())[: group_forms.ASKED]) for uid, found in members.items()}
-        others = [(each.org, member.scope, uid) for each in records for uid, member in first[each.uid].items()]
+        queried = {uid: dict(list(found.items())[: group_forms.MAX_QUERIED]) for uid, found in members.items()}
+        others = [(each.org, member.scope, uid) for each in records for uid, member in queried[each.uid].items()]
         states, silence = await query_hosts(self._links, self._sync, records, others)
         found = {}
         for record in records:
             last = states.get(record.uid)
             report = current_report(self._sync, record, last, silence[record.org, record.cluster])
-            answers = group_forms.endpoints(record, last.endpoints if last else ())
+            endpoints = group_forms.describe_endpoints(record, last.endpoints if last else ())
             waiting = [
                 member.name
-                for uid, member in first[record.uid].items()
+                for uid, member in queried[record.uid].items()
                 if (run := states.get(uid)) is None or run.report is None or not run.report.ready
             ]
-            state = RunState(report, answers, last.seq if last else None)
+            state = RunState(report, endpoints, last.seq if last else None)
             found[record.uid] = state, groups.standing(report, members[record.uid].values(), waiting)
         return found
 
     def _members(self, record: RunRecord[RouteGroupSpec], scope: Scope) -> dict[str, Member]:
-        found = self.membership(record.org).of(record)
+        found = self.membership(record.org).members_of(record)
         return found if scope.is_whole else {uid: each for uid, each in found.items() if scope.takes_name(each.name)}
 
-    def _leads(self, record: RunRecord[RouteGroupSpec]) -> GroupReach | None:
-        """Return where the group's key leads; None if no cluster of its sandboxes has described itself yet."""
+    def _reach(self, record: RunRecord[RouteGroupSpec]) -> GroupReach | None:
+        """Return the clusters that route the group's key; None if none of its clusters has connected yet."""
         own = self._links.of(record.org, record.cluster)
-        places = {}
-        members = self.membership(record.org).of(record).values()
+        targets = {}
+        members = self.membership(record.org).members_of(record).values()
         for cluster in sorted({member.scope for member in members} or {record.cluster}):
             link = self._links.of(record.org, cluster)
             if link is not None and link.has_met:
-                places[cluster] = link.place()
-        if not places:
+                targets[cluster] = link.place()
+        if not targets:
             return None
         has_addresses = own is not None and own.place().routes
         return GroupReach(
-            anywhere=any(place.routes for place in places.values()),
-            nowhere=tuple(cluster for cluster, place in places.items() if not place.routes),
+            anywhere=any(target.routes for target in targets.values()),
+            nowhere=tuple(cluster for cluster, target in targets.items() if not target.routes),
             addresses=record.cluster if has_addresses else "",
         )

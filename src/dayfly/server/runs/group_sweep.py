@@ -1,4 +1,4 @@
-"""The end of route groups that have had no sandbox for as long as their time to live allows."""
+"""Ends route groups that have had no sandbox for their time to live, and keeps the routes of groups up to date."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
-from dayfly.server.cpu_timer import CpuTimer
-from dayfly.server.db.store import StoreError, again
+from dayfly.server.cpu_timer import run_round
+from dayfly.server.db.store import StoreError, retry_conflicts
 from dayfly.server.records.run_records import GROUPS, read_entries, save
 from dayfly.server.records.unreadable_rows import UnreadableError
 from dayfly.server.runs.group_keys import GroupKeys
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from dayfly.server.sync.host_sync import HostSync
     from dayfly.spec.route_group import RouteGroupSpec
 
-SWEEP_S, LONGEST_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
-SOON_PER_WORK = 9
+# The pause after a sweep is a multiple of its CPU time; it is shorter if the sweep follows a change.
+SWEEP_S, MAX_PAUSE_S, PAUSE_PER_WORK = 2.0, 30.0, 99
+SHORT_PAUSE_PER_WORK = 9
 
 log = logging.getLogger(__name__)
 
@@ -51,72 +52,63 @@ class GroupSweep:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            round_ = CpuTimer(self.sweep())
-            try:
-                await round_
-            except StoreError as fault:
-                log.warning("the store cannot be used now: %s", fault)
-            except Exception:
-                # One failed sweep must not end all others.
-                log.exception("a round over the route groups failed")
-            await self._pause(round_.seconds)
+            await self._pause(await run_round(self.sweep(), "a sweep of the route groups", log))
 
-    async def _pause(self, worked: float) -> None:
-        """Wait until the next sweep: a while or, if a host routes by keys, until soon after a change."""
-        self._sync.told.clear()
-        pause = max(SWEEP_S, min(LONGEST_PAUSE_S, PAUSE_PER_WORK * worked))
+    async def _pause(self, cpu_seconds: float) -> None:
+        """Wait until the next sweep. If a host routes by key, a changed run ends the wait early."""
+        self._sync.order_sent.clear()
+        pause = max(SWEEP_S, min(MAX_PAUSE_S, PAUSE_PER_WORK * cpu_seconds))
         if not any(link.place().routes for link in self._links.each()):
             await asyncio.sleep(pause)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._sync.told.wait(), pause)
-        await asyncio.sleep(min(pause, SOON_PER_WORK * worked))
+            await asyncio.wait_for(self._sync.order_sent.wait(), pause)
+        await asyncio.sleep(min(pause, SHORT_PAUSE_PER_WORK * cpu_seconds))
 
     async def sweep(self) -> None:
         """Sweep the groups of all organisations once."""
-        there = {entry.org for entry in await self._store.everywhere().read(lambda rows: read_entries(rows, GROUPS))}
-        for org in sorted(there | self._keys.orgs()):
+        with_groups = {
+            entry.org for entry in await self._store.all_orgs().read(lambda rows: read_entries(rows, GROUPS))
+        }
+        for org in sorted(with_groups | self._keys.orgs()):
             try:
                 await self._sweep(org)
             except StoreError:
                 raise
             except UnreadableError as fault:
-                fault.say()
+                fault.log_once()
             except Exception:
                 # A fault in one organisation must not stop the sweep of the others.
-                log.exception("a round over the route groups of %s failed", org)
+                log.exception("a sweep of the route groups of %s failed", org)
 
     async def _sweep(self, org: str) -> None:
-        groups_ = await self._membership(org).refresh()
-        if not self._membership(org).is_whole:
+        records = await self._membership(org).refresh()
+        if not self._membership(org).is_complete:
             return  # a group that seems empty may have a sandbox that cannot be read
-        await self._keys.follow(org, groups_)
-        for record in groups_:
+        await self._keys.update(org, records)
+        for record in records:
             if record.stop is None and (self._is_stale(record) or self._is_over(record)):
-                await again(functools.partial(self._settle, org, record.name))
+                await retry_conflicts(functools.partial(self._settle, org, record.name))
 
     async def _settle(self, org: str, name: str) -> None:
         async with self._service.lock(org, name):
             record = await self._service.current(org, name)
             await self._membership(org).refresh()
-            if record is None or record.stop is not None or not self._membership(org).is_whole:
+            if record is None or record.stop is not None or not self._membership(org).is_complete:
                 return
             if self._is_stale(record):
-                since = 0 if self._membership(org).of(record) else _now()
-                noted = msgspec.structs.replace(record, unmatched_since=since)
-                await self._store.of(org).write(lambda rows: save(rows, noted))
+                since = 0 if self._membership(org).members_of(record) else now_ms()
+                updated = msgspec.structs.replace(record, unmatched_since=since)
+                await self._store.for_org(org).write(lambda rows: save(rows, updated))
             elif self._is_over(record):
                 expired = end_request(Reason.EXPIRED, "its time to live is over", "")
                 await self._service.mark_ended(None, record, expired)
 
     def _is_stale(self, record: RunRecord[RouteGroupSpec]) -> bool:
-        return bool(self._membership(record.org).of(record)) != (record.unmatched_since == 0)
+        """Return whether `unmatched_since` is wrong."""
+        return bool(self._membership(record.org).members_of(record)) != (record.unmatched_since == 0)
 
     def _is_over(self, record: RunRecord[RouteGroupSpec]) -> bool:
-        """Whether it had no sandbox for its whole time to live; its host handles ends that depend only on the clock."""
-        counts = record.spec.ttl is not None and record.spec.ttl.offset_from == NO_MATCHED_SANDBOXES
-        return counts and not self._membership(record.org).of(record) and 0 < record.ends_at <= _now()
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+        """Return whether it had no sandbox for its time to live. Its host handles the other kinds of expiry."""
+        applies = record.spec.ttl is not None and record.spec.ttl.offset_from == NO_MATCHED_SANDBOXES
+        return applies and not self._membership(record.org).members_of(record) and 0 < record.ends_at <= now_ms()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.server.http.errors import RequestError
 from dayfly.spec.errors import SpecError, quote
@@ -14,43 +14,43 @@ if TYPE_CHECKING:
     from dayfly.server.records.run_records import RunRecord
     from dayfly.spec.report import RunReport
 
-LONGEST_LEASE_S = 86_400
+MAX_LEASE_S = 86_400
 
 
-def lease_seconds(body: Any, keys: tuple[str, ...]) -> int:
+def parse_lease(body: Any, keys: tuple[str, ...]) -> int:
     """Return the seconds in `{"seconds": n}`."""
     if not isinstance(body, dict) or set(body) != {"seconds"}:
         raise SpecError('must be {"seconds": n} and nothing else', keys)
     seconds = body["seconds"]
-    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= LONGEST_LEASE_S:
-        raise SpecError(f"must be a whole number from 1 to {LONGEST_LEASE_S}", (*keys, "seconds"))
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= MAX_LEASE_S:
+        raise SpecError(f"must be a whole number from 1 to {MAX_LEASE_S}", (*keys, "seconds"))
     return seconds
 
 
-def unit_in(body: Any) -> str:
-    """Return the unit in `{"unit": "db/drop"}`; nothing in `{}`."""
+def parse_unit(body: Any) -> str:
+    """Return the unit in `{"unit": "db/drop"}`, or "" for `{}`."""
     if not isinstance(body, dict) or not set(body) <= {"unit"}:
         raise SpecError('must be {} or {"unit": "RESOURCE/STEP"}, and nothing else', ())
     unit = body.get("unit", "")
     if not isinstance(unit, str) or ("unit" in body and not unit):
-        raise SpecError("must be a unit as the report names it, such as db/drop", ("unit",))
+        raise SpecError("must be the ID of a unit in the report, such as db/drop", ("unit",))
     return unit
 
 
 class Abandonment(NamedTuple):
-    """A request to give up a cleanup; with `forced` the cleanup need not have begun."""
+    """A request to abandon a cleanup; with `forced` the cleanup need not have started."""
 
     request: EndRequest
     forced: bool
 
 
-def abandonment(body: Any, by: str) -> Abandonment:
+def parse_abandonment(body: Any, by: str) -> Abandonment:
     """Parse `{"reason": "...", "force": false}`."""
     reason = body.get("reason") if isinstance(body, dict) else None
     if not isinstance(reason, str) or not reason.strip():
-        raise SpecError("say why the cleanup is given up; it is recorded", ("reason",))
+        raise SpecError("is required: why is the cleanup abandoned? It is recorded", ("reason",))
     if len(reason) > 1000 or not reason.isprintable():
-        raise SpecError("is one line of at most 1000 printable characters", ("reason",))
+        raise SpecError("must be one line of at most 1000 printable characters", ("reason",))
     forced = body.get("force", False)
     if not isinstance(forced, bool):
         raise SpecError("must be true or false", ("force",))
@@ -58,22 +58,22 @@ def abandonment(body: Any, by: str) -> Abandonment:
 
 
 def forced_deletion(by: str) -> Abandonment:
-    """Return the request that `DELETE` with `force=true` makes."""
+    """Return the request for `DELETE` with `force=true`."""
     return Abandonment(end_request(Reason.ABANDONED, "deleted with force=true", by), forced=True)
 
 
 def refuse_too_early(record: RunRecord[Any], report: RunReport) -> None:
-    """Refuse to give up a cleanup that has not begun.
+    """Refuse to abandon a cleanup that has not started.
 
     Raises:
-        ApiError: 409, with the next step.
+        RequestError: 409.
     """
     if record.stop is not None or report.phase is not Phase.OPEN:
         return
-    text = f"{record.kind.noun} {quote(record.name)} is not being deleted, so there is no cleanup to give up"
+    text = f"{record.kind.noun} {quote(record.name)} is not being deleted, so there is no cleanup to abandon"
     raise RequestError(409, f'{text}: delete it first, or send "force": true to leave everything behind')
 
 
 def end_request(reason: Reason, message: str, by: str) -> EndRequest:
     """Return the request to end a run now."""
-    return EndRequest(at=time.time_ns() // 1_000_000, reason=reason, message=message, by=by)
+    return EndRequest(at=now_ms(), reason=reason, message=message, by=by)

@@ -1,8 +1,8 @@
-"""Secrets on their way to a run: from the request for a sandbox to the host of this process, past every document.
+"""Secret values of resources: from the body of a PUT to the host, but to no document.
 
-They come in the body of the wish, are with the host before the wish is written, and nowhere else: the store, messages
-to hosts, answers, events and the audit log have none of them. Only a host in this process can keep them (`up`), so none
-goes to an agent, nor over a network.
+The host stores them before the sandbox is written. They are in no other place: not in the database, in messages to
+hosts, in answers, in events or in the audit log. Only a host in this process can store them (`dayfly up`), so they
+are never sent to an agent.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ Given: TypeAlias = "dict[tuple[str, str], bytes]"
 """Values by resource and name."""
 
 FIELD = "secrets"
-MOST_BYTES = 64 * 1024
-MOST = 64
-# How long a refusal waits for its secrets to be gone, and how soon that is tried again where the disk refuses.
-PATIENCE_S = 2.0
-AGAIN_S = 5.0
+MAX_VALUE_BYTES = 64 * 1024
+MAX_SECRETS = 64
+# How long an error response waits for the deletion of the secrets, and when a failed deletion is retried.
+DELETE_TIMEOUT_S = 2.0
+RETRY_DELAY_S = 5.0
 
 
 class SecretStore(Protocol):
-    """Where a host keeps the secrets of its runs. What is kept is durable when the method returns."""
+    """A host's storage for the secrets of its runs. Changes are durable when a method returns."""
 
     async def keep(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> None:
-        """Keep the values for a run that is about to be wished for."""
+        """Store the values of a run that is about to be created."""
 
     async def drop(self, uid: str) -> None:
-        """Forget those of a run that will not be."""
+        """Delete the values of a run that was not created."""
 
     async def drop_all_but(self, wished: Collection[str]) -> None:
-        """Forget those of runs that neither live nor are wished for."""
+        """Delete the values of all runs that are neither in `wished` nor on the host."""
 
-    def are(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
-        """Whether these are the run's secrets, all of them and no others."""
+    def match(self, uid: str, values: Mapping[tuple[str, str], bytes]) -> bool:
+        """Return whether exactly these are the run's secrets."""
 
 
-def take_out(body: Any) -> Given:
-    """The secrets in the body of a wish; none are left in it.
+def extract_secrets(body: Any) -> Given:
+    """Remove the secrets from the body of a PUT, and return them.
 
     Raises:
-        SpecError: what they should look like. No sentence has a value in it.
+        SpecError: they are malformed. The message contains no values.
     """
     given = body.pop(FIELD, None) if isinstance(body, dict) else None
     found: Given = {}
@@ -75,41 +75,41 @@ def take_out(body: Any) -> Given:
             if not isinstance(value, str) or not value:
                 raise SpecError("must be a text that is not empty", keys)
             found[resource, name] = value.encode(errors="surrogatepass")
-            if len(found[resource, name]) > MOST_BYTES or "\0" in value:
-                raise SpecError(f"must be of at most {MOST_BYTES} bytes, and without a zero byte", keys)
-    if len(found) > MOST:
-        raise SpecError(f"there are {len(found)}; a sandbox has at most {MOST}", (FIELD,))
+            if len(found[resource, name]) > MAX_VALUE_BYTES or "\0" in value:
+                raise SpecError(f"must be of at most {MAX_VALUE_BYTES} bytes, and without a zero byte", keys)
+    if len(found) > MAX_SECRETS:
+        raise SpecError(f"there are {len(found)}; a sandbox has at most {MAX_SECRETS}", (FIELD,))
     return found
 
 
 class SecretStores:
-    """Those of a server's own hosts, by the names of their clusters."""
+    """The secret stores of the hosts in this process, by cluster."""
 
     def __init__(self, store: Store, org: str, stores: Mapping[str, SecretStore]) -> None:
         self._store = store
         self._org = org
         self._stores = stores
-        self._settling: set[asyncio.Task[None]] = set()
+        self._deletions: set[asyncio.Task[None]] = set()
 
-    async def drop_unwished(self) -> None:
-        """Forget what a server that was killed had taken for a sandbox, and no sandbox was written.
+    async def drop_orphans(self) -> None:
+        """Delete secrets without a sandbox: the server was killed after it stored them.
 
         Raises:
             StoreError: the store cannot be read.
         """
         if self._stores:
-            wished = {entry.uid for entry in await self._store.of(self._org).read(run_records.read_entries)}
+            wished = {entry.uid for entry in await self._store.for_org(self._org).read(run_records.read_entries)}
             for host_store in set(self._stores.values()):
                 await host_store.drop_all_but(wished)
 
     @contextlib.asynccontextmanager
-    async def kept(self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given) -> AsyncIterator[None]:
-        """Within this the host has the secrets of a sandbox that is to be written; if it is not, they are gone again.
+    async def keep(self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given) -> AsyncIterator[None]:
+        """Store the secrets of a sandbox that is written within the context; delete them if the context fails.
 
         Raises:
-            SpecError: some are missing, or are more than the sandbox takes, or its cluster cannot be given any.
+            SpecError: some are missing or unknown, or the cluster cannot store secrets.
         """
-        host_store = self._of(record)
+        host_store = self._find_store(record)
         _check(record, compiled, given, host_store is not None)
         if host_store is None or not given:
             yield
@@ -117,58 +117,62 @@ class SecretStores:
         await host_store.keep(record.uid, given)
         try:
             yield
-        except BaseException:  # also where whoever asked has gone
-            settling = asyncio.create_task(self._settle(record, host_store))
-            self._settling.add(settling)
-            settling.add_done_callback(self._settling.discard)
-            await asyncio.wait({settling}, timeout=PATIENCE_S)
+        except BaseException:  # also a cancellation, when the client has disconnected
+            deletion = asyncio.create_task(self._delete_unless_written(record, host_store))
+            self._deletions.add(deletion)
+            deletion.add_done_callback(self._deletions.discard)
+            await asyncio.wait({deletion}, timeout=DELETE_TIMEOUT_S)
             raise
 
-    def refuse_others(self, record: RunRecord[SandboxSpec], given: Given) -> None:
-        """Refuse a wish for a sandbox that lives, with other secrets than it has.
+    def refuse_changes(self, record: RunRecord[SandboxSpec], given: Given) -> None:
+        """Refuse other secrets than those of an existing sandbox.
 
         Raises:
-            ApiError: they are others.
+            RequestError: 409.
         """
-        host_store = self._of(record)
-        if given and (host_store is None or not host_store.are(record.uid, given)):
+        host_store = self._find_store(record)
+        if given and (host_store is None or not host_store.match(record.uid, given)):
             text = f"secrets of sandbox {quote(record.name)} cannot change while it lives; delete it and apply it again"
             raise RequestError(409, text)
 
-    def _of(self, record: RunRecord[SandboxSpec]) -> SecretStore | None:
+    def _find_store(self, record: RunRecord[SandboxSpec]) -> SecretStore | None:
         return self._stores.get(record.cluster) if record.org == self._org else None
 
-    async def _settle(self, record: RunRecord[SandboxSpec], host_store: SecretStore) -> None:
-        """Forget its secrets, unless it was written after all; what cannot be done now is tried again."""
+    async def _delete_unless_written(self, record: RunRecord[SandboxSpec], host_store: SecretStore) -> None:
+        """Delete its secrets, unless the failed write was committed. Retry until it succeeds.
+
+        The check is a write transaction: it waits for an earlier write that is still being committed.
+        """
         while True:
             with contextlib.suppress(StoreError, HostUnavailableError):
-                written = await self._store.of(record.org).write(
+                written = await self._store.for_org(record.org).write(
                     lambda rows: run_records.find(rows, record.kind, record.name)
                 )
                 if written is None or written.uid != record.uid:
                     await host_store.drop(record.uid)
                 return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_DELAY_S)
 
 
-def _check(record: RunRecord[SandboxSpec], compiled: Compiled, given: Given, kept: bool) -> None:
-    """Hold what is given to what the documents take."""
-    places = {each.name: ("spec", "resources", index) for index, each in enumerate(record.spec.resources)}
+def _check(record: RunRecord[SandboxSpec], compiled: Compiled, given: Given, has_store: bool) -> None:
+    """Compare the given secrets with those that the documents declare."""
+    paths = {each.name: ("spec", "resources", index) for index, each in enumerate(record.spec.resources)}
     faults = Faults()
-    wanted = {document.resource: document.secrets() for document in compiled.documents}
-    for resource, names in wanted.items():
+    declared = {document.resource: document.secrets() for document in compiled.documents}
+    for resource, names in declared.items():
         missing = tuple(name for name in names if (resource, name) not in given)
         with faults:
-            if names and not kept:
-                raise SpecError(messages.no_secrets(names), places[resource])
+            if names and not has_store:
+                raise SpecError(messages.no_secrets(names), paths[resource])
             if missing:
                 what, it = ("are secrets that were", "them") if len(missing) > 1 else ("is a secret that was", "it")
-                named = messages.names(missing, most=MOST)
+                named = messages.names(missing, most=MAX_SECRETS)
                 problem = f"{named} {what} not given; --secrets-file FILE gives {it}, or in Python secrets="
-                raise SpecError(problem, places[resource])
+                raise SpecError(problem, paths[resource])
     for resource, name in given:
         with faults:
-            if name not in wanted.get(resource, ()):
-                problem = f"{quote(resource)} takes no secret of this name; {nearest(name, wanted.get(resource, ()))}"
+            if name not in declared.get(resource, ()):
+                close = nearest(name, declared.get(resource, ()))
+                problem = f"{quote(resource)} takes no secret of this name; {close}"
                 raise SpecError(problem, (FIELD, resource, name))
     faults.settle()

@@ -1,4 +1,4 @@
-"""What hosts report about sandboxes and route groups, together with what the server knows about their orders."""
+"""The states of sandboxes and route groups: reports of hosts, completed by the state of pending orders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from dayfly.plan.reasons import Reason
 from dayfly.server.catalog.run_specs import with_bare_names
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.server.runs import lifetimes
 from dayfly.spec import documents
 from dayfly.spec.report import RunReport
@@ -35,11 +35,11 @@ class RunState(NamedTuple):
 async def query_hosts(
     links: Links, sync: HostSync, records: Iterable[RunRecord[Any]], others: Iterable[tuple[str, str, str]] = ()
 ) -> tuple[dict[str, Standing], dict[tuple[str, str], str]]:
-    """Return the newest state of runs by UID, and for each of their clusters why it does not answer (or nothing).
+    """Return the newest reports by UID, and by organisation and cluster why the host does not answer ("" if it does).
 
     Args:
         links: The links to all hosts.
-        sync: Knows of which runs their hosts cannot know yet.
+        sync: Knows which runs the hosts cannot know yet.
         records: The runs.
         others: Organisation, cluster and UID of further runs.
     """
@@ -56,36 +56,36 @@ async def query_hosts(
 
 
 def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | None, silence: str) -> RunReport:
-    """Return the report of a run with what its host does not know yet, or refuses.
+    """Return the report of a run, adapted to requests that its host has not received yet or rejects.
 
     Args:
-        sync: Knows which orders the host has not taken.
+        sync: Knows the pending orders.
         record: As it is stored.
-        state: The newest that its host has sent.
+        state: The newest report of its host.
         silence: Why its host does not answer; empty if it does.
     """
-    trouble, link = sync.trouble(record.uid), sync.link(record)
-    if silence and not trouble and not (link and state and link.state.is_fresh(state)):
-        trouble = f"the cluster cannot be asked at the moment: {silence}"
-    refused, report = sync.refuses(record.uid), state.report if state else None
+    problem, link = sync.problem(record.uid), sync.link(record)
+    if silence and not problem and not (link and state and link.state.is_fresh(state)):
+        problem = f"the cluster does not answer: {silence}"
+    refused, report = sync.is_refused(record.uid), state.report if state else None
     if report is None:
-        message = trouble or f"the cluster has not taken this {record.kind.noun} over yet"
+        message = problem or f"the cluster has not accepted this {record.kind.noun} yet"
         waits = Reason.REFUSED if refused else Reason.RESOURCES_PENDING
         reason = Reason.DELETING if record.stop else waits
-        nothing = RunReport(
+        empty = RunReport(
             uid=record.uid, phase=Phase.OPEN, ready=False, reason=reason, message=message, done=0, total=0, units=()
         )
-        return msgspec.structs.replace(nothing, closed=record.stop, abandon=record.abandon)
+        return msgspec.structs.replace(empty, closed=record.stop, abandon=record.abandon)
     if record.abandon is not None:
-        # The order may still be on its way, and an agent records neither its author nor its time.
+        # The host may not have received the order yet, and an agent records neither its author nor its time.
         report = msgspec.structs.replace(report, abandon=record.abandon)
     if record.stop is not None and report.phase is Phase.OPEN:
         return msgspec.structs.replace(
-            report, ready=False, reason=Reason.DELETING, message=trouble or "is about to be deleted"
+            report, ready=False, reason=Reason.DELETING, message=problem or "is about to be deleted"
         )
-    if trouble:
-        # If the record of a run is damaged, both texts are the same.
-        message = trouble if report.message and report.message in trouble else f"{report.message} ({trouble})"
+    if problem:
+        # If the host's record of a run is damaged, the problem contains the report's message.
+        message = problem if report.message and report.message in problem else f"{report.message} ({problem})"
         why = Reason.REFUSED if refused and report.phase is Phase.OPEN else report.reason
         return msgspec.structs.replace(report, ready=False, reason=why, message=message)
     return report
@@ -94,14 +94,14 @@ def current_report(sync: HostSync, record: RunRecord[Any], state: Standing | Non
 def run_form(
     record: RunRecord[Any], state: RunState, end: int, tone: str, status: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return a run as clients know it.
+    """Return the API object of a run.
 
     Args:
         record: As it is stored.
-        state: Its state, for the client.
-        end: When it ends as things are, in Unix milliseconds; 0 for never.
-        tone: Its state in one word.
-        status: Further fields of its status. Its conditions get one that warns of the end.
+        state: Its state, as visible to the client.
+        end: When its time to live ends, in Unix milliseconds; 0 for never.
+        tone: Its state in one word, for colours.
+        status: Further fields of its status. A condition that warns of the end is added.
     """
     report, conditions = state.report, list(status.get("conditions", ()))
     found = {"ready": report.ready, "reason": report.reason, "message": report.message, **status}
@@ -109,7 +109,7 @@ def run_form(
         found["unsupported"] = report.unsupported
     if end and record.spec.ttl is not None:
         found["scheduledDeleteTime"] = rfc3339(end)
-        conditions += lifetimes.conditions(end - record.spec.ttl.seconds * 1000, end)
+        conditions += lifetimes.expiry_conditions(end - record.spec.ttl.seconds * 1000, end)
     if conditions:
         found["conditions"] = conditions
     return {

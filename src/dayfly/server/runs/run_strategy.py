@@ -1,4 +1,4 @@
-"""What sandboxes and route groups do differently in the API."""
+"""The base class for the differences between sandboxes and route groups in `RunService`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.link.server_end import Links
     from dayfly.link.transport import CompileTarget
     from dayfly.server.access.scopes import Scope
-    from dayfly.server.admin.audit import Who
+    from dayfly.server.admin.audit import Actor
     from dayfly.server.catalog.run_specs import CompiledRun
     from dayfly.server.db.rows import Rows
     from dayfly.server.db.store import Store
@@ -41,9 +41,9 @@ class Strategy(abc.ABC, Generic[S]):
     """The part of `RunService` that depends on the kind; the defaults are for runs without leases and secrets.
 
     Attributes:
-        kind: Whose strategy it is.
-        has_leases: Whether a client may keep a run with a lease. The answer to PUT then also has warnings.
-        cluster_hint: What to do about an unknown cluster.
+        kind: The kind of its runs.
+        has_leases: Whether runs can have a lease. The answer to PUT then also has warnings.
+        cluster_hint: Advice in the error for an unknown cluster.
     """
 
     kind: RunKind[S]
@@ -55,23 +55,23 @@ class Strategy(abc.ABC, Generic[S]):
         self._links = links
         self._sync = sync
 
-    async def selection(self, _request: Request) -> Callable[[RunRecord[S]], bool]:
-        """Return whether the query parameters of a list select a record."""
+    async def read_selection(self, _request: Request) -> Callable[[RunRecord[S]], bool]:
+        """Return a predicate for the query parameters of a list."""
         return lambda _record: True
 
     @abc.abstractmethod
-    async def states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
-        """Return the states of runs by UID, for a key of that scope."""
+    async def query_states(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> dict[str, RunState]:
+        """Return the states of runs by UID, as visible to a key with that scope."""
 
     @abc.abstractmethod
-    async def shown(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> list[dict[str, Any]]:
-        """Return records as clients of that scope know them."""
+    async def describe_all(self, records: Sequence[RunRecord[S]], scope: Scope = WHOLE) -> list[dict[str, Any]]:
+        """Return the API objects of records, as visible to a key with that scope."""
 
-    async def life(self, record: RunRecord[S]) -> tuple[int, int]:
-        """Return when the time to live began and ends, in Unix milliseconds.
+    async def read_lifetime(self, record: RunRecord[S]) -> tuple[int, int]:
+        """Return the start and end of the time to live, in Unix milliseconds.
 
         Raises:
-            ApiError: it has no end yet.
+            RequestError: it has no end yet.
         """
         return record.life_begins_at, record.ends_at
 
@@ -79,38 +79,38 @@ class Strategy(abc.ABC, Generic[S]):
     def parse(self, body: Any, name: str) -> Wanted[S]:
         """Read the body of a PUT."""
 
-    async def cluster(self, _who: Who, spec: S) -> str:
+    async def choose_cluster(self, _who: Actor, spec: S) -> str:
         """Return the cluster of a new run."""
         return spec.cluster
 
-    def resolve(self, _rows: Rows, spec: S, _place: CompileTarget) -> S:
-        """Return a new spec as it is stored, for a host at that place."""
+    def resolve(self, _rows: Rows, spec: S, _target: CompileTarget) -> S:
+        """Return a new spec as it will be stored, for a host with that compile target."""
         return spec
 
     @abc.abstractmethod
-    def changed(self, old: S, new: S) -> S:
-        """Return the new spec as it is stored.
+    def apply_change(self, old: S, new: S) -> S:
+        """Return a changed spec as it will be stored.
 
         Raises:
-            SpecError: at each field that cannot change.
+            SpecError: for each field that cannot change.
         """
 
-    def check_room(self, rows: Rows, record: RunRecord[S]) -> None:
-        """Refuse a new record if there are too many."""
+    def check_limit(self, rows: Rows, record: RunRecord[S]) -> None:
+        """Refuse a new record that exceeds the limit of the organisation."""
 
     def check_secrets(self, record: RunRecord[S], given: Given) -> None:
-        """Refuse secrets that are not those of the run."""
+        """Refuse other secrets than those of the existing run."""
 
     def keep_secrets(
         self, _record: RunRecord[S], _compiled: Compiled, _given: Given
     ) -> AbstractAsyncContextManager[None]:
-        """Give its host the secrets of a run that is stored within the context."""
+        """Store the secrets of a run on its host, for a context that writes the record."""
         return contextlib.nullcontext()
 
     async def compile_change(self, _record: RunRecord[S]) -> CompiledRun | None:
-        """Compile a new spec before it is stored, and ask its host to admit it; None if the sync does that later."""
+        """Compile a changed spec before it is written, and let its host check it; None if only the sync compiles it."""
         return None
 
     def declares(self, _rows: Rows, _record: RunRecord[S]) -> bool:
-        """Return whether its forks derive from baselines that are declared here."""
+        """Return whether its forks need baselines that are declared on this server."""
         return False

@@ -1,4 +1,4 @@
-"""What the API does only for sandboxes: plugins, baselines, leases and secrets."""
+"""The strategy for sandboxes: plugins, baselines, leases and secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.server.catalog import run_specs
 from dayfly.server.catalog.run_specs import CompiledRun
 from dayfly.server.records.run_records import SANDBOXES
 from dayfly.server.runs import endpoints, run_secrets
-from dayfly.server.runs.run_requests import lease_seconds
+from dayfly.server.runs.run_requests import parse_lease
 from dayfly.server.runs.run_states import RunState, current_report, query_hosts, run_form
 from dayfly.server.runs.run_strategy import Strategy, Wanted
 from dayfly.spec import documents
@@ -48,66 +48,70 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         super().__init__(store, links, sync)
         self._secrets = secrets
 
-    async def states(self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE) -> dict[str, RunState]:
-        """Return the states of runs by UID, with what their hosts do not know yet or do not support."""
+    async def query_states(
+        self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE
+    ) -> dict[str, RunState]:
+        """Return the states of runs by UID, with pending orders and unsupported fields."""
         states, silence = await query_hosts(self._links, self._sync, records)
         return {
             record.uid: self._state(record, states.get(record.uid), silence[record.org, record.cluster])
             for record in records
         }
 
-    async def shown(self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE) -> list[dict[str, Any]]:
-        """Return sandboxes as clients know them."""
-        states = await self.states(records)
+    async def describe_all(
+        self, records: Sequence[RunRecord[SandboxSpec]], _scope: Scope = WHOLE
+    ) -> list[dict[str, Any]]:
+        """Return the API objects of sandboxes."""
+        states = await self.query_states(records)
         found = ((record, states[record.uid]) for record in records)
         return [run_form(each, state, each.expires_at, tone(state.report).name.lower()) for each, state in found]
 
     def parse(self, body: Any, name: str) -> Wanted[SandboxSpec]:
-        """Read the body of a PUT, with the secrets and the lease that are no part of the spec."""
-        given = run_secrets.take_out(body)
+        """Read the body of a PUT; secrets and lease are not part of the spec."""
+        given = run_secrets.extract_secrets(body)
         sandbox = documents.from_wire(body, "Sandbox", name=name)
-        assert isinstance(sandbox, Sandbox), "asked for by its kind"
-        lease = lease_seconds(body["lease"], ("lease",)) if body.get("lease") is not None else 0
+        assert isinstance(sandbox, Sandbox), "the kind is given"
+        lease = parse_lease(body["lease"], ("lease",)) if body.get("lease") is not None else 0
         return Wanted(sandbox.spec, lease, given)
 
-    def resolve(self, rows: Rows, spec: SandboxSpec, place: CompileTarget) -> SandboxSpec:
+    def resolve(self, rows: Rows, spec: SandboxSpec, target: CompileTarget) -> SandboxSpec:
         """Return a new spec with the versions of its plugins; refuse forks of undeclared baselines."""
         faults = Faults()
         with faults:
             spec = run_specs.resolve(rows, spec)
         with faults:
-            if place.declares:
+            if target.declares:
                 run_specs.check_baselines(rows, spec)
         faults.settle()
         return spec
 
-    def changed(self, old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
-        return run_specs.changed(old, new)
+    def apply_change(self, old: SandboxSpec, new: SandboxSpec) -> SandboxSpec:
+        return run_specs.apply_change(old, new)
 
     def check_secrets(self, record: RunRecord[SandboxSpec], given: Given) -> None:
-        self._secrets.refuse_others(record, given)
+        self._secrets.refuse_changes(record, given)
 
     def keep_secrets(
         self, record: RunRecord[SandboxSpec], compiled: Compiled, given: Given
     ) -> AbstractAsyncContextManager[None]:
-        return self._secrets.kept(record, compiled, given)
+        return self._secrets.keep(record, compiled, given)
 
     async def compile_change(self, record: RunRecord[SandboxSpec]) -> CompiledRun:
         link = self._sync.link(record)
-        place = link.place() if link is not None else HERE
-        if place.routes:
-            await self._sync.grouped(record.org)
-        keys = self._sync.routed(record.org, record.uid)
+        target = link.place() if link is not None else HERE
+        if target.routes:
+            await self._sync.load_routing_keys(record.org)
+        keys = self._sync.routing_keys(record.org, record.uid)
 
-        def understand(rows: Rows) -> Compiled:
+        def compile_run(rows: Rows) -> Compiled:
             if self.declares(rows, record):
                 run_specs.check_baselines(rows, record.spec)
-            return run_specs.compiled(rows, record, place, keys)
+            return run_specs.compile_run(rows, record, target, keys)
 
-        compiled = await self._store.of(record.org).read(understand)
+        compiled = await self._store.for_org(record.org).read(compile_run)
         if link is not None:
             await link.admit(compiled.documents, compiled.forks)
-        return CompiledRun(compiled, place, keys)
+        return CompiledRun(compiled, target, keys)
 
     def declares(self, rows: Rows, record: RunRecord[SandboxSpec]) -> bool:
         link = self._sync.link(record)
@@ -115,10 +119,10 @@ class SandboxStrategy(Strategy[SandboxSpec]):
 
     def _state(self, record: RunRecord[SandboxSpec], last: Standing | None, silence: str) -> RunState:
         report, link = current_report(self._sync, record, last, silence), self._sync.link(record)
-        place = link.place() if link is not None else HERE
-        # A host that has not described itself yet may route requests.
-        routes = place.routes or (link is not None and not link.has_met)
+        target = link.place() if link is not None else HERE
+        # A host that has not connected yet may route requests.
+        routes = target.routes or (link is not None and not link.has_met)
         spec = documents.export(record.document)["spec"]
-        in_vain = unsupported(spec, by_name=place.declares, routes=routes, local=place.to_local)
+        ignored = unsupported(spec, by_name=target.declares, routes=routes, local=target.to_local)
         found = endpoints.describe(record.spec, last.endpoints if last else (), routes=routes)
-        return RunState(limited(report, in_vain), found, last.seq if last else None)
+        return RunState(limited(report, ignored), found, last.seq if last else None)

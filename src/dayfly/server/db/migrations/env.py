@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that `store` hands over, in its transaction."""
+"""Alembic's entry point: runs the revisions on the store's connection, in its transaction."""
 
 from alembic import context
 

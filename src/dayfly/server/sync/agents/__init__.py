@@ -1,11 +1,11 @@
-"""The server's side of the transport to hosts that dial in: a mailbox in tables for each cluster.
+"""The server's end of the transport to hosts with an agent: a mailbox in the database for each cluster.
 
-Any of several replicas may serve a request, and may be gone at the next. So no process keeps anything that matters: a
-message to a host is a row before it is sent, numbered for its cluster under a lock, and a message from a host is a row
-before it is read. Each replica has a `Link` to each host, and reads all rows; replicas share one session and one
-sequence of numbers. A replica that starts asks for the inventory. There is no leader: an order that two replicas give
-is one order to the host.
+Each request may reach another replica, and replicas may crash, so no process keeps essential state. A message to a
+host is stored before it is sent, with a number that is assigned under a lock. A message from a host is stored before
+it is read. Each replica has a `Link` to each host and reads all messages; the replicas share one session and one
+sequence of numbers. A replica that starts requests the inventory. There is no leader: if two replicas send the same
+order, the host handles it as one.
 
-`mailbox` has the rules and no clock, `mailbox_transport` is `link.transport.Host` over it, `agents` polls for messages
-and serves the addresses that hosts dial. It identifies clusters by their tokens.
+`mailbox` has the rules, without a clock. `mailbox_transport` implements `link.transport.Host` with it. `agents` polls
+for messages and serves the endpoints for agents, which authenticate with cluster tokens.
 """

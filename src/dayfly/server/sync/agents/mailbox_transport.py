@@ -1,7 +1,7 @@
-"""The transport of one replica to a host that dials in: `link.transport.Host` over the cluster's mailbox.
+"""The transport of one replica to a host with an agent: `link.transport.Host` with the cluster's mailbox.
 
-The mailbox numbers what all replicas send. An answer has the ID of what it answers, so no other replica waits for it;
-what a host says of runs is for all.
+The mailbox numbers the messages of all replicas. An answer contains the ID of its request, so only the replica that
+sent the request waits for it. Reports of runs are for all replicas.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from dayfly.link import wire
 from dayfly.link.envelope import MOST_ANSWER, has_room
 from dayfly.link.transport import CompileTarget
-from dayfly.server.http.handler import rfc3339
+from dayfly.server.http.request_data import rfc3339
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
 
 if TYPE_CHECKING:
@@ -22,70 +22,76 @@ if TYPE_CHECKING:
 
     from dayfly.server.sync.agents.mailbox import MailboxState
 
-# A host polls at least every half a minute; after this time it counts as away.
+# A host polls at least every 30 seconds; after this time it counts as unreachable.
 SILENT_MS = 90_000
 
 log = logging.getLogger(__name__)
 
 
 class MailboxTransport:
-    """The transport to one cluster. `standing` is the last read state of its mailbox."""
+    """The transport to one cluster.
 
-    def __init__(self, standing: MailboxState, now: Callable[[], int], poke: Callable[[], None]) -> None:
-        self.standing = standing
-        self.read = standing.inbox
+    Args:
+        mailbox: The last read state of its mailbox.
+        now: Returns Unix milliseconds.
+        wake: Called when a message is pending.
+    """
+
+    def __init__(self, mailbox: MailboxState, now: Callable[[], int], wake: Callable[[], None]) -> None:
+        self.mailbox = mailbox
+        self.read = mailbox.inbox
         """The number of the last message of the host that this replica has read."""
         self.pending: list[wire.AnyToHost] = []
         self._now = now
-        self._poke = poke
-        self._hear: Callable[[wire.AnyToControl], None] = lambda _: None
+        self._wake = wake
+        self._handle: Callable[[wire.AnyToControl], None] = lambda _: None
 
-    def attach(self, hear: Callable[[wire.AnyToControl], None]) -> None:
-        """Pass the host's messages to `hear`."""
-        self._hear = hear
+    def attach(self, handle: Callable[[wire.AnyToControl], None]) -> None:
+        """Pass the host's messages to `handle`."""
+        self._handle = handle
 
     def send(self, message: wire.AnyToHost) -> None:
-        """Queue a message, which is stored soon.
+        """Queue a message for the next write to the mailbox.
 
         Raises:
-            HostUnavailableError: nobody would fetch it now. What is owed is sent again once there is somebody.
-            RefusedError: an offer that is too long to be read there, now or ever.
+            HostUnavailableError: the host is unreachable. The sync resends pending orders later.
+            DocumentsRefusedError: an offer is too large for a host, so resending it would not help.
         """
-        if trouble := self.trouble:
-            raise HostUnavailableError(trouble)
+        if problem := self.problem:
+            raise HostUnavailableError(problem)
         if isinstance(message, wire.Offer | wire.AskAdmit):
             body = wire.encode(message).decode()
             if not has_room(body, MOST_ANSWER):
                 raise DocumentsRefusedError(
-                    f"its documents have {len(body)} characters together, which no operator of a cluster reads: let it "
-                    "have fewer resources, or put long texts into images"
+                    f"its documents have {len(body)} characters together, more than an operator accepts: use fewer "
+                    "resources, or move long texts into images"
                 )
         self.pending.append(message)
-        self._poke()
+        self._wake()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the host cannot be reached; empty if it can."""
-        standing = self.standing
-        if standing.frozen:
-            return f"frozen: {standing.frozen}"
-        if not standing.session:
-            return f"no operator has connected yet for the cluster {standing.cluster}"
-        if standing.seen_at < self._now() - SILENT_MS:
-            return f"its operator was last heard at {rfc3339(standing.seen_at)}"
+        mailbox = self.mailbox
+        if mailbox.frozen:
+            return f"frozen: {mailbox.frozen}"
+        if not mailbox.session:
+            return f"no operator has connected yet for the cluster {mailbox.cluster}"
+        if mailbox.seen_at < self._now() - SILENT_MS:
+            return f"its operator last connected at {rfc3339(mailbox.seen_at)}"
         return ""
 
     @property
-    def place(self) -> CompileTarget:
-        """What sandboxes of this host are compiled for. Forks derive from workloads of its cluster."""
-        return CompileTarget(publisher=self.standing.org, namespace=self.standing.namespace, declares=False)
+    def compile_target(self) -> CompileTarget:
+        """The compile target, as far as the mailbox knows it. Forks derive from workloads of its cluster."""
+        return CompileTarget(publisher=self.mailbox.org, namespace=self.mailbox.namespace, declares=False)
 
-    def heard(self, body: str) -> None:
+    def receive(self, body: str) -> None:
         """Receive a message of the host."""
         try:
             message = wire.read_to_control(body.encode())
         except (msgspec.DecodeError, RecursionError) as fault:
-            # It may be of a newer Dayfly. If a report was lost, the inventory is requested.
-            log.warning("the operator of cluster %s says what is not understood: %s", self.standing.cluster, fault)
+            # A newer Dayfly may have sent it. If it was a report, the server requests the inventory later.
+            log.warning("cannot read a message from the operator of cluster %s: %s", self.mailbox.cluster, fault)
             return
-        self._hear(message)
+        self._handle(message)

@@ -1,1 +1,1 @@
-"""One file for each revision."""
+"""One file for each schema revision."""

@@ -1,4 +1,4 @@
-"""The first schema."""
+"""First schema."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,9 +1,9 @@
-"""Organisations, users' keys, clusters of agents and their tokens."""
+"""Organisations, API keys, clusters with an agent and their tokens, the audit log."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0002"
 down_revision = "0001"
@@ -52,8 +52,8 @@ def upgrade() -> None:
     op.add_column("clusters", sa.Column("operator_version", sa.String(64), nullable=False, server_default=""))
     op.add_column("sandboxes", sa.Column("revision", sa.Integer, nullable=False, server_default="1"))
     _create_audit()
-    belt.guard(*OLDER, *NEW)
-    belt.guard("audit", append_only=True)
+    row_level_security.enable(*OLDER, *NEW)
+    row_level_security.enable("audit", append_only=True)
 
 
 def _create_audit() -> None:
@@ -80,7 +80,7 @@ def _create_audit() -> None:
 
 
 def downgrade() -> None:
-    belt.unguard(*OLDER)
+    row_level_security.disable(*OLDER)
     for table in ("audit", "audit_heads", "cluster_tokens", "api_keys", "organisations"):
         op.drop_table(table)
     op.execute(sa.text("DELETE FROM clusters WHERE agent"))

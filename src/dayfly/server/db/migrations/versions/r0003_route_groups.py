@@ -1,9 +1,9 @@
-"""Route groups, and what is left of those that have ended."""
+"""Route groups and their tombstones."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0003"
 down_revision = "0002"
@@ -42,7 +42,7 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.BigInteger, nullable=False),
     )
     op.create_index("ended_route_groups_by_name", "ended_route_groups", ["org", "name", "ended_at"])
-    belt.guard(*NEW)
+    row_level_security.enable(*NEW)
 
 
 def downgrade() -> None:

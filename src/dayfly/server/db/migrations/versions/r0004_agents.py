@@ -1,9 +1,9 @@
-"""Mailboxes of clusters whose operators dial in."""
+"""Mailboxes of clusters whose agent connects to the server."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0004"
 down_revision = "0003"
@@ -16,7 +16,7 @@ TABLES = ("agents", "agent_outbox", "agent_inbox")
 def upgrade() -> None:
     op.create_table(
         "agents",
-        *_of(),
+        *_cluster_key(),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         *(_text(name, 64) for name in ("cluster_uid", "sent_digest", "acked_digest")),
         *(
@@ -28,10 +28,10 @@ def upgrade() -> None:
         sa.Column("frozen", sa.Text, nullable=False),
         _cluster(),
     )
-    op.create_table("agent_outbox", *_of(), _number(), _text("digest", 64), *_message(), _cluster())
+    op.create_table("agent_outbox", *_cluster_key(), _number(), _text("digest", 64), *_message(), _cluster())
     session = sa.Column("session", sa.BigInteger, nullable=False)
-    op.create_table("agent_inbox", *_of(), _number(), session, *_message(), _cluster())
-    belt.guard(*TABLES)
+    op.create_table("agent_inbox", *_cluster_key(), _number(), session, *_message(), _cluster())
+    row_level_security.enable(*TABLES)
 
 
 def downgrade() -> None:
@@ -39,7 +39,7 @@ def downgrade() -> None:
         op.drop_table(table)
 
 
-def _of() -> tuple["sa.Column[str]", ...]:
+def _cluster_key() -> tuple["sa.Column[str]", ...]:
     return sa.Column("org", sa.String(253), primary_key=True), sa.Column("cluster", sa.String(255), primary_key=True)
 
 

@@ -1,9 +1,9 @@
-"""Who is signed in on the page."""
+"""Sessions of the page."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0005"
 down_revision = "0004"
@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.Index("page_sessions_by_end", "expires_at"),
     )
-    belt.guard("page_sessions")
+    row_level_security.enable("page_sessions")
 
 
 def downgrade() -> None:

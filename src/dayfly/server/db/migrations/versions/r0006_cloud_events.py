@@ -1,9 +1,9 @@
-"""CloudEvents that are to be sent or were, and which server sends them."""
+"""CloudEvents, pending and sent, and which server sends them."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0006"
 down_revision = "0005"
@@ -24,8 +24,9 @@ def upgrade() -> None:
         sa.Column("body", sa.Text, nullable=False),
         sa.Index("cloud_events_by_uid", "uid"),
     )
-    waits = sa.text("body != ''")
-    op.create_index("cloud_events_waiting", "cloud_events", ["org", "at"], sqlite_where=waits, postgresql_where=waits)
+    pending = sa.text("body != ''")
+    index = "cloud_events_waiting"
+    op.create_index(index, "cloud_events", ["org", "at"], sqlite_where=pending, postgresql_where=pending)
     op.create_table(
         "duties",
         sa.Column("org", sa.String(253), primary_key=True),
@@ -33,7 +34,7 @@ def upgrade() -> None:
         sa.Column("holder", sa.String(32), nullable=False),
         sa.Column("until", sa.BigInteger, nullable=False),
     )
-    belt.guard(*TABLES)
+    row_level_security.enable(*TABLES)
 
 
 def downgrade() -> None:

@@ -1,4 +1,4 @@
-"""What a plugin's author tells its readers, and since when."""
+"""Readmes of plugins and the time of their last change."""
 
 import sqlalchemy as sa
 from alembic import op

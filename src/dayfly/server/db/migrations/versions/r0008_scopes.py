@@ -1,9 +1,9 @@
-"""What of its organisation a key may touch."""
+"""Scopes of API keys."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0008"
 down_revision = "0007"
@@ -16,8 +16,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Their scope is lost here, so they end: none may do more than its maker wished.
-    belt.see_all()
+    # Without its scope a key would have more rights than before, so keys with a scope are deleted.
+    row_level_security.show_all_orgs()
     op.execute("DELETE FROM page_sessions WHERE key IN (SELECT id FROM api_keys WHERE scope <> '')")
     op.execute("DELETE FROM api_keys WHERE scope <> ''")
     op.drop_column("api_keys", "scope")

@@ -1,4 +1,4 @@
-"""What has ended is dropped by its age and shown last first: neither reads all that an organisation has had."""
+"""Index tombstones by their time, for deletion by age and for lists of the newest."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""Of which that has ended the cleanup was given up."""
+"""Tombstones: whether the cleanup was abandoned."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -12,7 +12,7 @@ TABLES = ("ended_sandboxes", "ended_route_groups")
 
 
 def upgrade() -> None:
-    # Of what ended before, and of what an older server archives beside us, nobody notes it.
+    # NULL: unknown, for runs that ended before or that an older server archives at the same time.
     for table in TABLES:
         op.add_column(table, sa.Column("given_up", sa.Boolean, nullable=True))
         op.create_index(f"{table}_given_up", table, ["org", "given_up", "ended_at"])

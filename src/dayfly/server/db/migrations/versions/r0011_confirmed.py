@@ -1,9 +1,9 @@
-"""What the hosts of agents have confirmed, so that a server that begins does not tell them everything again."""
+"""Confirmations of hosts, so that a restarted server does not resend all orders."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from dayfly.server.db.migrations import belt
+from dayfly.server.db.migrations import row_level_security
 
 revision = "0011"
 down_revision = "0010"
@@ -14,7 +14,7 @@ TABLE = "confirmed"
 
 
 def upgrade() -> None:
-    # Of what was told before nobody knows: it is told again, once.
+    # Earlier orders have no confirmation, so they are resent once.
     op.create_table(
         TABLE,
         sa.Column("uid", sa.String(36), primary_key=True),
@@ -26,7 +26,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["org", "cluster"], ["clusters.org", "clusters.name"], ondelete="CASCADE"),
         sa.Index("confirmed_by_cluster", "org", "cluster"),
     )
-    belt.guard(TABLE)
+    row_level_security.enable(TABLE)
 
 
 def downgrade() -> None:

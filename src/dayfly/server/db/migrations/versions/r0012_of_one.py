@@ -1,4 +1,4 @@
-"""Which route groups that have ended were of one cluster: a key of that cluster may look at what is left of them."""
+"""Tombstones of route groups: whether the group was restricted to one cluster, whose keys may read it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # Of what ended before, and of what an older server archives beside us, nobody knows.
+    # NULL: unknown, for groups that ended before or that an older server archives at the same time.
     op.add_column("ended_route_groups", sa.Column("of_one", sa.Boolean, nullable=True))
 
 

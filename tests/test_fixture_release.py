@@ -1,4 +1,4 @@
-"""A worker that goes on to tests which need no cluster ends the one that it has, and what stands on it first."""
+"""A worker tears down its cluster, and the fixtures that use it, before it continues with tests that need none."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TESTS = {
     ids=["worker", "one process"],
 )
 def test_cluster_ends_when_its_worker_needs_it_no_longer(tmp_path: Path, more: list[str], noted: str):
-    """Who asks for one all the same has another; in one process tests have any order, and it stays."""
+    """A later test that needs a cluster gets a new one. In one process tests have any order, so the cluster stays."""
     place = tmp_path / "tests"
     for path in (ROOT / "tests").glob("*.py"):
         if not path.name.startswith("test_"):

@@ -1,4 +1,4 @@
-"""The attack table of docs/security.md names tests that exist, and at least one of each row runs in `make test`."""
+"""The tables of tests/attacks.md name tests that exist, and at least one of each row runs in `make test`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pytest
 
 from docs.conftest import ROOT
 
-# Attacks against which Dayfly has no defence: the page states what to do instead.
+# Dayfly has no defence against these attacks; the page states what to do instead.
 NOT_COVERED = {
     "N -> a baseline behind a policy that names its route",
     "U -> a state on this machine",
     "U -> a browser's session on this machine",
 }
 _PATH = re.compile(r"`((?:tests|page)/[^`]+)`")
+HEAD = "actor -> asset"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,14 +34,9 @@ class Row(NamedTuple):
 
 
 def attack_table(page: str) -> list[Row]:
-    lines = page.partition("\n| actor -> asset | attack | defence | test |\n")[2].splitlines()
-    table = []
-    for line in lines[1:]:
-        if not line.startswith("| "):
-            break
-        actor, attack, _, cell = line.removeprefix("| ").removesuffix(" |").split(" | ")
-        table.append(Row(actor, attack, _PATH.findall(cell), cell))
-    return table
+    """Return the rows of all tables of the page."""
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in page.splitlines() if line[:2] == "| "]
+    return [Row(actor, attack, _PATH.findall(cell), cell) for actor, attack, _, cell in rows if actor != HEAD]
 
 
 @functools.cache
@@ -105,7 +101,7 @@ def faults(table: list[Row], root: Path) -> list[str]:
 
 
 def test_each_attack_names_tests_that_make_test_runs():
-    table = attack_table((ROOT / "docs" / "security.md").read_text())
+    table = attack_table((ROOT / "tests" / "attacks.md").read_text())
     assert len(table) > 100
     assert faults(table, ROOT) == []
     assert {row.actor for row in table if row.cell == "not covered"} == NOT_COVERED

@@ -1,4 +1,4 @@
-"""A server of one word in each protocol that is routed, and how it is asked. In a pod its text runs as it stands."""
+"""An echo server for each routed protocol, and its clients. In a pod, the text of this file is the program."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ import grpc.aio
 METHOD = "/dayfly.test.Speaker/Say"
 
 
-class Word(grpc.GenericRpcHandler):
-    """Says it before whatever it is sent, as often as that is."""
+class EchoHandler(grpc.GenericRpcHandler):
+    """Returns each message of a stream with a word before it."""
 
     def __init__(self, word: str) -> None:
         self.word = word
@@ -32,7 +32,7 @@ class Word(grpc.GenericRpcHandler):
 
 
 async def serve(word: str, host: str, http: int, rpc: int) -> None:
-    """HTTP/1.1 and WebSocket at one port, gRPC at the other; prints which those are."""
+    """Serve HTTP/1.1 and WebSocket on one port and gRPC on the other. Print both ports."""
 
     async def answer(request: aiohttp.web.Request) -> aiohttp.web.StreamResponse:
         if "Sec-WebSocket-Key" not in request.headers:
@@ -50,7 +50,7 @@ async def serve(word: str, host: str, http: int, rpc: int) -> None:
     site = aiohttp.web.TCPSite(runner, host, http)
     await site.start()
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((Word(word),))
+    server.add_generic_rpc_handlers((EchoHandler(word),))
     chosen = server.add_insecure_port(f"{host}:{rpc}")
     await server.start()
     print(runner.addresses[0][1], chosen, flush=True)
@@ -63,8 +63,8 @@ class Ports(NamedTuple):
 
 
 @contextlib.contextmanager
-def speaking(word: str, host: str) -> Iterator[Ports]:
-    """Meanwhile it runs on this machine."""
+def echo_server(word: str, host: str) -> Iterator[Ports]:
+    """Run the server as a process of this machine."""
     command = [sys.executable, __file__, host, "0", "0"]
     process = subprocess.Popen(command, env={**os.environ, "WORD": word}, stdout=subprocess.PIPE, text=True)
     try:
@@ -75,20 +75,20 @@ def speaking(word: str, host: str) -> Iterator[Ports]:
         process.communicate()
 
 
-class Asked(NamedTuple):
-    """Who answered in each protocol."""
+class Echoes(NamedTuple):
+    """The response in each protocol; it contains the word of the server that sent it."""
 
     http: str
     http2: str
     websocket: str
 
 
-def asked(host: str, port: int, headers: Mapping[str, str]) -> Asked:
-    """By the same headers, one of which is `Host`."""
-    return asyncio.run(_asked(f"http://{host}:{port}/", headers))
+def request(host: str, port: int, headers: Mapping[str, str]) -> Echoes:
+    """Send a request in each protocol with the same headers, which include `Host`."""
+    return asyncio.run(_request(f"http://{host}:{port}/", headers))
 
 
-async def _asked(url: str, headers: Mapping[str, str]) -> Asked:
+async def _request(url: str, headers: Mapping[str, str]) -> Echoes:
     async with aiohttp.ClientSession(headers=headers) as session:
         async with session.get(url) as answer:
             http = await answer.text()
@@ -99,36 +99,36 @@ async def _asked(url: str, headers: Mapping[str, str]) -> Asked:
     curl = ["curl", "-sS", "--max-time", "20", "--http2-prior-knowledge", "-w", " %{http_version}", *given, url]
     process = await asyncio.create_subprocess_exec(*curl, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
-    return Asked(http, out.decode(), websocket)
+    return Echoes(http, out.decode(), websocket)
 
 
-def by(word: str) -> Asked:
-    """What one of that word answers."""
-    return Asked(word, f"{word} 2", f"{word} once")
+def expected(word: str) -> Echoes:
+    """Return the responses of a server with this word."""
+    return Echoes(word, f"{word} 2", f"{word} once")
 
 
-def called(host: str, port: int, headers: Mapping[str, str], *, words: tuple[str, ...] = ("one", "two")) -> list[str]:
-    """What a stream in both directions says, at the authority that is among the headers."""
-    return asyncio.run(_called(f"{host}:{port}", headers, words))
+def call(host: str, port: int, headers: Mapping[str, str], *, words: tuple[str, ...] = ("one", "two")) -> list[str]:
+    """Return the responses of a bidirectional gRPC stream. The header `Host` is the authority."""
+    return asyncio.run(_call(f"{host}:{port}", headers, words))
 
 
-async def _called(target: str, headers: Mapping[str, str], words: tuple[str, ...]) -> list[str]:
+async def _call(target: str, headers: Mapping[str, str], words: tuple[str, ...]) -> list[str]:
     options = [("grpc.default_authority", headers["Host"])]
     metadata = tuple((name, value) for name, value in headers.items() if name != "Host")
     async with grpc.aio.insecure_channel(target, options=options) as channel:
         stream = channel.stream_stream(METHOD)(metadata=metadata, timeout=20)
-        said = []
+        responses = []
         for word in words:
             await stream.write(word.encode())
             answer = await stream.read()
             assert isinstance(answer, bytes), await stream.details()
-            said.append(answer.decode())
+            responses.append(answer.decode())
         await stream.done_writing()
-        return said
+        return responses
 
 
 def pod(image: str) -> dict[str, Any]:
-    """A container of it, which says what is in `WORD`."""
+    """Return a container that runs the server with the word in `WORD`."""
     return {
         "name": "main",
         "image": image,
@@ -141,7 +141,7 @@ def pod(image: str) -> dict[str, Any]:
 
 
 def routed(image: str, namespace: str, gateway: str) -> list[dict[str, Any]]:
-    """A workload `talk` of it, and routes of both kinds to it, by their hosts: `talk.test`, `say.test` and `h2c.test`."""
+    """Return a workload `talk` and its routes: an HTTPRoute for `talk.test` and `h2c.test`, a GRPCRoute for `say.test`."""
     labels, meta, group = {"app": "talk"}, {"name": "talk", "namespace": namespace}, "gateway.networking.k8s.io/v1"
     template = {"metadata": {"labels": labels}, "spec": {"containers": [pod(image)]}}
     ports = [{"name": "http", "port": 80, "targetPort": 8080}]

@@ -1,0 +1,144 @@
+"""Requests that the API server refused: when each is tried again, and what to report until then.
+
+News of a run brings a turn, and each turn asks for the same requests again. One that was just refused would be sent
+with every turn, so each waits by itself, with the backoff of the queue of runs. The rest of the run does not wait for
+it. Memory only: after a restart each is tried again at once.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from dayfly.kube import errors
+from dayfly.kube.objects import HasMeta
+from dayfly.operator.cluster.caches import ClusterWatches
+from dayfly.operator.refusals import hindrance, is_down, patience
+
+log = logging.getLogger(__name__)
+
+RequestKey = tuple[str, str, int]
+"""What is done to which object: an effect with its unit and attempt, or a deletion with a UID."""
+
+
+Request = tuple[RequestKey, Callable[[], Awaitable[object]]]
+"""A request, and how it is sent."""
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """The latest refusal of one request; times in unix milliseconds."""
+
+    failures: int
+    since: int
+    due: int
+    message: str
+    patience: int
+
+
+class Retries:
+    """The refused requests of one run."""
+
+    __slots__ = ("_asked", "_refused")
+
+    def __init__(self) -> None:
+        self._refused: dict[RequestKey, _Refused] = {}
+        self._asked: set[RequestKey] = set()
+        """Those that were asked for since the last `sweep`."""
+
+    def __bool__(self) -> bool:
+        return bool(self._refused)
+
+    def failures(self, key: RequestKey) -> int:
+        """Return how many tries in a row were refused."""
+        found = self._refused.get(key)
+        return found.failures if found is not None else 0
+
+    def wait(self, key: RequestKey, now: int) -> float:
+        """Return the seconds until the request may be tried again; 0 if it may be tried `now`, in unix milliseconds."""
+        found = self._refused.get(key)
+        if found is None:
+            return 0.0
+        self._asked.add(key)
+        if not found.since <= now < found.due:  # a clock may be set back
+            return 0.0
+        return (found.due - now) / 1000 + 0.001  # a hair later, so that the moment has come for certain
+
+    def refuse(self, key: RequestKey, error: errors.ApiError, now: int, wait: float) -> None:
+        """Record a refusal at `now`: the request may be tried again `wait` seconds later."""
+        count, due = self.failures(key) + 1, now + round(wait * 1000)
+        self._asked.add(key)
+        self._refused[key] = _Refused(count, now, due, hindrance(error), patience(error))
+
+    def drop(self, key: RequestKey) -> None:
+        """Forget a request that succeeded."""
+        self._refused.pop(key, None)
+        self._asked.discard(key)
+
+    def sweep(self) -> None:
+        """After a turn: forget what it did not ask for."""
+        if self._refused:
+            self._refused = {key: found for key, found in self._refused.items() if key in self._asked}
+        self._asked.clear()
+
+    def hindrance(self, besides: RequestKey | None = None) -> str:
+        """What to report: the first request that was refused too often to pass soon. Empty if there is none.
+
+        `besides` is the request that reports it: once it succeeds, it has nothing to report of itself.
+        """
+        found = ((key, each) for key, each in self._refused.items() if each.failures >= each.patience)
+        return next((each.message for key, each in found if key != besides), "")
+
+
+def deletion(item: HasMeta) -> RequestKey:
+    """Return the key for the deletion of an object."""
+    return "Delete", item.metadata.uid, 0
+
+
+def is_due(cluster: ClusterWatches, run: str, retries: Retries, key: RequestKey) -> bool:
+    """Return whether a request may be sent now. If it may not, the run gets a turn when it may."""
+    wait = retries.wait(key, cluster.now())
+    if wait:
+        cluster.queue.add(run, after=wait)
+    return not wait
+
+
+async def attempt(
+    cluster: ClusterWatches, run: str, retries: Retries, key: RequestKey, send: Callable[[], Awaitable[object]]
+) -> bool:
+    """Send a request if it is due. Return whether it succeeded.
+
+    Raises:
+        errors.ApiError: the server is down, or asks for a pause, so no other request helps.
+    """
+    if not is_due(cluster, run, retries, key):
+        return False
+    try:
+        await send()
+    except errors.ApiError as error:
+        if is_down(error):
+            raise
+        log.warning("run %s: %s", run, error)
+        now = cluster.now()
+        retries.refuse(key, error, now, cluster.queue.backoff(retries.failures(key)))
+        is_due(cluster, run, retries, key)
+        return False
+    retries.drop(key)
+    return True
+
+
+async def attempt_due(
+    cluster: ClusterWatches,
+    run: str,
+    retries: Retries,
+    requests: Iterable[Request],
+    is_wanted: Callable[[], Awaitable[bool]],
+) -> None:
+    """Send the requests that are due. If there are any, `is_wanted` is asked first.
+
+    Raises:
+        errors.ApiError: the server is down, or asks for a pause, so no other request helps.
+    """
+    due = [(key, send) for key, send in requests if is_due(cluster, run, retries, key)]
+    if due and await is_wanted():
+        for key, send in due:
+            await attempt(cluster, run, retries, key, send)
