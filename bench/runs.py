@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.cli import installed
 from dayfly.embedded.host import EmbeddedHost
-from dayfly.execute.process.attempt_storage import open_place
+from dayfly.execute.process.attempt_storage import open_storage
 from dayfly.link.server_end import Link
 from dayfly.link.wire import Offer
 from dayfly.plan.reasons import Reason
@@ -33,7 +33,7 @@ async def host(home: Path, *, parallel: int = 16, webhooks: Sequence[str] = ()) 
     finally:
         await opened.close()
         # The home may keep its attempts elsewhere, in memory.
-        shutil.rmtree(open_place(home).work, ignore_errors=True)
+        shutil.rmtree(open_storage(home).work, ignore_errors=True)
 
 
 def chain(uid: str, script: str, length: int, output: str = "") -> Offer:

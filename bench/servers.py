@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.local import server_process
 from dayfly.client.home import Home
-from dayfly.execute.process.attempt_storage import open_place
+from dayfly.execute.process.attempt_storage import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,4 +49,4 @@ def running(path: Path, *options: str) -> Iterator[Server]:
         yield Server(pid, home, environment)
     finally:
         server_process.stop(home, pid, 60)
-        shutil.rmtree(open_place(path).work, ignore_errors=True)
+        shutil.rmtree(open_storage(path).work, ignore_errors=True)

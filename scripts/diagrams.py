@@ -91,7 +91,7 @@ def clocks() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     first, most = span(retry.FORK_BACKOFF_MS), span(retry.FORK_BACKOFF_MAX_MS)
     lines.append(f"| a fork | without end | {first}, doubled up to {most} | | | |")
-    asked = f"{span(retry.RECALL_MS)}, to say that it never began"
+    asked = f"{span(retry.RECALL_TIMEOUT_MS)}, to say that it never began"
     lines.append(f"| a `create` step that is recalled (in a cluster) | 1 | | | {asked} | | |")
     return "\n".join(lines)
 
@@ -179,12 +179,12 @@ def _bare_plan() -> dict[str, SealedStep]:
 
 
 def _tries(step: SealedStep) -> str:
-    most = retry.tries(step)
+    most = retry.attempt_limit(step)
     return "without end" if most == float("inf") else f"{most:.0f}"
 
 
 def _between(step: SealedStep) -> str:
-    if retry.tries(step) == 1:
+    if retry.attempt_limit(step) == 1:
         return ""
     waits: Iterable[int] = (retry.backoff(step.unit.retry.backoff_ms, n, retry.BACKOFF_MAX_MS) for n in (1, 2, 3))
     return f"{', '.join(map(span, waits))} ... up to {span(retry.BACKOFF_MAX_MS)}"

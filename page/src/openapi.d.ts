@@ -1207,18 +1207,18 @@ export interface components {
         };
         /**
          * Baseline
-         * @description A workload of a machine from which forks derive.
+         * @description A workload of a machine from which forks are derived.
          */
         Baseline: {
             /**
-             * @description Deployment, the only one.
+             * @description The only kind, Deployment.
              * @default Deployment
              */
             kind?: string;
             /** @description Its name. */
             name: string;
             /**
-             * @description Its namespace; default if left out.
+             * @description Namespace; default by default.
              * @default default
              */
             namespace?: string;
@@ -1232,17 +1232,17 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * @description The port on which it listens, which a fork finds in PORT.
+             * @description The port on which it listens. A fork gets its own in PORT.
              * @default null
              */
             port?: number | null;
             /**
-             * @description Where the requests for it are taken in, so that those with a routing key are led to forks.
+             * @description The port for its requests, from which those with a routing key are routed to forks.
              * @default null
              */
             routedPort?: number | null;
             /**
-             * @description The folder in which it begins; left out, the server's own.
+             * @description Working directory. By default the server's own.
              * @default
              */
             workdir?: string;
@@ -1296,9 +1296,9 @@ export interface components {
         };
         /**
          * CompilePreview
-         * @description Events in the order in which they happen; `deletion` is what delete would do, in order.
+         * @description The events in their order. `deletion` has the stages of a deletion, in order.
          *
-         *         `removal` is what the removal of a hook would do while its target lives on.
+         *         `removal` has the stages if a hook is removed while its target lives on.
          */
         CompilePreview: {
             events: components["schemas"]["EventLine"][];
@@ -1312,7 +1312,8 @@ export interface components {
         };
         /**
          * EventLine
-         * @description One event; the units of a wave can start together, once those they read in earlier waves have succeeded.
+         * @description One event. The units of a wave may start together, after the units of earlier waves that they read have
+         *         succeeded.
          */
         EventLine: {
             event: components["schemas"]["LifecycleEvent"];
@@ -1320,15 +1321,15 @@ export interface components {
         };
         /**
          * LifecycleEvent
-         * @description The four moments around the target's own start and stop, in the order in which they happen.
+         * @description The four moments around the start and stop of the target, in their order.
          * @enum {unknown}
          */
         LifecycleEvent: "postStart" | "postStop" | "preStart" | "preStop";
         /**
          * StepLine
-         * @description One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
+         * @description One unit, with time limits and retries as text. `image` is empty if the host or the pod template chooses it.
          *
-         *         `request` is what a webhook sends and to whom, what becomes of which object, or which program is run.
+         *         `request` describes a webhook's request, an object's operation, or the program that runs.
          */
         StepLine: {
             id: string;
@@ -1342,7 +1343,7 @@ export interface components {
         };
         /**
          * InputLine
-         * @description An input: its constant `value`, or the `source` of it (`db/provision.path`), or neither when none was given.
+         * @description An input: its constant `value`, the `source` of it (`db/provision.path`), or neither if it has no value.
          */
         InputLine: {
             name: string;
@@ -1359,7 +1360,7 @@ export interface components {
         };
         /**
          * OutputLine
-         * @description An output and where it is read from: a file, or what of an answer.
+         * @description An output and its source: a file, or a part of a response.
          */
         OutputLine: {
             name: string;
@@ -1369,7 +1370,7 @@ export interface components {
         };
         /**
          * ForkLine
-         * @description One fork: what it derives from and what is different.
+         * @description One fork: its baseline and its differences.
          */
         ForkLine: {
             id: string;
@@ -1380,7 +1381,7 @@ export interface components {
         };
         /**
          * EnvLine
-         * @description One change to a fork's environment: a constant, a `source`, or the variable's removal.
+         * @description One change to a fork's environment: a constant, a `source`, or the removal of the variable.
          */
         EnvLine: {
             name: string;
@@ -1397,7 +1398,7 @@ export interface components {
         };
         /**
          * Stage
-         * @description One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop.
+         * @description One stage of the cleanup, whose `units` end together. `what`: preStop, routes, forks, stop (target), postStop.
          */
         Stage: {
             what: string;
@@ -1405,7 +1406,7 @@ export interface components {
         };
         /**
          * RouteLine
-         * @description What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview.
+         * @description A route: requests with one of `keys` reach a fork, or, with `address`, requests to a preview address.
          */
         RouteLine: {
             id: string;
@@ -1823,7 +1824,7 @@ export interface components {
         };
         /**
          * Endpoint
-         * @description Where a sandbox or a route group answers; `url` is empty if nothing routes to it.
+         * @description An address of a sandbox or a route group; `url` is empty if nothing routes to it.
          */
         Endpoint: {
             /** @default  */
@@ -1877,17 +1878,17 @@ export interface components {
          * @description The request that a run ends, and its reason.
          */
         Request: {
-            /** @description When, in unix milliseconds. */
+            /** @description Time of the request, in unix milliseconds. */
             at: number;
-            /** @description One word. */
+            /** @description The reason, in one word. */
             reason: string;
             /**
-             * @description One sentence.
+             * @description The reason, in one sentence.
              * @default
              */
             message?: string;
             /**
-             * @description Who asked.
+             * @description Author of the request.
              * @default
              */
             by?: string;
@@ -1951,7 +1952,7 @@ export interface components {
         };
         /**
          * Progress
-         * @description `done` of `total` units of the current `phase`; `tone` classifies the reason of its state.
+         * @description `done` of `total` units of the current `phase`; `tone` is the severity of the reason.
          */
         Progress: {
             phase: string;
@@ -1965,7 +1966,7 @@ export interface components {
         };
         /**
          * RoutingRule
-         * @description One key, one baseline, one fork. There is one rule at most for a baseline and a key: `id`.
+         * @description One routing key, one baseline and one fork. A baseline and a key have at most one rule: `id`.
          */
         RoutingRule: {
             routingKey: string;
@@ -1975,7 +1976,7 @@ export interface components {
         };
         /**
          * RoutedBaseline
-         * @description The workload for which a request or message was meant.
+         * @description The workload to which a request or message was addressed.
          */
         RoutedBaseline: {
             kind: string;
@@ -1984,14 +1985,14 @@ export interface components {
         };
         /**
          * RoutedSandbox
-         * @description The sandbox whose fork takes it.
+         * @description The sandbox whose fork receives it.
          */
         RoutedSandbox: {
             name: string;
         };
         /**
          * RoutedPort
-         * @description Where a fork answers to what its baseline takes at a port.
+         * @description The address of a fork for one port of its baseline.
          */
         RoutedPort: {
             workloadPort: number;
@@ -1999,7 +2000,7 @@ export interface components {
         };
         /**
          * RoutedDestination
-         * @description Where a fork answers.
+         * @description The address of a fork.
          */
         RoutedDestination: {
             host: string;
@@ -2016,7 +2017,7 @@ export interface components {
         };
         /**
          * Sandbox
-         * @description A sandbox. `spec` is as it was applied, with defaults.
+         * @description A sandbox. `spec` is as applied, with defaults.
          *
          *         `namespace` is that of its object; only the page of a plain cluster has it.
          */

@@ -1,6 +1,6 @@
-"""A cluster in which a real operator has worked, as it stands at some moment, and the command line asking it.
+"""The command line against a cluster that a real operator has brought to some state.
 
-Until that moment it lives in virtual time; afterwards it stands still, but for what the command line changes.
+The operator runs in virtual time until that state. Afterwards only the command line changes the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from kube.fake.cluster import FakeTransport
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "operator"))
 
-from rig.scenes import Scene
+from rig.scenes import CHAIN, CHAIN_UNITS, RETRY, RETRY_UNITS, Scene, ready, wish
+from rig.scenes import chain as life
 from rig.world import KINDS, Script, World, live
 
 FLAGS = " --context kind -n shop"
@@ -32,7 +33,7 @@ _DEEP = b"[" * 5000 + b"]" * 5000  # a JSON decoder's limit is about a thousand,
 
 
 class Denying(FakeTransport):
-    """Refuses what one may not: `denied` are parts of paths. What says DEEP in it, is."""
+    """Rejects requests whose path contains one of `denied`. The string DEEP in a response becomes deeply nested JSON."""
 
     denied: tuple[str, ...] = ()
     away = False
@@ -77,8 +78,8 @@ def _forbidden(request: Request) -> Answer:
 
 
 @dataclasses.dataclass
-class Asked:
-    """The command line asking a cluster that stands still at `now` (unix milliseconds)."""
+class FrozenCluster:
+    """The command line against a cluster that is frozen at `now` (Unix milliseconds)."""
 
     cluster: FakeCluster
     now: int
@@ -87,13 +88,13 @@ class Asked:
     away: bool = False
 
     def __call__(self, *arguments: str) -> Done:
-        """One command, with `--context kind -n shop` behind it."""
+        """Run one command with `--context kind -n shop`."""
         code = run([*arguments, *FLAGS.split()])
         out, err = self.capsys.readouterr()
         return Done(code, out, err)
 
     def host(self) -> subject.ClusterBackend:
-        """What `--context` leads to."""
+        """Return the backend that `--context` selects."""
         transport = Denying(self.cluster, "ada")
         transport.denied, transport.away = self.denied, self.away
         loop = asyncio.Runner()
@@ -101,26 +102,26 @@ class Asked:
 
 
 class Stage(NamedTuple):
-    """Brings a cluster to a moment."""
+    """Brings a cluster to a state and freezes it."""
 
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
 
-    def __call__(self, scene: Scene, story: Callable[[World], Awaitable[None]], *, later: float = 0.0) -> Asked:
-        """Let a scene's cluster live through a story; then it is asked `later` seconds after the story's end."""
+    def __call__(self, scene: Scene, story: Callable[[World], Awaitable[None]], *, later: float = 0.0) -> FrozenCluster:
+        """Run a story in a scene's cluster and freeze it `later` seconds after the story."""
         moment = 0
 
-        async def told(world: World) -> None:
+        async def play(world: World) -> None:
             nonlocal moment
             world.start()
             await story(world)
             moment = world.now()
 
-        return self.at(live(scene.world, told).cluster, moment + int(later * 1000))
+        return self.at(live(scene.world, play).cluster, moment + int(later * 1000))
 
-    def at(self, cluster: FakeCluster, now: int) -> Asked:
-        """A cluster as it is, asked at that moment."""
-        asked = Asked(cluster, now, self.capsys)
+    def at(self, cluster: FakeCluster, now: int) -> FrozenCluster:
+        """Freeze a cluster at a time."""
+        asked = FrozenCluster(cluster, now, self.capsys)
         self.monkeypatch.setattr(subject.ClusterBackend, "connect", lambda *_: asked.host())
         self.monkeypatch.setattr("time.time", lambda: asked.now / 1000)
         self.monkeypatch.setattr("time.time_ns", lambda: asked.now * 1_000_000)
@@ -133,7 +134,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def changed(scene: Scene, **scripts: Mapping[str, object]) -> Scene:
-    """A scene whose scripts behave otherwise; `db_make={"fails": 9}` is of the unit `db/make`."""
+    """Return a scene with other scripts; `db_make={"fails": 9}` changes the unit `db/make`."""
     made = {
         unit.replace("_", "/"): dataclasses.replace(scene.scripts.get(unit, Script()), **how)
         for unit, how in scripts.items()
@@ -142,7 +143,7 @@ def changed(scene: Scene, **scripts: Mapping[str, object]) -> Scene:
 
 
 def still(**status) -> FakeCluster:
-    """A cluster without an operator, with a Sandbox whose status somebody has left."""
+    """Return a cluster without an operator, with a Sandbox with this status."""
     world = World.__new__(World)
     world.cluster = FakeCluster(extra=KINDS, time=lambda: 0.0)
     world.namespace("shop")
@@ -151,3 +152,39 @@ def still(**status) -> FakeCluster:
         path = "/apis/dayfly.dev/v1alpha1/namespaces/shop/sandboxes/box/status"
         world.ask("PATCH", path, status, "application/merge-patch+json")
     return world.cluster
+
+
+LIFE = Scene(CHAIN, CHAIN_UNITS, life)
+STUCK = Scene(RETRY, RETRY_UNITS, life, clean=False)
+LINE = "a line of its own\n"
+
+
+async def up(world: World) -> None:
+    world.sandbox(wish())
+    await world.until(lambda: ready(world), "ready")
+    await world.rest(5)
+
+
+async def failing(world: World) -> None:
+    world.sandbox(wish())
+    await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure")
+    await world.rest(5)
+
+
+async def stuck(world: World) -> None:
+    """Its cleanup has failed once and is tried again later."""
+    world.sandbox(wish())
+    await world.until(lambda: ready(world), "ready")
+    world.delete()
+    await world.until(lambda: "tries again" in world.status().get("message", ""), "a failed cleanup")
+    await world.rest(2)
+
+
+async def running(world: World) -> None:
+    world.sandbox(wish())
+    await world.until(lambda: "running since" in world.status().get("message", ""), "the first step to run")
+
+
+FAILING = changed(LIFE, db_seed={"fails": 9})
+NEVER_GOES = changed(STUCK, db_drop={"fails": 99})
+SLOW = changed(LIFE, db_make={"runs": 600})

@@ -1,4 +1,4 @@
-"""The real command line in a process of its own, with a home of its own."""
+"""Runs the real command line as a separate process with a separate home."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 60
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -33,14 +33,14 @@ class Cli(NamedTuple):
     started: list[subprocess.Popen[bytes]]
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Ours without what a developer has set, and with this home."""
+        """Return the environment without the developer's settings, and with this home."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DAYFLY_")}
         kept.pop("NO_COLOR", None)
         runner = {"DAYFLY_RUNNER": os.environ["DAYFLY_RUNNER"]} if "DAYFLY_RUNNER" in os.environ else {}
         return {**kept, **runner, "DAYFLY_HOME": str(self.home), **more}
 
     def __call__(self, *arguments: str, stdin: str | bytes = "", **more: str) -> Done:
-        """Run one command to its end."""
+        """Run one command and return its result."""
         data = stdin if isinstance(stdin, bytes) else stdin.encode()
         done = subprocess.run(
             [*COMMAND, *arguments],
@@ -53,7 +53,7 @@ class Cli(NamedTuple):
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
-        """Start one command; `close` ends it at the latest."""
+        """Start one command, which `close` kills if it is still running."""
         given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         given |= {"env": self.environment(), **options}
         process = subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, **given)
@@ -61,7 +61,7 @@ class Cli(NamedTuple):
         return process
 
     def close(self) -> None:
-        """End what was started and still runs, also a server of this home that nobody stopped."""
+        """Kill all running commands, and a running server of this home."""
         for process in self.started:
             process.kill()
             process.wait()
@@ -72,28 +72,28 @@ class Cli(NamedTuple):
             os.kill(left, signal.SIGKILL)
 
     def write(self, name: str, text: str) -> str:
-        """A file in the folder; its name."""
+        """Write a file in the folder and return its name."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return name
 
     def sandboxes(self) -> list[str]:
-        """The names of those that are there. Asked without a process, for many a test asks until it likes the answer."""
+        """Return the names of all sandboxes. It uses no process, because tests poll it."""
         with Client(home=self.home) as client:
             return [sandbox.name for sandbox in client.sandboxes.list()]
 
 
 def until(true: object, seconds: float = 60) -> None:
-    """Wait until a function says yes."""
+    """Wait until a function returns a true value."""
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "it did not come to that in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.05)
 
 
 def refused(done: Done, code: int, *words: str) -> None:
-    """It failed with that code, said so in one line on stderr, and printed no result and no traceback."""
+    """Assert that a command failed with a code and one line on stderr, without output and traceback."""
     lines = done.err.splitlines()
     assert (done.code, done.out) == (code, ""), done
     assert len(lines) == 1, done.err

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Standing:
-    """A real server in a home of its own, which outlives a test: to start one and end it takes a second of a processor."""
+    """A real server with a separate home. Tests share it, because starting and stopping one takes a second of CPU time."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -36,7 +36,7 @@ class Standing:
         assert "is up at" in self._said(), self._said()
 
     def check(self) -> None:
-        """Nothing is left by the test, and the server has not said a word more than where it is."""
+        """Assert that the test left nothing, and that the server has printed only its address."""
         with Client(home=self.home) as client:
             for runs in (client.sandboxes, client.route_groups):
                 for each in runs.list():
@@ -50,14 +50,14 @@ class Standing:
         assert self._said().count("\n") == 1, self._said()
 
     def end(self) -> None:
-        """As a person does; its home goes with it."""
+        """Stop the server as a user does, and delete its home."""
         if self._process is not None:
             self._process.terminate()
             assert (self._process.wait(30), self._said().count("\n")) == (0, 1), self._said()
         self.drop()
 
     def drop(self) -> None:
-        """Whatever state it is in."""
+        """Kill the server in any state."""
         self._cli.close()
         self._cli.started.clear()
         self._process = None
@@ -120,5 +120,5 @@ def served(cli: Cli, standing: Standing) -> Iterator[Cli]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
-    """Where scripts write that they ran."""
+    """The file to which scripts append their names."""
     return tmp_path / "journal"

@@ -1,4 +1,4 @@
-"""A small real HTTP server that says what a test wants: the API's shapes without an engine, and all ways to misbehave."""
+"""A small HTTP server with scripted responses, also invalid ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORG = "/api/v2/orgs/local/"
 
 
 class Fake:
-    """Answers by method and path below the organisation; what is not there is 404. Remembers who asked what."""
+    """Returns responses by method and path below the organisation, otherwise 404. Records all requests."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, str], list[tuple[int, Any]]] = {}
@@ -26,11 +26,11 @@ class Fake:
         self.keys: list[str] = []
 
     def say(self, method: str, path: str, *bodies: Any, status: int = 200) -> None:
-        """Give these bodies in turn, the last one for ever after. Bytes are sent as they are."""
+        """Return these bodies in turn, and then always the last one. Bytes are sent unchanged."""
         self.answers[method, path] = [(status, body) for body in bodies]
 
     def take(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """The answer to one request."""
+        """Return the response to one request."""
         self.asked.append((method, path, body))
         if path == "/api/v2/meta/health":
             return 200, {"version": "0.1.0", "ok": True}
@@ -42,7 +42,7 @@ class Fake:
 
 @contextlib.contextmanager
 def serving(fake: Fake) -> Iterator[str]:
-    """Serve it; the address."""
+    """Serve it and yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -64,12 +64,12 @@ def serving(fake: Fake) -> Iterator[str]:
                 return self.answer
             raise AttributeError(name)
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 # the parent's word
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 # the base class
             pass
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
-            """A client that hangs up is no fault of ours, and nothing for a test's standard error."""
+            """Ignore clients that close the connection."""
             if not isinstance(sys.exception(), ConnectionError):
                 super().handle_error(request, client_address)
 

@@ -78,7 +78,7 @@ class Screen:
             self.frames.append(shown)
 
     def text(self) -> str:
-        """What is on it, and was scrolled off it."""
+        """Return the content of the screen and of the scroll-back."""
         return "\n".join(line.rstrip() for line in self.lines).rstrip()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_stuck_cleanup_is_explained_and_can_be_abandoned(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, delete="echo no network >&2; exit 6"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, delete="echo no network >&2; exit 6"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     done = served("sandbox", "delete", "demo", "--timeout", "2s")
     assert done.code == 4
@@ -60,8 +60,8 @@ spec:
 
 @pytest.mark.parametrize(("name", "kind", "verb"), [("demo", "sandbox", "sandbox"), ("rg/pay", "route group", "rg")])
 def test_abandon_of_ready_one_is_refused_without_force(served: Cli, journal: Path, name: str, kind: str, verb: str):
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox())
     served.write("g.yaml", GROUP)
     assert served("apply", "-f", "p.yaml", "-f", "s.yaml").code == 0
     assert served("rg", "apply", "-f", "g.yaml").code == 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def test_from_a_folder_to_ready_to_gone(served: Cli, journal: Path):
-    served.write("b-plugin.yaml", wishes.plugin(journal))
-    served.write("a-sandbox.yaml", wishes.sandbox())
+    served.write("b-plugin.yaml", sample_specs.plugin(journal))
+    served.write("a-sandbox.yaml", sample_specs.sandbox())
     served.write("notes.txt", "no wish")
 
     done = served("apply", "-f", ".")
@@ -52,7 +52,10 @@ def test_from_a_folder_to_ready_to_gone(served: Cli, journal: Path):
 
 
 def test_applying_again_changes_nothing(served: Cli, journal: Path):
-    plugin, sandbox = served.write("p.yaml", wishes.plugin(journal)), served.write("s.yaml", wishes.sandbox())
+    plugin, sandbox = (
+        served.write("p.yaml", sample_specs.plugin(journal)),
+        served.write("s.yaml", sample_specs.sandbox()),
+    )
     assert served("apply", "-f", plugin, "-f", sandbox).code == 0
     done = served("apply", "-f", sandbox, "-f", plugin)
     assert done.code == 0
@@ -62,23 +65,23 @@ def test_applying_again_changes_nothing(served: Cli, journal: Path):
 
 
 def test_a_published_version_is_never_changed(served: Cli, journal: Path):
-    file = served.write("p.yaml", wishes.plugin(journal))
+    file = served.write("p.yaml", sample_specs.plugin(journal))
     assert served("plugin", "apply", "-f", file).code == 0
-    served.write("p.yaml", wishes.plugin(journal, create="true"))
+    served.write("p.yaml", sample_specs.plugin(journal, create="true"))
     refused(served("plugin", "apply", "-f", file), 1, 'version "1.0.0" already exists', "notes@1.0.1")
-    served.write("bare.yaml", wishes.plugin(journal, name="notes"))
+    served.write("bare.yaml", sample_specs.plugin(journal, name="notes"))
     assert served("plugin", "apply", "-f", "bare.yaml").code == 0
-    served.write("bare.yaml", wishes.plugin(journal, name="notes", create="true"))
+    served.write("bare.yaml", sample_specs.plugin(journal, name="notes", create="true"))
     refused(served("plugin", "apply", "-f", "bare.yaml"), 1, "default version (0.0.0) already exists", "notes@0.0.1")
 
 
 def test_readme_next_to_plugin_is_applied_and_can_be_changed(served: Cli, journal: Path):
     folder = served.folder / "notes"
     folder.mkdir()
-    served.write("notes/plugin.yaml", wishes.plugin(journal))
+    served.write("notes/plugin.yaml", sample_specs.plugin(journal))
     apply = ("plugin", "apply", "-f", "notes/plugin.yaml")
     assert "Created" in served(*apply).err
-    refused(served("plugin", "get", "notes", "--readme"), 3, "has no README", "README.md beside its plugin.yaml")
+    refused(served("plugin", "get", "notes", "--readme"), 3, "has no README", "README.md next to its plugin.yaml")
     served.write("notes/README.md", "# Notes\n\n\x1b[2Jfor all\n")
     assert served("apply", "-f", "notes").err == 'Changed the README of resource plugin "notes@1.0.0".\n'
     assert served(*apply).err == 'Resource plugin "notes@1.0.0" is unchanged.\n'
@@ -87,9 +90,9 @@ def test_readme_next_to_plugin_is_applied_and_can_be_changed(served: Cli, journa
     assert "see: dayfly plugin get notes --readme" in served("plugin", "get", "notes").out
     assert json.loads(served("plugin", "get", "notes", "-o", "json").out)["readme"] == "# Notes\n\n\x1b[2Jfor all\n"
     (folder / "README.md").unlink()
-    assert "unchanged" in served(*apply).err, "a file that is not there says nothing"
+    assert "unchanged" in served(*apply).err, "a missing README changes nothing"
     assert served("plugin", "get", "notes", "--readme").out == said
-    served.write("notes/plugin.yaml", wishes.plugin(journal) + "readme: ''\n")
+    served.write("notes/plugin.yaml", sample_specs.plugin(journal) + "readme: ''\n")
     assert "Changed the README" in served(*apply).err
 
 
@@ -100,13 +103,13 @@ def test_readme_is_read_only_from_folder_of_a_single_plugin(cli: Cli, journal: P
 
     cli.write("README.md", "# The project")
     for name in ("all.yaml", "plugin.yaml"):
-        cli.write(name, wishes.plugin(journal))
+        cli.write(name, sample_specs.plugin(journal))
     assert (told("all.yaml"), told("plugin.yaml")) == (None, "# The project")
-    cli.write("plugin.yaml", wishes.plugin(journal) + "readme: of its own\n")
+    cli.write("plugin.yaml", sample_specs.plugin(journal) + "readme: of its own\n")
     assert told("plugin.yaml") == "of its own"
     inside = cli.folder / "linked"
     inside.mkdir()
-    cli.write("linked/plugin.yaml", wishes.plugin(journal))
+    cli.write("linked/plugin.yaml", sample_specs.plugin(journal))
     (inside / "README.md").symlink_to(cli.folder / "README.md")
     assert told("linked/plugin.yaml") is None, "a link could lead to anything"
 
@@ -117,14 +120,14 @@ def test_readme_is_read_only_from_folder_of_a_single_plugin(cli: Cli, journal: P
     ids=("long", "bytes", "nul"),
 )
 def test_unreadable_readme_is_refused_before_any_request(cli: Cli, journal: Path, content, said):
-    cli.write("plugin.yaml", wishes.plugin(journal))
+    cli.write("plugin.yaml", sample_specs.plugin(journal))
     (cli.folder / "README.md").write_bytes(content)
     refused(cli("apply", "-f", "plugin.yaml"), 2, "README.md: ", said)
 
 
 def test_a_failed_step_fails_the_wait_and_shows_its_log(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="echo disk is full >&2; exit 3"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="echo disk is full >&2; exit 3"))
+    served.write("s.yaml", sample_specs.sandbox())
     done = served("apply", "-f", ".", "-o", "json")
     assert done.code == 1
     assert "db/provision | disk is full" in done.err
@@ -149,7 +152,7 @@ def test_step_without_output_is_not_referred_to_its_log(served: Cli):
     assert "left no file /tmp/missing" in said
     assert said.endswith("; it printed nothing")
     told = served("why", "mute").out
-    assert "to do: go by its message (it printed nothing), fix the plugin" in told, told
+    assert "to do: see its message (it printed nothing), fix the plugin" in told, told
 
 
 def test_delete_step_that_was_not_due_is_not_shown_as_done(served: Cli):
@@ -164,8 +167,8 @@ def test_delete_step_that_was_not_due_is_not_shown_as_done(served: Cli):
 
 
 def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 30"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 30"))
+    served.write("s.yaml", sample_specs.sandbox())
     done = served("apply", "-f", ".", "--wait=false")
     assert done.code == 0
     assert "ready" not in done.err
@@ -184,8 +187,8 @@ def test_not_waiting_and_not_waiting_long_enough(served: Cli, journal: Path):
 
 
 def test_wait_for_sandbox_deleted_by_another_command_fails(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
-    file = served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 60"))
+    file = served.write("s.yaml", sample_specs.sandbox())
     assert served("plugin", "apply", "-f", "p.yaml").code == 0
     process = served.start("sandbox", "apply", "-f", file, "-o", "json")
     until(journal.exists)
@@ -198,8 +201,8 @@ def test_wait_for_sandbox_deleted_by_another_command_fails(served: Cli, journal:
 
 def test_delete_of_several_continues_past_missing_and_stuck(served: Cli, journal: Path):
     gate = journal.with_name("gate")
-    served.write("p.yaml", wishes.plugin(journal, delete=wishes.waiting(gate)))
-    stuck, other = wishes.sandbox("stuck"), "name: other\nspec: {cluster: local}\n"
+    served.write("p.yaml", sample_specs.plugin(journal, delete=sample_specs.waiting(gate)))
+    stuck, other = sample_specs.sandbox("stuck"), "name: other\nspec: {cluster: local}\n"
     served.write("s.yaml", f"{stuck}---\n{other}")
     assert served("apply", "-f", ".").code == 0
     served.write("d.yaml", f"name: never\nspec: {{cluster: local}}\n---\n{stuck}---\n{other}")
@@ -214,7 +217,7 @@ def test_delete_of_several_continues_past_missing_and_stuck(served: Cli, journal
 
 
 def test_yaml_output_can_be_applied_again(served: Cli, journal: Path):
-    text = wishes.plugin(journal).replace('"debian:12"', '"on"')
+    text = sample_specs.plugin(journal).replace('"debian:12"', '"on"')
     file = served.write("p.yaml", text)
     shown = served("plugin", "apply", "-f", file, "-o", "yaml")
     assert shown.code == 0, shown.err
@@ -226,11 +229,11 @@ def test_yaml_output_can_be_applied_again(served: Cli, journal: Path):
 
 @pytest.mark.slow
 def test_a_plugin_in_use_stays(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal) + "---\n" + wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal) + "---\n" + sample_specs.sandbox())
     assert served("apply", "-f", "p.yaml").code == 0
     refused(served("plugin", "delete", "notes"), 1, "notes@1.0.0 is still referenced by sandbox(es): demo")
     assert served("sandbox", "delete", "-f", served.write("s.yaml", "name: demo\nspec: {cluster: '@{x}'}\n")).code == 0
-    served.write("q.yaml", wishes.plugin(journal, name="notes@2.0"))
+    served.write("q.yaml", sample_specs.plugin(journal, name="notes@2.0"))
     assert served("plugin", "apply", "-f", "q.yaml").code == 0
     assert (
         served("plugin", "delete", "notes").err == 'Deleted resource plugin "notes@2.0.0"; 1 other version remains.\n'
@@ -243,7 +246,7 @@ def test_a_plugin_in_use_stays(served: Cli, journal: Path):
 def test_the_server_s_refusal_is_placed_in_the_file(served: Cli):
     file = served.write("s.yaml", "name: x\nspec:\n  cluster: mars\n")
     refused(served("apply", "-f", file), 2, "s.yaml:3:3: spec.cluster: ")
-    file = served.write("t.yaml", wishes.sandbox(plugin="nowhere"))
+    file = served.write("t.yaml", sample_specs.sandbox(plugin="nowhere"))
     refused(served("apply", "-f", file), 2, "t.yaml:5:16: spec.resources[0].plugin: ")
     assert served.sandboxes() == []
 
@@ -256,7 +259,7 @@ def test_refusal_after_a_change_says_earlier_changes_remain(served: Cli):
     said, refusal = done.err.splitlines()
     assert said.startswith('Created sandbox "demo"')
     assert refusal.startswith("dayfly: b.yaml:3:3: spec.cluster: ")
-    assert refusal.endswith("; what was made or changed above is in place")
+    assert refusal.endswith("; the objects above were created or changed")
     assert served.sandboxes() == ["demo"]
     refused(served("apply", "-f", "b.yaml"), 2, "b.yaml:3:3: spec.cluster: ")
 
@@ -275,15 +278,15 @@ BAD = [
 
 
 def test_server_warnings_are_printed_with_file_and_line(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox().replace("owner: me", "owner: me, ovner: you"))
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox().replace("owner: me", "owner: me, ovner: you"))
     for arguments in (("plan",), ("apply", "--wait=false")):
         done = served(*arguments, "-f", ".")
         assert done.code == 0, done.err
         (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
         assert "s.yaml:" in warning
         assert warning.endswith(
-            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 takes it; did you mean "owner"?'
+            'spec.resources[0].params.ovner: no step of the plugin notes@1.0.0 reads it; did you mean "owner"?'
         )
 
 
@@ -303,13 +306,13 @@ def test_input_that_is_no_text_or_too_large(cli: Cli):
 
 
 def test_one_thing_wished_for_twice(cli: Cli):
-    cli.write("a.yaml", wishes.sandbox())
-    cli.write("b.yaml", wishes.sandbox())
+    cli.write("a.yaml", sample_specs.sandbox())
+    cli.write("b.yaml", sample_specs.sandbox())
     refused(cli("apply", "-f", "."), 2, 'b.yaml:1:1: the sandbox "demo" is defined twice, also in a.yaml')
 
 
 def test_wrong_kind_for_the_verb(cli: Cli, journal: Path):
-    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("p.yaml", sample_specs.plugin(journal))
     refused(cli("sandbox", "apply", "-f", "p.yaml"), 2, "p.yaml:1:1: is a plugin, not a sandbox")
     refused(cli("sandbox", "delete", "-f", "p.yaml"), 2, "is a ResourcePlugin")
 
@@ -317,7 +320,7 @@ def test_wrong_kind_for_the_verb(cli: Cli, journal: Path):
 def test_embedded_files_come_from_the_folder_of_the_document(served: Cli, journal: Path):
     served.write("plugins/run.sh", f"#!/bin/sh\necho embedded >> {journal}\n")
     served.write("plugins/p.yaml", "name: e\nspec:\n  create:\n  - {name: a, script: '@{embed: ./run.sh}'}\n")
-    served.write("s.yaml", wishes.sandbox(plugin="e").replace("params: {owner: me}", "params: {}"))
+    served.write("s.yaml", sample_specs.sandbox(plugin="e").replace("params: {owner: me}", "params: {}"))
     done = served("apply", "-f", "plugins", "-f", "s.yaml")
     assert done.code == 0, done.err
     assert journal.read_text() == "embedded\n"
@@ -332,8 +335,8 @@ def test_baseline_is_forked_and_its_address_is_shown(served: Cli, journal: Path)
     )
     assert 'Created baseline "default/web".' in served("apply", "-f", "base.yaml").err
     assert 'Unchanged: baseline "default/web".' in served("apply", "-f", "base.yaml").err
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox(more=FORK))
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox(more=FORK))
     done = served("apply", "-f", "p.yaml", "-f", "s.yaml")
     assert done.code == 0, done.err
     assert "demo: fork:default/web: running" in done.err
@@ -356,7 +359,7 @@ FORK = """\
 
 
 def test_a_file_is_embedded_by_its_absolute_path(cli: Cli, tmp_path: Path):
-    """What lies below the file's folder comes first: Signadot's own client looks nowhere else."""
+    """Files below the folder of the document take priority: Signadot's client uses only those."""
     script = tmp_path / "elsewhere.sh"
     script.write_text("#!/bin/sh\necho elsewhere\n")
     cli.write("p.yaml", f"name: p\nspec: {{create: [{{name: a, script: '@{{embed: {script}}}'}}]}}\n")

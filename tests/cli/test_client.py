@@ -1,4 +1,4 @@
-"""Whatever a server can do wrong is said in one line, with the exit code for it."""
+"""Each error of a server becomes one line with an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cli.fake import Fake, serving
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.client.address import Address
 from dayfly.client.errors import RefusedError
-from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
+from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Severity, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake(cli: Cli) -> Iterator[Fake]:
-    """A scripted server, of which the home knows address and key."""
+    """A scripted server whose address and key are in the home."""
     found = Fake()
     with serving(found) as url:
         cli.home.mkdir()
@@ -211,14 +211,14 @@ def test_suggested_commands_quote_names(cli: Cli, fake: Fake):
 
 
 def test_status_counts_each_failed_reason(cli: Cli, fake: Fake):
-    failed = [reason for reason in SECTIONS[Of.RUN] if CATALOGUE[reason].tone is Tone.FAILED]
+    failed = [reason for reason in SECTIONS[Subject.RUN] if CATALOGUE[reason].severity is Severity.FAILED]
     boxes = [{"name": f"b{number}", "status": {"reason": reason}} for number, reason in enumerate(failed)]
     fake.say("GET", "sandboxes", boxes)
     assert json.loads(cli("status", "-o", "json").out)["counts"]["failed"] == len(failed) > 2
 
 
 def test_plugin_delete_repeats_hidden_users_of_the_plugin(cli: Cli, fake: Fake):
-    """A key with a scope is told of none of them."""
+    """A key with a scope does not see the users."""
     plugin = {"name": "db@1.0.0", "spec": {}, "status": {"resources": []}}
     fake.say("GET", "resource-plugins/db", plugin)
     fake.say("GET", "resource-plugins/db/versions", [plugin])

@@ -1,4 +1,4 @@
-"""The verbs against a cluster: what a real operator said of its sandboxes, in the words of the embedded host."""
+"""The verbs against a cluster show the statuses of a real operator in the same words as the embedded host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ import re
 
 import pytest
 
-from cli.clusters import FLAGS, Stage, changed, stage, still
+from cli.clusters import (
+    FAILING,
+    FLAGS,
+    LIFE,
+    NEVER_GOES,
+    SLOW,
+    Stage,
+    changed,
+    failing,
+    running,
+    stage,
+    still,
+    stuck,
+    up,
+)
 from cli.command import refused
-from cli.moments import FAILING, LIFE, NEVER_GOES, SLOW, failing, running, stuck, up
 from dayfly.kube import errors
 from dayfly.operator.observe import Observer
 from dayfly.spec.identity import resource_id
@@ -105,7 +118,7 @@ class TestGet:
         refused(asked("sandbox", "get", "bxo"), 3, 'did you mean "box"?', "dayfly get sandboxes --context kind -n shop")
 
     def test_unreadable_sandbox_does_not_hide_others(self, stage: Stage):
-        """Whoever may write Sandboxes may nest what Dayfly keeps as it came."""
+        """Users who may write Sandboxes can nest fields of any type deeply."""
 
         async def another(world: World) -> None:
             await up(world)
@@ -124,11 +137,11 @@ class TestGet:
             3,
             '"bix" in namespace shop; did you mean "box"? see: dayfly get sandboxes --context',
         )
-        refused(asked("get", "box"), 2, "no kind 'box' here", "dayfly get sandbox box")
+        refused(asked("get", "box"), 2, "unknown kind 'box'", "dayfly get sandbox box")
 
 
 class TestSameWords:
-    """The status is what a viewer may read; read back, its times become the words that the embedded host says."""
+    """A viewer may only read the status. Its times become the same text as on the embedded host."""
 
     @pytest.mark.parametrize(
         ("scene", "story", "message"),
@@ -181,7 +194,7 @@ class TestWhy:
 
     def test_a_log_in_which_nothing_stands_is_not_advised(self, stage: Stage):
         last = stage(changed(LIFE, db_seed={"fails": 9, "prints": b""}), failing)("why", "box").out.splitlines()[-1]
-        assert "to do: go by its message (it printed nothing), fix the plugin" in last
+        assert "to do: see its message (it printed nothing), fix the plugin" in last
 
     def test_why_counts_retry_time_by_the_local_clock(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
@@ -208,7 +221,7 @@ class TestWhy:
             await world.rest(10)
 
         said = stage(LIFE, hindered)("why", "box").out
-        assert said.startswith("sandbox box: Blocked: cannot go on and is being retried: the operator may not look")
+        assert said.startswith("sandbox box: Blocked: cannot continue and is retried: the operator may not look")
         assert "WaitingForOperator" not in said
 
     def test_why_of_unknown_outcome_names_resolution_and_time(self, stage: Stage):
@@ -233,9 +246,9 @@ class TestWhy:
 
         asked = stage(scene, lost, later=60)
         out = asked("why", "box").out
-        assert "may have run and its outcome is not known" in out
-        assert re.search(r"it is certain to have ended in \d+ (h|min)", out)
-        assert "to do: wait: it resolves itself by its deadline, and nothing runs twice in the meantime" in out
+        assert "may have run, and its outcome is not known" in out
+        assert re.search(r"it ends in \d+ (h|min)", out)
+        assert "to do: wait: the step's deadline resolves it, and nothing runs twice" in out
 
     def test_why_of_new_sandbox_without_operator(self, stage: Stage):
         asked = stage.at(still(), 1_767_225_600_000 + 60_000)
@@ -254,7 +267,7 @@ class TestWhy:
         if deleted:
             world.ask("DELETE", path)
         out = stage.at(world.cluster, 1_767_225_600_000 + 60_000)("why", "box").out
-        assert "the operator has picked it up, but no status of it could be stored yet (for 1 min)" in out
+        assert "the operator has picked it up, but could not store a status yet (for 1 min)" in out
         assert "kubectl --context kind -n dayfly-system logs deployment/dayfly-operator" in out
 
     def test_a_deletion_that_no_operator_has_taken_up(self, stage: Stage):
@@ -284,7 +297,7 @@ class TestAbandon:
         done = asked("abandon", "box", "--reason", "the database is gone with its machine")
         assert done.code == 0, done.err
         assert done.err.splitlines() == [
-            'Abandoned sandbox "box"; what its delete steps would have removed may be left over:',
+            'Abandoned sandbox "box"; its resources may be left over:',
             "  db (pg): make.url=db://1",
         ]
         [box] = asked.cluster.objects("sandboxes")
@@ -363,7 +376,7 @@ class TestRetry:
 
     def test_retry_without_waiting_units_changes_nothing(self, stage: Stage):
         asked = stage(LIFE, up)
-        refused(asked("retry", "box"), 1, "nothing in it is waiting to be retried")
+        refused(asked("retry", "box"), 1, "nothing in it is waiting for a retry")
         refused(asked("retry", "box", "db/nothing"), 3, 'no unit "db/nothing"; it has db/make')
         refused(asked("retry", "nobody"), 3, 'no sandbox "nobody"')
         assert "annotations" not in asked.cluster.objects("sandboxes")[0]["metadata"]
@@ -373,7 +386,7 @@ class TestEnv:
     def test_outputs_from_the_namespace_s_secret(self, stage: Stage):
         assert stage(LIFE, up)("env", "box").out.splitlines() == [
             "DB_MAKE_URL=db://1",
-            "# DB_SEED_USER is binary (4 bytes); take it from: dayfly env SANDBOX -o json",
+            "# DB_SEED_USER is binary (4 bytes); read it with: dayfly env SANDBOX -o json",
         ]
 
 
@@ -401,7 +414,7 @@ class TestPlan:
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: pg}]}}")
         assert asked("plan", "-f", str(file)).code == 0
         file.write_text("{name: box, spec: {cluster: c, resources: [{name: db, plugin: bad}]}}")
-        words = "the resource plugin bad@0.0.0 of the cluster is wrong: spec.runner.podTemplateOverlay: line 2"
+        words = "the resource plugin bad@0.0.0 in the cluster is invalid: spec.runner.podTemplateOverlay: line 2"
         refused(asked("plan", "-f", str(file)), 1, words, "kubectl get resourceplugins")
 
 
@@ -444,4 +457,4 @@ class TestErrors:
         refused(done, 2, "cannot reach a cluster", words)
 
     def test_a_namespace_without_a_cluster(self, cli):
-        refused(cli("get", "-n", "shop"), 2, "name the cluster too, with --context NAME")
+        refused(cli("get", "-n", "shop"), 2, "add --context NAME")

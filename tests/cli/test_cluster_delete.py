@@ -1,4 +1,4 @@
-"""`sandbox delete` and `routegroup delete` in a cluster: whom they mean, how long they wait, and what they say."""
+"""`sandbox delete` and `routegroup delete` in a cluster: selection, waits and messages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from cli.clusters import FLAGS, Asked, Stage, stage
+from cli.clusters import FLAGS, LIFE, NEVER_GOES, FrozenCluster, Stage, stage, stuck, up
 from cli.command import refused
-from cli.moments import LIFE, NEVER_GOES, stuck, up
 from dayfly.cli.backends import cluster
 
 from rig.scenes import wish  # isort: skip
@@ -21,7 +20,7 @@ BOX = f"/apis/{API}/namespaces/shop/sandboxes/box"
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch):
-    """What happens in the cluster while the command waits; the time it waits passes for it alone."""
+    """Change the cluster while the command waits. The waits advance only the clock of the command."""
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
@@ -38,19 +37,19 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch):
     return happens
 
 
-def world_of(asked: Asked) -> World:
-    """For what somebody else does there."""
+def world_of(asked: FrozenCluster) -> World:
+    """Return a world for changes by other clients."""
     found = World.__new__(World)
     found.cluster = asked.cluster
     return found
 
 
 def goes(world: World) -> None:
-    """Its cleanup is done, as far as anybody sees."""
+    """Remove the finalizers, as after a finished cleanup."""
     world.ask("PATCH", BOX, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
 
 
-def key(asked: Asked) -> str:
+def key(asked: FrozenCluster) -> str:
     return asked.cluster.objects("sandboxes")[0]["status"]["routingKey"]
 
 
@@ -122,9 +121,7 @@ def test_a_route_group_too(stage: Stage):
 def test_delete_of_missing_or_denied_sandbox_changes_nothing(stage: Stage):
     asked = stage(LIFE, up)
     refused(asked("sandbox", "delete", "bix"), 3, 'no sandbox "bix" in namespace shop; did you mean "box"?')
-    refused(
-        asked("sandbox", "delete", "box", "--server", "work"), 2, "--server and --context name two different places"
-    )
+    refused(asked("sandbox", "delete", "box", "--server", "work"), 2, "--server and --context cannot be combined")
     asked.denied = ("/sandboxes/box",)
     refused(asked("sandbox", "delete", "box"), 5, 'User "ada" cannot get')
     assert "deletionTimestamp" not in asked.cluster.objects("sandboxes")[0]["metadata"]
@@ -134,4 +131,4 @@ def test_a_namespace_alone_is_no_cluster(stage: Stage, capsys):
     from dayfly.cli.verbs import run
 
     assert run(["sandbox", "delete", "box", "-n", "shop"]) == 2
-    assert "name the cluster too, with --context NAME" in capsys.readouterr().err
+    assert "add --context NAME" in capsys.readouterr().err

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from cli.clusters import FLAGS, Stage, stage, still
+from cli.clusters import FLAGS, LIFE, LINE, NEVER_GOES, SLOW, Stage, running, stage, still, stuck, up
 from cli.command import refused
-from cli.moments import LIFE, LINE, NEVER_GOES, SLOW, running, stuck, up
 from dayfly.cli.backends import cluster_logs
 from dayfly.cli.backends.cluster_objects import Objects
-from dayfly.cli.commands.logs import Tail
+from dayfly.cli.commands.logs import LogPrinter
 from dayfly.execute.fork.render import fork_name
 from dayfly.kube.client import Client
 from kube.fake import Fault, Harm
@@ -24,7 +23,7 @@ __all__ = ["stage"]
 
 
 def following(world: World):
-    """Ada's view of a sandbox's logs, the cluster that she asks, and what db/make prints just now."""
+    """The logs of a sandbox for the user ada, the cluster, and the live output of db/make."""
     client = Client(world.cluster.transport("ada"), seed=1)
     host = Objects(client, "shop", FLAGS)
     [pod] = world.pods("db/make")
@@ -46,7 +45,7 @@ class TestLogs:
         assert asked("logs", "box", "db", "seed", "-f").out == LINE
 
     def test_each_line_has_its_time_kept_or_live(self, stage: Stage):
-        """The kubelet knows it while the pod lives; what the operator has kept knows it afterwards."""
+        """The kubelet has the times while the pod exists; afterwards StepLogs have them."""
 
         async def talking(world: World) -> None:
             await running(world)
@@ -91,7 +90,9 @@ class TestLogs:
         cut, last, end = done.out.splitlines()
         assert cut.split(" ")[1].strip("x") == ""
         assert last.endswith("Z last")
-        assert done.err == f"db/make: attempt 1 printed {70_005 + len(LINE)} bytes, of which the last 65536 are kept\n"
+        assert (
+            done.err == f"db/make: attempt 1 printed {70_005 + len(LINE)} bytes, of which the last 65536 are stored\n"
+        )
         since = asked("logs", "box", "db", "make", "--since-time", last.split(" ")[0], "--timestamps")
         assert (since.out, since.err) == (f"{last}\n{end}\n", "")
 
@@ -102,7 +103,7 @@ class TestLogs:
                 del log["times"]
         done = asked("logs", "box", "db", "make", "--timestamps")
         assert done.out == f"- {LINE}"
-        assert done.err == "db/make: when attempt 1 began to print was not noted, so its lines begin with -\n"
+        assert done.err == "db/make: the first lines of attempt 1 have no known time and have - instead of a time\n"
 
     def test_a_viewer_of_the_namespace_reads_them(self, stage: Stage):
         asked = stage(LIFE, up)
@@ -113,7 +114,7 @@ class TestLogs:
     def test_every_attempt(self, stage: Stage):
         asked = stage(NEVER_GOES, stuck)
         assert asked("logs", "box", "db", "drop", "--attempt", "1").out == LINE
-        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; kept: 1")
+        refused(asked("logs", "box", "db", "drop", "--attempt", "7"), 3, "db/drop has no attempt 7; stored: 1")
         refused(asked("logs", "box", "dbx"), 3, '"box" has no dbx; it has db/make, db/drop')
 
     def test_truncated_log_reports_printed_and_kept_bytes(self, stage: Stage):
@@ -126,7 +127,9 @@ class TestLogs:
             await world.rest(5)
 
         done = stage(LIFE, long)("logs", "box", "db", "make")
-        assert done.err == f"db/make: attempt 1 printed {100_000 + len(LINE)} bytes, of which the last 65536 are kept\n"
+        assert (
+            done.err == f"db/make: attempt 1 printed {100_000 + len(LINE)} bytes, of which the last 65536 are stored\n"
+        )
         assert len(done.out) == 65536
 
     def test_running_step_shows_its_log_so_far(self, stage: Stage):
@@ -141,7 +144,7 @@ class TestLogs:
         done = asked("logs", "box", "db", "make")
         assert (done.code, done.out) == (0, "")
         assert 'db/make: its log cannot be shown while it runs: User "ada" cannot get' in done.err
-        assert "it can be read here within seconds of its end" in done.err
+        assert "its log is available seconds after it has ended" in done.err
 
     def test_follow_streams_new_lines_and_ends_with_the_step(self, stage: Stage):
         """In the cluster's own time: live while it runs, without the runner's own lines, and the next step after it."""
@@ -164,7 +167,7 @@ class TestLogs:
             world.delete()
             await world.until(lambda: world.box() is None, "the end")
             assert all(
-                each["sealed"] for each in await logs.attempts(lambda: host.living("box"), world.now, follow=True)
+                each["sealed"] for each in await logs.attempts(lambda: host.find_same("box"), world.now, follow=True)
             )
             await logs.close()
 
@@ -178,7 +181,7 @@ class TestLogs:
 
     @pytest.mark.parametrize("long", [0, 80_000])
     def test_a_connection_that_breaks_hides_nothing(self, stage: Stage, capsys, long: int):
-        """Once the pod is gone, what the operator has kept goes on where it broke, or it is said what is missing."""
+        """After the deletion of the pod, StepLogs continue the log, or the missing bytes are reported."""
         told = []
 
         async def broken(world: World) -> None:
@@ -204,10 +207,10 @@ class TestLogs:
                 for each in await logs.attempts(lambda: host.fetch("box"), world.now, follow=True)
                 if each["unit"] == "db/make"
             ]
-            tail = Tail(info)
-            tail.offset = len(told[0])
-            tail.pour(SimpleNamespace(read=lambda _, *where: logs.piece(*where)), "box", "", info)
-            assert (info["sealed"], info["size"]) == (True, tail.offset)
+            printer = LogPrinter(info)
+            printer.offset = len(told[0])
+            printer.print_new(SimpleNamespace(read=lambda _, *where: logs.chunk(*where)), "box", "", info)
+            assert (info["sealed"], info["size"]) == (True, printer.offset)
             await logs.close()
 
         stage(LIFE, broken)
@@ -233,8 +236,6 @@ class TestLogs:
         done = asked("logs", "box", "web")
         assert (done.code, done.out) == (0, "")
         label = f"dayfly.dev/fork={fork_name('box', uid, 'shop', 'web')}"
-        assert (
-            done.err == f"the logs of forks are those of their pods: kubectl --context kind logs -n shop -l {label}\n"
-        )
+        assert done.err == f"the logs of forks are in their pods: kubectl --context kind logs -n shop -l {label}\n"
         timed = asked("logs", "box", "web", "--timestamps", "--since-time", "2026-01-01T00:00:00.5Z")
         assert timed.err.endswith(f" -l {label} --timestamps --since-time=2026-01-01T00:00:00.500Z\n")

@@ -1,4 +1,4 @@
-"""Completion in real shells: what Tab makes of a line that somebody types."""
+"""Completion in real shells."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEEDED = [
 
 
 class Terminal:
-    """A shell in which somebody types, with our completion in it."""
+    """A shell with the completion script and scripted key presses."""
 
     def __init__(self, cli: Cli, shell: str, **more: str) -> None:
         command, first = SHELLS[shell]
@@ -46,12 +46,14 @@ class Terminal:
         self._until("ready\r\n", "$ ")
 
     def typed(self, line: str) -> str:
-        """The line that stands there after what was typed, which may hold Tabs."""
+        """Return the command line after these key presses, which may contain Tabs."""
         *pieces, last = line.split("\t")
         for piece in pieces:
             before = self.answered.stat().st_size
             self._write(f"{piece}\t")
-            until(lambda before=before: self.answered.stat().st_size > before)  # nobody types on before that
+            until(
+                lambda before=before: self.answered.stat().st_size > before
+            )  # wait for the completion before the next key
         # Ctrl-A and a word in front make the completed line a command that shows what it has become.
         self._write(f"{last}\x01printf '<%s>' \x05; echo; echo do\"\"ne\n")
         said = self._until("done\r\n", "$ ")
@@ -67,7 +69,7 @@ class Terminal:
         os.write(self.ours, text.encode())
 
     def _until(self, *words: str) -> str:
-        """What comes until these words are there, one behind the other."""
+        """Return the output up to these texts, in order."""
         wanted, said = re.compile(".*".join(map(re.escape, words)), re.DOTALL), ""
         while not wanted.search(said):
             said += os.read(self.ours, 65536).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""`dayfly explain` and `dayfly schema`: what a field means, without a server and without a browser."""
+"""`dayfly explain` and `dayfly schema` need no server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_a_field_with_fields_is_explained_with_them(cli: Cli):
     done = cli("explain", "plugin.create.retry")
     assert done.code == 0, done.err
-    assert "What follows a failure." in done.out
+    assert "Retries after failures." in done.out
     assert "idempotent   true or false" in done.out
 
 
@@ -31,7 +31,7 @@ def test_a_field_that_must_be_there_says_so(cli: Cli):
     [
         ("plugin.creat", 'no field "creat"; did you mean "create"?'),
         ("plugins", 'no kind "plugins"; did you mean "plugin"?'),
-        ("sandbox.ttl.duration.s", '"s" is not a field: what is before it has none'),
+        ("sandbox.ttl.duration.s", '"s" is not a field: its parent has no fields'),
     ],
 )
 def test_a_wrong_word_gets_a_hint(cli: Cli, field: str, said: str):

@@ -1,4 +1,4 @@
-"""The picture of a run, drawn at fixed moments: what stands where, and what gives way when there is no room."""
+"""The progress display of a run at fixed times and sizes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_frame_of_deletion_shows_cleanups_and_running_units():
 
 @pytest.mark.parametrize("height", [2, 24])
 def test_frame_escapes_names_reasons_and_messages(height: int):
-    """What an agent says reaches everybody who looks, and the picture goes to the terminal as it is."""
+    """An agent controls parts of a report, and the display is written to the terminal unescaped."""
     units = [unit(f"a{number}\x1b]0;title\x07", "failed", message="\x1b[2Jgone\r\n") for number in range(3)]
     text = draw(report(*units, reason="Ready\x1b[2J"), height=height)
     assert "Ready\\x1b[2J" in text

@@ -1,4 +1,4 @@
-"""What watches over a command knows it again, whatever the command is doing meanwhile."""
+"""The guard recognises its command by the start time, in every process state."""
 
 import array
 import fcntl
@@ -23,8 +23,8 @@ def _unread(pipe: int) -> int:
 
 
 def test_a_command_is_known_again_in_another_state():
-    """One that had just begun, and sleeps when `with` is killed, was once taken for a stranger with its number."""
-    # Nothing of its environment tells whose it is, so that only its number does.
+    """Regression: a command that slept when `with` was killed was taken for another process with the same ID."""
+    # Without the mark in its environment, only the process ID identifies the command.
     bare = {"PATH": "/usr/bin:/bin"}
     with (
         subprocess.Popen(["sh", "-c", "kill -STOP $$; exec sleep 300"], env=bare) as command,

@@ -63,7 +63,7 @@ STRANGER = 54321
 @pytest.mark.root
 @pytest.mark.parametrize("whose", ["folder", "key", "url", "link"])
 def test_home_of_another_user_is_refused(cli: Cli, whose: str):
-    """Else its owner reads the key that a server draws there, or has our wishes and our key sent to himself."""
+    """Otherwise its owner could read the key of a server, or receive the requests and the key of the user."""
     home = Home(cli.home)
     home.make_key()
     home.url.write_text("http://127.0.0.1:9\n")

@@ -1,4 +1,4 @@
-"""What `plugin init` writes works at once, and nothing that is there is touched."""
+"""The files of `plugin init` work immediately, and existing files are not touched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def typed(cli: Cli) -> dict[str, str]:
-    """The environment of somebody who has `dayfly` on their path."""
+    """The environment of a user with `dayfly` on the PATH."""
     return cli.environment(PATH=f"{ROOT}{os.pathsep}{os.environ['PATH']}", TMPDIR=str(cli.folder))
 
 
@@ -30,7 +30,7 @@ def test_new_plugin_folder_passes_its_test_and_its_readme(cli: Cli):
     folder = cli.folder / "scratch-space"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     said = follow(folder / "README.md", folder, typed(cli))
-    assert "made, used and removed; nothing is left" in said
+    assert "created, used and removed; nothing is left" in said
     assert "THING_MAKE_PATH=" in said
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -58,7 +58,7 @@ def test_its_test_can_fail(cli: Cli):
 @pytest.mark.parametrize("name", sorted(scaffold.gallery()))
 def test_each_example_of_the_gallery_can_be_begun_with(name: str, tmp_path: Path):
     folder = tmp_path / "mine"
-    scaffold.begin(str(folder), name)
+    scaffold.create(str(folder), name)
     example = ROOT / "examples" / name
     for path in example.rglob("*"):
         if path.is_file() and path.name not in ("README.md", "plugin.yaml") and "__pycache__" not in path.parts:
@@ -96,7 +96,7 @@ def test_nothing_that_is_there_is_touched(cli: Cli):
     (cli.folder / "file").write_text("mine")
     for name in ("mine", "file"):
         done = cli("plugin", "init", name)
-        assert (done.code, "something is already there" in done.err) == (2, True)
+        assert (done.code, "exists and is not empty" in done.err) == (2, True)
     assert [path.name for path in (cli.folder / "mine").iterdir()] == ["notes"]
     done = cli("plugin", "init", "9-lives")
     assert (done.code, (cli.folder / "9-lives").exists()) == (2, False)
@@ -104,13 +104,13 @@ def test_nothing_that_is_there_is_touched(cli: Cli):
 
 def test_the_longest_names_work(tmp_path: Path):
     name = "a" * 24 + "-" + "B" * 100
-    scaffold.begin(str(tmp_path / name), None)
+    scaffold.create(str(tmp_path / name), None)
     sandbox = yaml.safe_load((tmp_path / name / "sandbox.yaml").read_text())
     assert (sandbox["name"], sandbox["spec"]["resources"][0]["plugin"]) == ("a" * 24 + "-demo", f"{name}@1.0.0")
 
 
 def test_schema_accepts_gallery_plugins_and_rejects_a_typo(tmp_path: Path):
-    scaffold.begin(str(tmp_path / "mine"), None)
+    scaffold.create(str(tmp_path / "mine"), None)
     schema = json.loads((tmp_path / "mine" / scaffold.SCHEMA).read_text())
     check = jsonschema.Draft7Validator(schema)
     check.check_schema(schema)

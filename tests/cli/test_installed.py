@@ -1,4 +1,4 @@
-"""An install that is no checkout: what `pip install`, `pipx` and `uv tool` make of the wheel."""
+"""Installations of the wheel with `pip install`, `pipx` and `uv tool`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Done
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINES = {"x86_64": 62, "aarch64": 183}
-"""Of an ELF file, by architecture."""
+"""The machine field of an ELF file, by architecture."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600, func_only=True)]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as pip does it: by itself, with what pyproject.toml asks for."""
+    """The wheel, built as pip builds it, with the build requirements of pyproject.toml."""
     folder = tmp_path_factory.mktemp("wheel")
     _pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
     [made] = folder.glob("dayfly-*.whl")
@@ -53,7 +53,7 @@ def test_wheel_contains_runners_for_both_machines_and_the_page(wheel: Path):
 
 @pytest.fixture(scope="module")
 def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In a new environment, with what the wheel says it needs in the versions that are locked."""
+    """A new environment with the wheel and its requirements in the locked versions."""
     folder = tmp_path_factory.mktemp("environment")
     # By the pip that is here already: one more to be unpacked, and all that is compiled ahead, is most of the work.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
@@ -79,8 +79,8 @@ def test_installed_wheel_runs_a_sandbox(program: Path, wheel: Path, tmp_path: Pa
     """With an empty HOME and nothing of the checkout within reach."""
     journal, home = tmp_path / "journal", tmp_path / "home"
     home.mkdir()
-    (tmp_path / "p.yaml").write_text(wishes.plugin(journal))
-    (tmp_path / "s.yaml").write_text(wishes.sandbox())
+    (tmp_path / "p.yaml").write_text(sample_specs.plugin(journal))
+    (tmp_path / "s.yaml").write_text(sample_specs.sandbox())
 
     def dayfly(*words: str) -> Done:
         environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
@@ -97,8 +97,8 @@ def test_installed_wheel_runs_a_sandbox(program: Path, wheel: Path, tmp_path: Pa
     finally:
         assert dayfly("down").code == 0
     assert journal.read_text().split() == ["provision", "seed", "drop"] * 2
-    # Clusters are the extra's, and it says how to come to that.
+    # Clusters need an extra; the error says how to install it.
     said = dayfly("get", "--context", "nowhere")
     assert said.code == 1
-    assert "the part that speaks to clusters is not installed" in said.err
+    assert 'the extra "operator" is not installed' in said.err
     assert f"pip install 'dayfly[operator] @ {wheel.as_uri()}'" in said.err

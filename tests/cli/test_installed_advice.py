@@ -29,14 +29,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_advice_in_a_checkout_names_its_setup_script():
-    assert installed.part("operator").endswith("/scripts/setup.sh operator")
-    assert installed.part("routing").endswith("/scripts/setup.sh dev"), "only this environment has Envoy"
+    assert installed.install_advice("operator").endswith("/scripts/setup.sh operator")
+    assert installed.install_advice("routing").endswith("/scripts/setup.sh dev"), "only this environment has Envoy"
 
 
 def test_advice_names_the_url_of_the_installed_package(package: Path):
     (package / "direct_url.json").write_text(json.dumps(GIT))
     wanted = "install it with: pip install 'dayfly[routing] @ git+https://forge.example/dayfly@abc'"
-    assert installed.part("routing") == wanted
+    assert installed.install_advice("routing") == wanted
 
 
 @pytest.mark.parametrize(("exists", "named"), [(True, "dayfly[otel] @ file:"), (False, "CHECKOUT[otel]")])
@@ -45,14 +45,14 @@ def test_advice_names_a_local_wheel_only_while_it_exists(package: Path, tmp_path
     if exists:
         wheel.touch()
     (package / "direct_url.json").write_text(json.dumps({"url": wheel.as_uri()}))
-    assert f"pip install '{named}" in installed.part("otel")
+    assert f"pip install '{named}" in installed.install_advice("otel")
 
 
 @pytest.mark.parametrize("recorded", [None, "{}", "no JSON", "[]"])
 def test_advice_without_a_known_source_names_no_package(package: Path, recorded: str | None):
     if recorded is not None:
         (package / "direct_url.json").write_text(recorded)
-    assert installed.part("server").endswith("from its checkout: pip install 'CHECKOUT[server]'")
+    assert installed.install_advice("server").endswith("from its checkout: pip install 'CHECKOUT[server]'")
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_advice_without_a_known_source_names_no_package(package: Path, recorded:
 def test_advice_names_the_installer_of_the_environment(package: Path, tmp_path: Path, file: str, command: str):
     (tmp_path / file).touch()
     (package / "direct_url.json").write_text(json.dumps(GIT))
-    assert f": {command} 'dayfly[operator] @ git+" in installed.part("operator")
+    assert f": {command} 'dayfly[operator] @ git+" in installed.install_advice("operator")

@@ -1,4 +1,4 @@
-"""What `dayfly with` does while its command runs: it keeps the sandbox, wherever the server is by then."""
+"""`dayfly with` renews the lease while its command runs, also after a restart of the server."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 
 from cli.command import until
 from cli.fake import serving
-from cli.wishes import waiting
+from cli.sample_specs import waiting
 from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.commands import with_command
 from dayfly.cli.local import server_process
-from dayfly.cli.local.temporary_server import Sharing
+from dayfly.cli.local.temporary_server import UserLock
 from dayfly.client.address import Address
 from dayfly.client.home import Home
 from dayfly.server.runs.run_service import RunService
@@ -33,7 +33,7 @@ __all__ = ["fake_home"]
 
 def test_with_follows_server_restarted_elsewhere(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Else the lease runs out, and the next server takes the resource away under the running command."""
-    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.02)
     first, second, done = FakeServer(), FakeServer(), tmp_path / "done"
     with serving(second) as there, contextlib.ExitStack() as stack:
         fake_home.url.write_text(stack.enter_context(serving(first)))
@@ -107,7 +107,7 @@ def test_with_reports_deleted_sandbox_once(
     status: int,
     words: str,
 ):
-    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.02)
     fake, done = FakeServer(), tmp_path / "done"
     fake.lease, fake.ready = (status, {"error": words}), False
     early = []
@@ -160,7 +160,7 @@ class TestStopping:
         assert stopped == stops
 
     def test_last_command_stops_server_of_the_first(self, fake_home: Home, tmp_path: Path, stopped: list[int]):
-        with Sharing(fake_home, 1):
+        with UserLock(fake_home, 1):
             self.run(fake_home, tmp_path, starts=4)
             assert stopped == [], "another command uses it"
         self.run(fake_home, tmp_path, runs=4)
@@ -177,10 +177,10 @@ class TestStopping:
         assert stopped == []
 
     def test_only_one_of_two_ending_commands_is_alone(self, fake_home: Home):
-        """Each finds the other's lock at first: the last to release its lock is alone."""
-        with Sharing(fake_home, 1) as first, Sharing(fake_home, 1) as second:
-            assert not first.alone()
-            assert second.alone()
+        """Only the command that releases its lock last is the last user."""
+        with UserLock(fake_home, 1) as first, UserLock(fake_home, 1) as second:
+            assert not first.release_as_last()
+            assert second.release_as_last()
 
     def test_new_command_waits_while_server_stops(
         self, fake_home: Home, tmp_path: Path, stopped: list[int], monkeypatch: pytest.MonkeyPatch
@@ -189,7 +189,7 @@ class TestStopping:
 
         def come() -> None:
             came.set()
-            with Sharing(fake_home, 10):
+            with UserLock(fake_home, 10):
                 found.extend(stopped)
 
         coming = threading.Thread(target=come)

@@ -89,7 +89,7 @@ delete, stage 1: preStop
   a (up to 5 times, 5 s apart at first)
 
 delete, stage 2: stop
-  has stopped once no finalizer but Dayfly's is left
+  has stopped once only Dayfly's finalizer is left
 
 removal of the hook: nothing to run
 """
@@ -99,7 +99,7 @@ def test_hook_plan_prints_the_story_of_one_object(cli: Cli):
     cli.write("hook.yaml", HOOK)
     done = cli("plan", "-f", "hook.yaml")
     assert (done.code, done.out) == (0, EXPECTED)
-    assert done.err.startswith("warning: hook.yaml:10:3: spec.preStart: runs beside the object's own start")
+    assert done.err.startswith("warning: hook.yaml:10:3: spec.preStart: runs in parallel with the object's own start")
     assert not cli.home.exists()
 
 

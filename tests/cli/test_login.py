@@ -14,7 +14,7 @@ from cli.fake import Fake, serving
 @pytest.mark.parametrize("by", ["Ctrl-C", "Ctrl-D"])
 def test_login_interrupted_at_key_prompt_reports_nothing_done(cli: Cli, by: str):
     ours, theirs = os.openpty()
-    # In a session of its own, so that it asks this terminal and not that of whoever runs the test.
+    # In a new session, so that it prompts on this terminal and not on that of the test run.
     process = cli.start("login", "http://127.0.0.1:1", stdin=theirs, start_new_session=True)
     os.close(theirs)
     assert process.stderr.read(3) == b"Key"
@@ -50,5 +50,5 @@ def test_another_server_than_ours_is_called_that(cli: Cli, says: object):
     fake = Fake()
     fake.say("GET", "/api/v2/orgs", says)
     with serving(fake) as url:
-        refused(cli("login", url, stdin="k"), 6, f"{url} is not Dayfly: it names no organisation of this key")
+        refused(cli("login", url, stdin="k"), 6, f"{url} is not Dayfly: it returns no organisation for this key")
     assert not (cli.home / "servers").exists()

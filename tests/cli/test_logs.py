@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 from dayfly.cli.backends import hosts
-from dayfly.cli.backends.protocol import Piece
+from dayfly.cli.backends.protocol import LogChunk
 from dayfly.cli.verbs import run
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ready(served: Cli, journal: Path) -> Cli:
-    served.write("p.yaml", wishes.plugin(journal, extra="printf 'no end'"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, extra="printf 'no end'"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     return served
 
@@ -42,10 +42,10 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 @pytest.mark.slow
 def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
-    """While a step runs and after it, followed or not; of a log of an older release it is said that it has none."""
+    """Times are the same while a step runs and afterwards. Logs of older releases have no times."""
     gate = served.folder / "gate"
-    served.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate), extra="printf 'no end'"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create=sample_specs.waiting(gate), extra="printf 'no end'"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
     until(lambda: "provision for me" in served("logs", "demo", "db", "provision").out)
     begun = served("logs", "demo", "db", "provision", "--timestamps").out
@@ -76,23 +76,23 @@ def test_lines_with_their_times_and_since_a_time(served: Cli, journal: Path):
         noted.unlink()
     older = served("logs", "demo", "db", "seed", "--timestamps")
     assert older.out == "- seed /data/demo\n- no end\n"
-    assert older.err == "db/seed: when attempt 1 began to print was not noted, so its lines begin with -\n"
+    assert older.err == "db/seed: the first lines of attempt 1 have no known time and have - instead of a time\n"
     older = served("logs", "demo", "db", "seed", "--since", "1s")
-    assert (older.out, "so all of that is shown" in older.err) == ("seed /data/demo\nno end", True)
+    assert (older.out, "are all shown" in older.err) == ("seed /data/demo\nno end", True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--since", "soon"), "'soon' is not a length of time; write e.g. --since 10m or --since 1h30m"),
-        (("--since", "0s"), "'0s' is not a length of time"),
-        (("--since", "-5m"), "'-5m' is not a length of time"),
-        (("--since", ""), "'' is not a length of time"),
+        (("--since", "soon"), "'soon' is not a duration; write e.g. --since 10m or --since 1h30m"),
+        (("--since", "0s"), "'0s' is not a duration"),
+        (("--since", "-5m"), "'-5m' is not a duration"),
+        (("--since", ""), "'' is not a duration"),
         (("--since-time", "noon"), "'noon' is not a time with its zone"),
         (("--since-time", "9999-12-31T23:59:59-12:00"), "'9999-12-31T23:59:59-12:00' is not a time with its zone"),
         (("--since-time", "2026-01-02T03:04:05"), "is not a time with its zone; write e.g. --since-time 2026-01-02"),
         (("--since-time", "1960-01-02T03:04:05Z"), "is not a time with its zone"),
-        (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "name two different times; give one of them"),
+        (("--since", "5m", "--since-time", "2026-01-02T03:04:05Z"), "cannot be combined; use one of them"),
     ],
 )
 def test_logs_refuses_malformed_since_without_a_request(cli: Cli, arguments: tuple[str, ...], said: str):
@@ -103,7 +103,7 @@ def test_logs_refuses_malformed_since_without_a_request(cli: Cli, arguments: tup
 def test_logs_of_unknown_step_names_known_steps(ready: Cli):
     refused(ready("logs", "demo", "dbx"), 3, "has no dbx; it has db/provision, db/seed, db/drop")
     refused(ready("logs", "demo", "db", "sed"), 3, "has no db sed")
-    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; kept: 1")
+    refused(ready("logs", "demo", "db", "seed", "--attempt", "4"), 3, "no attempt 4; stored: 1")
     refused(ready("logs", "demo", "db", "drop", "--attempt", "1"), 3, "it has not started")
     done = ready("logs", "demo", "db", "drop")
     assert (done.code, done.out) == (0, "")
@@ -125,8 +125,8 @@ def test_they_are_there_after_the_end(ready: Cli):
 
 
 def test_following_goes_on_to_later_steps_and_ends_by_itself(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 1; echo later", extra="sleep 0.7; echo last"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 1; echo later", extra="sleep 0.7; echo last"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
     until(journal.exists)
     done = served("logs", "demo", "-f")
@@ -140,8 +140,8 @@ def test_following_goes_on_to_later_steps_and_ends_by_itself(served: Cli, journa
 
 
 def test_logs_follow_prints_at_once_and_ends_on_ctrl_c(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 60"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".", "--wait=false").code == 0
     until(journal.exists)
     process = served.start("logs", "demo", "db", "provision", "-f")
@@ -149,12 +149,12 @@ def test_logs_follow_prints_at_once_and_ends_on_ctrl_c(served: Cli, journal: Pat
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
-    assert err == b"dayfly: interrupted; the server goes on with what it was asked to do, see: dayfly status\n"
+    assert err == b"dayfly: interrupted; the server continues with the requests it received, see: dayfly status\n"
 
 
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal, create="seq 200000"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="seq 200000"))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     process = served.start("logs", "demo", "db", "provision")
     head = subprocess.run(["head", "-n", "2"], stdin=process.stdout, capture_output=True, text=True)
@@ -178,12 +178,12 @@ class Forgetful:
 
 @pytest.mark.parametrize(
     ("attempt", "message"),
-    [(3, "no log of attempt 3 of fork:demo/app is kept"), (9, "fork:demo/app has no attempt 9")],
+    [(3, "no log of attempt 3 of fork:demo/app is stored"), (9, "fork:demo/app has no attempt 9")],
 )
 def test_logs_distinguish_dropped_and_unknown_attempts(monkeypatch, capsys, attempt: int, message: str):
     monkeypatch.setattr(hosts, "find", lambda *_: Forgetful())
     assert run(["logs", "box", "app", "--attempt", str(attempt)]) == 3
-    assert f"{message}; kept: 7, 8\n" in capsys.readouterr().err
+    assert f"{message}; stored: 7, 8\n" in capsys.readouterr().err
 
 
 class Talkers:
@@ -203,15 +203,15 @@ class Talkers:
 
     def read(self, _name, _unit, _attempt, offset, _when):
         assert offset < self.size, "it was printed since"
-        return Piece(offset, b"line\n")
+        return LogChunk(offset, b"line\n")
 
     def pause(self, _seconds):
-        """Nothing else happens meanwhile."""
+        """Do not wait."""
 
 
 @pytest.mark.parametrize(("follow", "told"), [(False, ["a", "b"]), (True, ["a"] * 3 + ["b"] * 3 + ["a", "b"])])
 def test_logs_end_although_a_step_prints_faster(monkeypatch, capsys, follow: bool, told: list[str]):
-    """What was there is shown and no more; who follows is shown the other step's, too."""
+    """Without --follow, only existing output is printed; --follow also prints the log of the other step."""
     monkeypatch.setattr(hosts, "find", lambda *_: Talkers())
     assert run(["logs", "box", *(["-f"] if follow else [])]) == 0
     assert capsys.readouterr().out == "".join(f"{unit} | line\n" for unit in told)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ BASELINE = "kind: Deployment\nname: web\nnamespace: default\ncommand: [sleep]\n"
 
 def write(cli: Cli, journal: Path) -> tuple[str, ...]:
     """A plugin, a sandbox and a hook, and a baseline; the words that name them."""
-    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("p.yaml", sample_specs.plugin(journal))
     cli.write("s.yaml", SANDBOX)
     cli.write("h.yaml", HOOK)
     cli.write("b.yaml", BASELINE)
@@ -40,7 +40,7 @@ def write(cli: Cli, journal: Path) -> tuple[str, ...]:
 def test_files_become_objects(cli: Cli, journal: Path):
     done = cli("manifest", *write(cli, journal))
     assert done.code == 0
-    assert done.err == "left out: the baseline default/web, for a cluster has Deployments of its own\n"
+    assert done.err == "left out: the baseline default/web, because a cluster has its own Deployments\n"
     listed = yaml.safe_load(done.out)
     assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")
     assert [(each["kind"], each["metadata"]) for each in listed["items"]] == [
@@ -63,4 +63,4 @@ def test_manifest_objects_plan_the_same_as_their_files(cli: Cli, journal: Path):
 
 def test_file_without_cluster_objects_is_refused(cli: Cli):
     cli.write("b.yaml", BASELINE)
-    refused(cli("manifest", "-f", "b.yaml"), 2, "it contains nothing for a cluster")
+    refused(cli("manifest", "-f", "b.yaml"), 2, "contains nothing for a cluster")

@@ -1,4 +1,4 @@
-"""Where endpoints have their addresses: how an administrator says it, and how people are shown them."""
+"""Addresses of endpoints: the options of the operator, and the output for users."""
 
 from types import SimpleNamespace
 
@@ -47,7 +47,7 @@ def test_preview_options_name_gateway_and_domain(domain, url):
     ],
 )
 def test_malformed_preview_options_are_refused(gateway, domain):
-    with pytest.raises(SpecError, match="at a Gateway and below a domain"):
+    with pytest.raises(SpecError, match="previews need a Gateway"):
         read_edge(gateway, domain)
 
 

@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from cli import wishes
+from cli import sample_specs
 from cli.fake import serving
 from cli.with_command import FakeServer, fake_home, run_with
 from dayfly.cli import outputs
@@ -50,7 +50,7 @@ def test_a_variable_is_named_after_resource_step_and_output(place: tuple[str, st
 
 def test_two_outputs_of_one_name_are_refused():
     found = [{"resource": r, "step": s, "output": "x", "value": ""} for r, s in (("a-b", "c"), ("a", "b-c"))]
-    with pytest.raises(DayflyError, match=r"a-b/c\.x and a/b-c\.x would both be A_B_C_X"):
+    with pytest.raises(DayflyError, match=r"a-b/c\.x and a/b-c\.x have the same variable name, A_B_C_X"):
         outputs.variables(found)
 
 
@@ -85,10 +85,11 @@ def test_withheld_output_is_named_and_never_empty(
         fake_home.url.write_text(url)
         assert run_with(tmp_path, "--", "sh", "-c", 'test -z "${NOTES_PROVISION_PATH+set}"') == 0
         assert (
-            "NOTES_PROVISION_PATH is sensitive and never leaves its cluster, so no variable" in capsys.readouterr().err
+            "NOTES_PROVISION_PATH is sensitive and never leaves its cluster, so it is left out"
+            in capsys.readouterr().err
         )
         assert run_with(tmp_path, "-e", "PGPASSWORD=provision.path", "--", "true") == 1
-        assert "the output notes/provision.path cannot be in PGPASSWORD" in capsys.readouterr().err
+        assert "the variable PGPASSWORD cannot hold the output notes/provision.path" in capsys.readouterr().err
 
 
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
@@ -107,7 +108,7 @@ def test_a_shell_reads_every_value_back(value: str):
 @example("a\\\\b")
 @example("\\'\"")
 def test_dotenv_reader_reads_back_documented_values(value: str):
-    """As docs/cli.md has it: but for a few values, of which no form is the same for it and for a shell."""
+    """The exceptions are those of docs/cli.md: values that no syntax expresses for both this reader and a shell."""
     expanded = {"$", "`"} & {*value}
     apart = value.endswith("\\") or "\r" in value or "${" in value
     assume(not apart and not (expanded and ("'" in value or "\\\\" in value)))
@@ -145,7 +146,7 @@ def test_github_reads_every_value_back_and_sets_nothing_else(value: str):
 def test_gitlab_reads_back_every_value_that_is_not_refused(value: str):
     text = value.rstrip("\n")
     if text != text.strip() or {"\r", "\n"} & {*text}:
-        with pytest.raises(DayflyError, match=r"^DB_MAKE_X has several lines, or a blank at an end"):
+        with pytest.raises(DayflyError, match=r"^DB_MAKE_X has several lines or a space at an end"):
             outputs.for_gitlab([_one(value)])
         return
     lines = outputs.for_gitlab([_one(value)])
@@ -202,8 +203,8 @@ def test_env_without_outputs_fails_also_within_eval(served: Cli):
 def test_env_for_ci_skips_and_reports_too_long_values(served: Cli, journal: Path):
     longest = 32 * os.sysconf("SC_PAGE_SIZE")
     big = f"head -c {longest} /dev/zero | tr '\\0' a > /tmp/bytes"
-    served.write("p.yaml", wishes.plugin(journal, extra=big))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, extra=big))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     done = served("env", "demo", "-o", "github")
     assert (done.code, done.err) == (0, f"DB_SEED_BYTES has {longest} bytes, which is more than a variable can hold\n")
@@ -212,8 +213,8 @@ def test_env_for_ci_skips_and_reports_too_long_values(served: Cli, journal: Path
 
 
 def test_env_and_a_shell(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
     done = served("env", "demo")
     assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""Plan: what would run, from files alone."""
+"""`dayfly plan` without a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused
 from dayfly.cli.output import plan_diff
 
@@ -39,7 +39,7 @@ Sandbox "demo" in cluster "local"
 
 preStart, wave 1
   db/provision (once, image debian:12)
-    $OWNER = nothing: no value is given
+    $OWNER = (no value)
     /tmp/out/path -> path
     /tmp/out/secret -> secret (sensitive)
 
@@ -71,18 +71,18 @@ delete, stage 2: postStop
 
 
 def test_plan_prints_the_story_of_a_sandbox(cli: Cli, journal: Path):
-    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("p.yaml", sample_specs.plugin(journal))
     cli.write("s.yaml", SANDBOX)
     done = cli("plan", "-f", ".")
     assert (done.code, done.err) == (0, "")
-    # What a fork is told about its sandbox is the compiler's business.
+    # The compiler's own variables of forks are not shown.
     told = [line for line in done.out.splitlines(keepends=True) if "$SIGNADOT_" not in line and "$DAYFLY_" not in line]
     assert "".join(told) == EXPECTED + AFTER
     assert not cli.home.exists()
 
 
 def test_as_data(cli: Cli, journal: Path):
-    cli.write("p.yaml", wishes.plugin(journal))
+    cli.write("p.yaml", sample_specs.plugin(journal))
     cli.write("s.yaml", SANDBOX)
     (found,) = json.loads(cli("plan", "-f", ".", "-o", "json").out)
     assert found["sandbox"] == "demo"
@@ -91,8 +91,8 @@ def test_as_data(cli: Cli, journal: Path):
 
 
 def test_a_plugin_that_is_in_no_file_comes_from_the_server(served: Cli, journal: Path):
-    served.write("p/p.yaml", wishes.plugin(journal))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p/p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox())
     refused(served("plan", "-f", "s.yaml"), 3, 'plugin "notes" is neither in these files nor on the server')
     assert served("apply", "-f", "p").code == 0
     done = served("plan", "-f", "s.yaml")
@@ -103,13 +103,13 @@ def test_a_plugin_that_is_in_no_file_comes_from_the_server(served: Cli, journal:
 
 
 def test_plan_errors_name_file_line_and_suggestion(cli: Cli, journal: Path):
-    cli.write("s.yaml", wishes.sandbox())
+    cli.write("s.yaml", sample_specs.sandbox())
     refused(cli("plan", "-f", "s.yaml"), 3, 'plugin "notes" is in none of these files', "dayfly up")
-    cli.write("p.yaml", wishes.plugin(journal))
-    refused(cli("plan", "-f", "p.yaml"), 2, "it contains no sandbox")
+    cli.write("p.yaml", sample_specs.plugin(journal))
+    refused(cli("plan", "-f", "p.yaml"), 2, "contains no sandbox")
     cli.write("s.yaml", SANDBOX.replace("provision.path", "provision.pth"))
     refused(cli("plan", "-f", "."), 2, "s.yaml:8:", 'no output "pth"', 'did you mean "path"?')
-    text = wishes.plugin(journal).replace(
+    text = sample_specs.plugin(journal).replace(
         "{name: owner, valueFromSandbox: true", "{name: o, valueFromStep: {name: seed, output: bytes}"
     )
     cli.write("p.yaml", text)
@@ -128,22 +128,22 @@ def test_plan_errors_name_file_line_and_suggestion(cli: Cli, journal: Path):
     ],
 )
 def test_plugin_reference_to_running_version_is_no_difference(lives: str, wished: str, fixed: tuple[str, ...]):
-    """As the server takes it: what is refused here would be refused there."""
+    """The comparison matches the server: changes that it rejects are immutable here."""
     now, new = (
-        plan_diff.living({"cluster": "local", "resources": [{"name": "db", "plugin": plugin}]}, "sb1")
+        plan_diff.parse_existing({"cluster": "local", "resources": [{"name": "db", "plugin": plugin}]}, "sb1")
         for plugin in (lives, wished)
     )
-    assert plan_diff.difference(now, new) == ((), fixed)
+    assert plan_diff.find_difference(now, new) == ((), fixed)
 
 
 def test_diff_lists_changes_to_a_live_sandbox(served: Cli, journal: Path):
-    served.write("p.yaml", wishes.plugin(journal))
+    served.write("p.yaml", sample_specs.plugin(journal))
     sandbox = "name: living\nspec:\n  cluster: local\n  labels: {team: LABEL}\n  resources: [{name: db, plugin: notes, params: {owner: OWNER}}]\n"
     served.write("s.yaml", sandbox.replace("LABEL", "pay").replace("OWNER", "me"))
     refused(served("plan", "--diff", "-f", "p.yaml", "-f", "s.yaml"), 3, 'no sandbox "living"')
     assert served("apply", "-f", "p.yaml", "-f", "s.yaml").code == 0
     same = served("plan", "--diff", "-f", "s.yaml")
-    assert (same.code, same.out.splitlines()[-1]) == (0, '"living" is as the file says.'), same.err
+    assert (same.code, same.out.splitlines()[-1]) == (0, '"living" matches the file.'), same.err
     assert all(line.startswith("  ") or not line.strip() for line in same.out.splitlines()[:-1])
     served.write("s.yaml", sandbox.replace("LABEL", "new").replace("OWNER", "me"))
     assert (
@@ -155,7 +155,7 @@ def test_diff_lists_changes_to_a_live_sandbox(served: Cli, journal: Path):
         '-     $OWNER = "me"',
         '+     $OWNER = "you"',
     ]
-    assert "cannot be changed so while it lives (resources): delete it" in done.out
+    assert "is immutable in resources: delete it" in done.out
     data = json.loads(served("plan", "--diff", "-f", "s.yaml", "-o", "json").out)[0]
     assert (data["changes"], data["refused"]) == (["labels"], ["resources"])
     nobody = str(served.folder / "none")

@@ -16,7 +16,7 @@ from dayfly.cli.local.child import run_group
 from dayfly.cli.plugin_test import session
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec.plugin import Plugin, PluginSpec
-from dayfly.testing import DeleteAt, Life, Played
+from dayfly.testing import DeleteAt, Outcome, Scenario
 from selection import SELECTION
 from testing.planted import CLEAN, LOOK, MAKE, OWN, PLANTED, REMOVE, plugin, step
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from cli.command import Cli, Done
 
 
-def play(cli: Cli, written: dict, params: dict[str, str], *more: str) -> Done:
+def run_plugin_test(cli: Cli, written: dict, params: dict[str, str], *more: str) -> Done:
     world = cli.folder / "world"
     world.mkdir()
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": written}))
     given = [word for name, value in {"root": str(world), **params}.items() for word in ("-p", f"{name}={value}")]
     done = cli("plugin", "test", "-f", "plugin.json", *given, *more)
-    assert not cli.home.exists(), "it has a home of its own"
+    assert not cli.home.exists(), "the test uses a separate home"
     return done
 
 
@@ -40,21 +40,23 @@ def play(cli: Cli, written: dict, params: dict[str, str], *more: str) -> Done:
 @pytest.mark.parametrize("name", SELECTION.sample(PLANTED, 8, "planted mistakes"))
 def test_a_planted_mistake_is_found(cli: Cli, name: str):
     planted = PLANTED[name]
-    done = play(
-        cli, planted.spec, planted.params, "--only", planted.life or "nothing else", "--timeout", "6s", "-o", "json"
+    done = run_plugin_test(
+        cli, planted.spec, planted.params, "--only", planted.scenario or "nothing else", "--timeout", "6s", "-o", "json"
     )
-    lives = json.loads(done.out)["lives"]
+    scenarios = json.loads(done.out)["lives"]
     assert done.code == 1, done
-    assert [life["fault"] for life in lives] == [*([""] if planted.life else []), planted.fault], lives
-    assert lives[-1]["message"]
-    assert lives[-1]["advice"]
+    assert [scenario["fault"] for scenario in scenarios] == [*([""] if planted.scenario else []), planted.fault], (
+        scenarios
+    )
+    assert scenarios[-1]["message"]
+    assert scenarios[-1]["advice"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SELECTION.sample(CLEAN, 8, "clean plugins"))
 def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
     written, params = CLEAN[name]
-    done = play(cli, written, params, "--timeout", "30s")
+    done = run_plugin_test(cli, written, params, "--timeout", "30s")
     assert (done.code, "no findings" in done.err) == (0, True), done
     assert len(done.out.splitlines()) > 8
     assert {line.split()[0] for line in done.out.splitlines()} == {"ok"}
@@ -63,7 +65,7 @@ def test_nothing_is_found_in_a_clean_plugin(cli: Cli, name: str):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_plugin_test_leaves_nothing(cli: Cli, number: signal.Signals):
-    """What a step has made outside is deleted by the plugin's own delete step, before its server ends."""
+    """The plugin's delete step removes external resources before the server of the test stops."""
     world = cli.folder / "world"
     world.mkdir()
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": plugin(f"{MAKE}; sleep 60")}))
@@ -72,21 +74,21 @@ def test_interrupted_plugin_test_leaves_nothing(cli: Cli, number: signal.Signals
     running.send_signal(number)
     _, err = running.communicate(timeout=30)
     assert running.returncode == 128 + number, err
-    assert b"removing what was made for the test" in err
+    assert b"deleting what the test has created" in err
     assert list(world.iterdir()) == []
 
 
 def test_a_report_for_ci_is_junits(cli: Cli):
-    done = play(cli, plugin(), {}, "--only", "nothing else", "-o", "junit")
+    done = run_plugin_test(cli, plugin(), {}, "--only", "nothing else", "-o", "junit")
     assert (done.code, done.out.count("<testcase ")) == (0, 1), done
-    assert 'classname="planted@1.0.0" name="it is created and deleted"' in done.out
+    assert 'classname="planted@1.0.0" name="the sandbox is created and deleted"' in done.out
 
 
 def test_plugin_test_with_zero_timeout_reports_not_created(cli: Cli):
-    """Whatever the deletion itself takes, what holds the sandbox is asked for once."""
-    done = play(cli, plugin(), {}, "--timeout", "0s", "-o", "json")
-    (life,) = json.loads(done.out)["lives"]
-    assert (done.code, life["fault"]) == (1, "NotCreated"), done
+    """Even with a timeout of 0, the report of the deletion is read once."""
+    done = run_plugin_test(cli, plugin(), {}, "--timeout", "0s", "-o", "json")
+    (scenario,) = json.loads(done.out)["lives"]
+    assert (done.code, scenario["fault"]) == (1, "NotCreated"), done
 
 
 def test_plugin_test_names_missing_params_first(cli: Cli):
@@ -95,9 +97,9 @@ def test_plugin_test_names_missing_params_first(cli: Cli):
 
 
 def test_plugin_test_reports_a_failed_inventory(cli: Cli):
-    done = play(cli, plugin(look="echo broken >&2; exit 4"), {}, "--only", "nothing else")
+    done = run_plugin_test(cli, plugin(look="echo broken >&2; exit 4"), {}, "--only", "nothing else")
     assert done.code == 1
-    assert "the inventory look ends with exit code 4: broken" in done.out
+    assert "the inventory look failed with exit code 4: broken" in done.out
 
 
 def test_program_group_is_killed_at_its_time_limit(tmp_path: Path):
@@ -144,10 +146,10 @@ def test_every_declaration_of_a_param_can_be_tested(cli: Cli, name: str):
     written, secret = DECLARED[name]
     (cli.folder / cli.write("secrets", "pw=hunter2\n")).chmod(0o600)
     given = ("--secrets-file", "secrets") if secret else ("-p", "pw=hunter2")
-    done = play(cli, written, {}, *given, "--only", "the param pw", "--timeout", "30s", "-o", "json")
-    lives = [life["name"] for life in json.loads(done.out)["lives"]]
+    done = run_plugin_test(cli, written, {}, *given, "--only", "the param pw", "--timeout", "30s", "-o", "json")
+    scenarios = [scenario["name"] for scenario in json.loads(done.out)["lives"]]
     assert done.code == 0, done
-    assert {"the param pw is very long", "the param pw has quotes and a new line"} <= set(lives)
+    assert {"the param pw is very long", "the param pw has quotes and a line break"} <= set(scenarios)
     assert "hunter2" not in done.out + done.err
 
 
@@ -155,12 +157,12 @@ def test_mistake_with_an_odd_secret_is_found(cli: Cli):
     (cli.folder / cli.write("secrets", "pw=hunter2\n")).chmod(0o600)
     written = plugin(f'touch {OWN}-"$(echo $PW | cut -c1-9)"; {MAKE}', f"{REMOVE} {OWN}-hunter2", PW)
     given = ("--secrets-file", "secrets", "--only", "has quotes", "--timeout", "6s", "-o", "json")
-    done = play(cli, written, {}, *given)
-    assert [life["fault"] for life in json.loads(done.out)["lives"]] == ["", "", "Left"], done
+    done = run_plugin_test(cli, written, {}, *given)
+    assert [scenario["fault"] for scenario in json.loads(done.out)["lives"]] == ["", "", "Left"], done
 
 
 class Refusing:
-    """A bench whose second life is refused, and whose third cannot be played."""
+    """A bench that raises an error with each of `codes`; `Exit.OK` raises none."""
 
     def __init__(self, *codes: Exit) -> None:
         self.codes = list(codes)
@@ -169,53 +171,55 @@ class Refusing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is to be done."""
+        pass
 
-    def lives(self, _params: object) -> Iterator[Life]:
+    def scenarios(self, _params: object) -> Iterator[Scenario]:
         for number in range(len(self.codes)):
-            yield Life(f"life {number}", PluginSpec(), {}, DeleteAt.READY)
+            yield Scenario(f"scenario {number}", PluginSpec(), {}, DeleteAt.READY)
 
-    def begin(self, _life: Life) -> str:
+    def create(self, _scenario: Scenario) -> str:
         if code := self.codes.pop(0):
             raise DayflyError(code, "no such value")
         return "box"
 
-    def until(self, _life: Life, _box: str) -> Played:
-        return Played(reached="ready")
+    def wait_until_done(self, _scenario: Scenario, _box: str) -> Outcome:
+        return Outcome(reached="ready")
 
-    def end(self, _life: Life, _box: str) -> None:
+    def delete(self, _scenario: Scenario, _box: str) -> None:
         return None
 
-    def inventory(self, _life: Life, _box: str) -> None:
+    def inventory(self, _scenario: Scenario, _box: str) -> None:
         return None
 
-    def close(self, _life: Life, played: Played) -> Played:
-        return played
+    def complete(self, _scenario: Scenario, outcome: Outcome) -> Outcome:
+        return outcome
 
 
 PLANTED_PLUGIN = Plugin(name="planted", version="1.0.0", spec=PluginSpec())
 
 
-def test_life_that_is_refused_does_not_end_the_test(capsys: pytest.CaptureFixture[str]):
+def test_rejected_scenario_does_not_end_the_test(capsys: pytest.CaptureFixture[str]):
     bench = Refusing(Exit.OK, Exit.USAGE, Exit.OK)
-    assert session.play(PLANTED_PLUGIN, {}, bench, only="", output=None) == Exit.OK
+    assert session.run_scenarios(PLANTED_PLUGIN, {}, bench, only="", output=None) == Exit.OK
     shown = capsys.readouterr()
-    assert "(not played)  life 1: it is refused before anything runs: no such value" in shown.out
-    assert "2 lives, no findings. 1 more could not be played here." in shown.err
+    assert "(skipped)     scenario 1: rejected before anything runs: no such value" in shown.out
+    assert "2 scenarios, no findings. 1 more skipped." in shown.err
 
 
 @pytest.mark.parametrize(
-    ("output", "form"), [(None, "ok            life 0"), ("json", '"lives"'), ("junit", "<testcase")]
+    ("output", "form"), [(None, "ok            scenario 0"), ("json", '"lives"'), ("junit", "<testcase")]
 )
-def test_aborted_plugin_test_prints_finished_lives(capsys: pytest.CaptureFixture[str], output: str | None, form: str):
+def test_aborted_plugin_test_prints_finished_scenarios(
+    capsys: pytest.CaptureFixture[str], output: str | None, form: str
+):
     with pytest.raises(DayflyError, match="no such value"):
-        session.play(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
+        session.run_scenarios(PLANTED_PLUGIN, {}, Refusing(Exit.OK, Exit.FAILED), only="", output=output)
     shown = capsys.readouterr()
     assert form in shown.out
-    assert "Aborted after 1 life, no findings." in shown.err
+    assert "Aborted after 1 scenario, no findings." in shown.err
 
 
 def test_test_that_ran_nothing_prints_no_summary(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(DayflyError, match="no such value"):
-        session.play(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
+        session.run_scenarios(PLANTED_PLUGIN, {}, Refusing(Exit.USAGE), only="", output=None)
     assert capsys.readouterr() == ("", "")

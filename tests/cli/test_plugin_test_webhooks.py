@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cli.command import Cli, Done
 
 
-def play(cli: Cli, spec: dict, *more: str) -> Done:
+def run_plugin_test(cli: Cli, spec: dict, *more: str) -> Done:
     (cli.folder / "plugin.json").write_text(json.dumps({"name": "planted@1.0.0", "spec": spec}))
     return cli("plugin", "test", "-f", "plugin.json", *more)
 
@@ -29,13 +29,13 @@ def test_a_planted_mistake_is_found_on_the_way(cli: Cli, name: str):
     with records.server as server:
         spec = written(planted.spec, records)
         allow = ("--allow-webhook", server.name)
-        done = play(cli, spec, *allow, "--only", planted.life, "--timeout", "10s", "-o", "json")
+        done = run_plugin_test(cli, spec, *allow, "--only", planted.scenario, "--timeout", "10s", "-o", "json")
     assert done.code == 1, done
-    lives = json.loads(done.out)["lives"]
-    assert [(life["name"], life["fault"]) for life in lives] == [
-        ("it is created and deleted", ""),
-        (planted.life, planted.fault),
-    ], lives
+    scenarios = json.loads(done.out)["lives"]
+    assert [(scenario["name"], scenario["fault"]) for scenario in scenarios] == [
+        ("the sandbox is created and deleted", ""),
+        (planted.scenario, planted.fault),
+    ], scenarios
 
 
 @pytest.mark.proof
@@ -43,29 +43,29 @@ def test_a_planted_mistake_is_found_on_the_way(cli: Cli, name: str):
 def test_nothing_is_found_in_a_clean_webhook(cli: Cli, name: str):
     records = Records()
     with records.server as server:
-        done = play(cli, written(CLEAN[name], records), "--allow-webhook", server.name, "--timeout", "40s")
+        done = run_plugin_test(cli, written(CLEAN[name], records), "--allow-webhook", server.name, "--timeout", "40s")
     assert (done.code, records.there) == (0, {}), done
     named = [line.removeprefix("ok").strip() for line in done.out.splitlines()]
     assert named[:7] == [
-        "it is created and deleted",
-        "the answer to make is lost",
+        "the sandbox is created and deleted",
+        "the response to make is lost",
         "the request of make is lost",
-        "make is answered 500 at first",
-        *(["the request of make comes twice"] if name == "sent again" else []),
-        "it is deleted before make is carried out",
-        "it is deleted before make is answered",
-        *([] if name == "sent again" else ["the answer to remove is lost"]),
+        "the first request of make gets status 500",
+        *(["the request of make arrives twice"] if name == "sent again" else []),
+        "the sandbox is deleted before make is carried out",
+        "the sandbox is deleted before make is answered",
+        *([] if name == "sent again" else ["the response to remove is lost"]),
     ]
 
 
 def test_a_server_that_is_not_allowed_is_refused_as_ever(cli: Cli):
     records = Records()
     with records.server:
-        done = play(cli, written(CLEAN["by owner"], records), "--timeout", "2s")
+        done = run_plugin_test(cli, written(CLEAN["by owner"], records), "--timeout", "2s")
     assert done.code == 1
     assert done.out.startswith("NotCreated "), done
     assert "AddressRefused" in done.out
-    # The life ends cleaned, so the check for what is left runs; nothing else has reached the server.
+    # The sandbox is cleaned up, so the inventory runs; no other request has reached the server.
     assert [seen for seen in records.server.seen if seen.headers["user-agent"] == "dayfly"] == []
 
 
@@ -78,15 +78,17 @@ def test_a_command_is_harmed_like_a_script(cli: Cli):
     remove["command"] = ["/bin/rmdir", "$(ROOT)/$(DAYFLY_RESOURCE_ID)"]
     del make["script"], remove["script"]
     spec = {"create": [make], "delete": [remove], "inventory": [step("look", LOOK)]}
-    done = play(cli, spec, "-p", f"root={world}", "--only", "make is killed", "--timeout", "5s", "-o", "json")
-    lives = {life["name"]: life["fault"] for life in json.loads(done.out)["lives"]}
-    assert lives["it is created and deleted"] == ""
-    assert lives["make is killed at its start"] == "Stuck", "rmdir of what was never made"
-    assert lives["make is killed at its end"] == ""
+    done = run_plugin_test(
+        cli, spec, "-p", f"root={world}", "--only", "make is killed", "--timeout", "5s", "-o", "json"
+    )
+    scenarios = {scenario["name"]: scenario["fault"] for scenario in json.loads(done.out)["lives"]}
+    assert scenarios["the sandbox is created and deleted"] == ""
+    assert scenarios["make is killed at its start"] == "Stuck", "rmdir of a missing directory"
+    assert scenarios["make is killed at its end"] == ""
 
 
 def test_an_object_needs_a_cluster_and_that_is_said(cli: Cli):
     thing = {"manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}}
-    done = play(cli, {"create": [{"name": "thing", "object": thing}]})
-    refused(done, 2, 'the step "thing" is an object of a cluster', "--context")
+    done = run_plugin_test(cli, {"create": [{"name": "thing", "object": thing}]})
+    refused(done, 2, 'the step "thing" is an object and needs a cluster', "--context")
     assert not cli.home.exists()

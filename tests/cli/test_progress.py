@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import terminal, wishes
+from cli import sample_specs, terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,19 +22,19 @@ def _steady(text: str) -> str:
 
 @pytest.fixture
 def files(served: Cli, journal: Path) -> Cli:
-    served.write("p.yaml", wishes.plugin(journal, create="sleep 0.5"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("p.yaml", sample_specs.plugin(journal, create="sleep 0.5"))
+    served.write("s.yaml", sample_specs.sandbox())
     return served
 
 
 @pytest.fixture
 def gate(journal: Path) -> Path:
-    """A step that has `wishes.waiting` for it goes on when this file is there."""
+    """A step that has `sample_specs.waiting` for it goes on when this file is there."""
     return journal.with_name("gate")
 
 
 def test_in_a_terminal_the_picture_is_redrawn_in_place(files: Cli, journal: Path, gate: Path):
-    files.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    files.write("p.yaml", sample_specs.plugin(journal, create=sample_specs.waiting(gate)))
     code, screen, out = terminal.run(files, "apply", "-f", ".", gate=("running    db/provision", gate))
     assert (code, out) == (0, b"")
     assert _steady(screen.text()).splitlines()[2:] == [
@@ -48,7 +48,7 @@ def test_in_a_terminal_the_picture_is_redrawn_in_place(files: Cli, journal: Path
 
 
 def test_the_deletion_is_drawn_too(files: Cli, journal: Path, gate: Path):
-    files.write("p.yaml", wishes.plugin(journal, delete=wishes.waiting(gate)))
+    files.write("p.yaml", sample_specs.plugin(journal, delete=sample_specs.waiting(gate)))
     assert files("apply", "-f", ".").code == 0
     code, screen, _ = terminal.run(files, "sandbox", "delete", "demo", gate=("running    db/drop", gate))
     assert code == 0
@@ -72,14 +72,14 @@ def test_small_terminal_is_neither_wrapped_nor_scrolled(files: Cli, journal: Pat
         f"  - name: s{n}\n    script: |\n      #!/bin/sh\n      sleep 0.2; echo s{n} >> {journal}\n" for n in range(12)
     )
     files.write("p.yaml", f"name: many\nspec:\n  create:\n{steps}")
-    files.write("s.yaml", wishes.sandbox(plugin="many").replace("{owner: me}", "{}"))
+    files.write("s.yaml", sample_specs.sandbox(plugin="many").replace("{owner: me}", "{}"))
     code, screen, _ = terminal.run(files, "apply", "-f", ".", width=32, height=6)
     assert code == 0
     assert "✓ succeeded  12 units: db/s0..." in screen.text()
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(files: Cli, journal: Path, gate: Path):
-    files.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    files.write("p.yaml", sample_specs.plugin(journal, create=sample_specs.waiting(gate)))
     code, screen, _ = terminal.run(files, "apply", "-f", ".", gate=("db/provision: running", gate), TERM="dumb")
     assert code == 0
     assert screen.styles == set()

@@ -1,4 +1,4 @@
-"""A back-off that somebody ends, on a home's server; a cluster's is in `test_cluster`."""
+"""`dayfly retry` with the server of a home; `test_cluster` has it for a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 
 if TYPE_CHECKING:
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 def test_retry_starts_waiting_unit_at_once(served: Cli, journal: Path):
     gate = journal.with_name("gate")
-    plugin = wishes.plugin(journal, delete=f"[ -e {gate} ] || exit 6")
+    plugin = sample_specs.plugin(journal, delete=f"[ -e {gate} ] || exit 6")
     served.write("p.yaml", plugin.replace("name: drop\n", "name: drop\n    retry: {backoff: 1h}\n"))
-    served.write("s.yaml", wishes.sandbox())
+    served.write("s.yaml", sample_specs.sandbox())
     assert served("apply", "-f", ".").code == 0
-    refused(served("retry", "demo"), 1, "nothing in it is waiting to be retried: All desired")
+    refused(served("retry", "demo"), 1, "nothing in it is waiting for a retry: All desired")
     refused(served("retry", "demo", "db/nothing"), 3, 'no unit "db/nothing"; it has db/provision, db/seed')
     refused(served("retry", "nobody"), 3, 'no sandbox "nobody"')
     assert served("sandbox", "delete", "demo", "--wait=false").code == 0
     until(lambda: "WaitingToRetry" in served("why", "demo").out)
-    refused(served("retry", "demo", "db/seed"), 1, "db/seed is not waiting to be retried: its state is succeeded")
+    refused(served("retry", "demo", "db/seed"), 1, "db/seed is not waiting for a retry: its state is succeeded")
     gate.touch()
     done = served("retry", "demo", "db/drop")
     assert (done.code, done.out) == (0, "")

@@ -125,7 +125,7 @@ def test_a_life_is_extended(served: Cli, journal: Path):
     assert (done.code, done.out) == (0, "")
     (said,) = done.err.splitlines()
     end = json.loads(served("sb", "get", "demo", "-o", "json").out)["status"]["scheduledDeleteTime"]
-    assert said == f'Sandbox "demo" lives until {end}.'
+    assert said == f'Sandbox "demo" expires at {end}.'
     assert served("sandbox", "extend", "demo", "--for", "1m").err == f"{said}\n"  # never cut short
     assert "2031-01-01T" in served("sandbox", "extend", "demo", "--until", "2031-01-01T00:00:00Z").err
     refused(served("rg", "extend", "pay"), 1, "ends 10m after its last sandbox, and it has sandboxes")

@@ -73,7 +73,7 @@ spec:
 
 
 class Shop:
-    """The server with two baselines: of `shop` requests are taken in at `port`; `front` has no way in of its own."""
+    """The server with two baselines: `shop` with an entry at `port`, and `front` without an entry."""
 
     def __init__(self, cli: Cli) -> None:
         self.cli = cli
@@ -150,7 +150,7 @@ def test_two_sandboxes_and_a_group(routed: Shop):
     for name, key in keys.items():
         assert shop.ask(baggage=f"sd-routing-key={key}")[0] == name
         assert shop.get("sandbox", name)["status"]["ready"]
-    # An endpoint gives the key on: to the fork, or by a baseline that is not forked to whatever that asks.
+    # An endpoint adds the key: for the fork, or for the requests of a baseline without a fork.
     urls = shop.urls("sandbox", "one")
     given = f"sd-routing-key={keys['one']},sd-sandbox={keys['one']}"
     assert shop.ask(urls["shop"], baggage="a=b") == ["one", ["a=b", given]]
@@ -179,7 +179,7 @@ def test_two_sandboxes_and_a_group(routed: Shop):
     assert shop.ask(f"http://{destination['host']}:{destination['port']}")[0] == "two"
     assert shop.api("/api/v2/workloads/routing-rules?destinationSandboxName=three") == {"routingRules": []}
 
-    # Who leaves the group, and who comes, without a new form of either sandbox's forks.
+    # Sandboxes leave and join the group without a change of their forks.
     cli.write("one.yaml", sandbox("one"))
     cli.write("two.yaml", sandbox("two", "pay"))
     assert cli("apply", "-f", "one.yaml", "-f", "two.yaml").code == 0
@@ -286,4 +286,4 @@ def test_a_port_of_another_baseline_is_not_taken(served: Cli):
     served.write("b.yaml", f"{head}name: b\nport: 20003\nroutedPort: 20003\n")
     assert "where the workload itself listens" in served("apply", "-f", "b.yaml").err
     served.write("b.yaml", f"{head}name: b\nroutedPort: 20004\n")
-    assert "give the port too" in served("apply", "-f", "b.yaml").err
+    assert "write the port too" in served("apply", "-f", "b.yaml").err

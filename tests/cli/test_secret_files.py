@@ -1,4 +1,4 @@
-"""The file of `--secrets-file`: what is read of it, what is refused, and that no refusal has a value in it."""
+"""`--secrets-file`: parsing, errors, and that no error contains a value."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a socket": (_socket, "no such device"),
     "a folder": (lambda path: path.mkdir(mode=0o700), "is not a regular file"),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
-    "a file of 1 GiB": (_huge, "has 1073741824 bytes; at most 262144"),
+    "a file of 1 GiB": (_huge, "has 1073741824 bytes; the limit is 262144"),
     "a zero byte": (_written(f"A={CANARY}\0".encode()), "contains a zero byte"),
     "UTF-16": (_written(f"A={CANARY}".encode("utf-16")), "is UTF-16, not UTF-8; save it as UTF-8"),
     "no UTF-8": (_written(f"A={CANARY}\n".encode() + b"B=\xff\xfe"), "is not UTF-8 at byte 28; save it as UTF-8"),
@@ -99,10 +99,10 @@ def test_secrets_come_through_a_named_pipe_with_a_writer(tmp_path: Path):
 
 
 def test_pipe_with_too_much_is_refused_without_its_content():
-    data = f"A={CANARY}\n".encode() * (secret_files.MOST_BYTES // 10)
-    with _piped(data[: secret_files.MOST_BYTES + 1]) as path, pytest.raises(DayflyError) as fault:
+    data = f"A={CANARY}\n".encode() * (secret_files.MAX_FILE_BYTES // 10)
+    with _piped(data[: secret_files.MAX_FILE_BYTES + 1]) as path, pytest.raises(DayflyError) as fault:
         secret_files.read(path)
-    assert "has more than the 262144 bytes" in str(fault.value)
+    assert "has more than 262144 bytes" in str(fault.value)
     assert CANARY not in str(fault.value)
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: 
     path = tmp_path / ".env"
     path.write_text(f"A={CANARY}")
     path.chmod(mode)
-    with pytest.raises(DayflyError, match=f"others than you may read or change it; chmod 600 {path}"):
+    with pytest.raises(DayflyError, match=f"other users can read or change it; chmod 600 {path}"):
         secret_files.read(str(path))
 
 
@@ -162,7 +162,7 @@ def test_dotenv_file_is_parsed_without_expansion(tmp_path: Path):
 def test_unmaskable_value_is_refused_as_secret(cli: Cli, value: str, said: str):
     body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
     with pytest.raises(DayflyError, match=said):
-        secret_files.given(body, str(cli.folder / secrets(cli, f'PIN="{value}"')))
+        secret_files.choose_for_sandbox(body, str(cli.folder / secrets(cli, f'PIN="{value}"')))
 
 
 TAKES_PIN = json.dumps(
@@ -182,7 +182,8 @@ def test_secret_name_with_resource_takes_precedence(cli: Cli):
     body = {"spec": {"resources": [{"name": "db", "spec": json.loads(TAKES_PIN)}]}}
     texts = ("PIN=upper\n", "pin=plain\n", "DB_PIN=both\n", "db.pin=dotted\n")
     found = [
-        secret_files.given(body, str(cli.folder / secrets(cli, "".join(texts[: number + 1])))) for number in range(4)
+        secret_files.choose_for_sandbox(body, str(cli.folder / secrets(cli, "".join(texts[: number + 1]))))
+        for number in range(4)
     ]
     assert [each["db"]["pin"] for each in found] == ["upper", "plain", "both", "dotted"]
 
@@ -204,11 +205,11 @@ def _asking(*names: str) -> dict[str, object]:
 def test_secrets_with_equal_variable_names_need_separate_values(cli: Cli, wanted, text: str, said: str):
     body = {"spec": {"resources": [{"name": name, "spec": _asking(*names)} for name, names in wanted.items()]}}
     with pytest.raises(DayflyError, match=said) as caught:
-        secret_files.given(body, str(cli.folder / secrets(cli, text)))
+        secret_files.choose_for_sandbox(body, str(cli.folder / secrets(cli, text)))
     apart = [f"{resource}.{name}" for resource, names in wanted.items() for name in names]
     assert all(f"{each}=..." in caught.value.advice for each in apart)
     text = "".join(f"{each}=value of {each}\n" for each in apart)
-    found = secret_files.given(body, str(cli.folder / secrets(cli, text)))
+    found = secret_files.choose_for_sandbox(body, str(cli.folder / secrets(cli, text)))
     assert [found[one][name] for one, names in wanted.items() for name in names] == [
         f"value of {each}" for each in apart
     ]

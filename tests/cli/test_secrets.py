@@ -1,4 +1,4 @@
-"""`dayfly with --secrets-file`: what is in the file reaches the steps that ask for it, and nobody else."""
+"""`dayfly with --secrets-file`: secrets reach only the steps that declare them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli import secret_files, temporary_spec, verbs
 from dayfly.client.errors import DayflyError
@@ -82,7 +82,7 @@ def secrets(cli: Cli, text: str = f"ADMIN_PASSWORD={CANARY}\nOTHER=nobody-asks\n
 
 
 def holding(cli: Cli) -> list[str]:
-    """All files of the home and of its work folder that have the canary in them."""
+    """Return all files of the home and of its work folder that contain the canary."""
     folders = [cli.home, work_of(cli.home)]
     files = [path for folder in folders if folder.exists() for path in folder.rglob("*") if path.is_file()]
     return [path.name for path in files if CANARY.encode() in path.read_bytes()]
@@ -105,7 +105,7 @@ for verb in (["logs", name], ["get", "sandbox", name, "-o", "yaml"], ["why", nam
     subprocess.run([*dayfly, *verb], stderr=subprocess.STDOUT)
 subprocess.run(["env"])
 """
-"""Prints what the server and the command line tell while the resource is there."""
+"""Prints the output of the server and the command line while the resource exists."""
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_secret_reaches_only_the_steps(served: Cli, journal: Path):
     assert CANARY not in done.out + done.err
     assert "it is ***" in done.out
     assert '"env": "ADMIN_PASSWORD"' in done.out
-    assert "db is given the secret admin-password (ADMIN_PASSWORD in .env)." in done.err
+    assert "db gets the secret admin-password (ADMIN_PASSWORD in .env)." in done.err
     assert "nobody-asks" not in done.out + done.err
     assert "OTHER" not in done.err
     assert journal.read_text().splitlines() == ["looked", "make", f"drop {len(CANARY)}"]
@@ -148,11 +148,11 @@ def test_published_plugin_names_the_secrets_it_takes(served: Cli, journal: Path)
 
 
 def test_another_secret_is_another_name_to_use_again(cli: Cli, journal: Path):
-    borrowed = temporary_spec.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
+    spec = temporary_spec.read((str(cli.folder / cli.write("p.yaml", plugin(journal))),), (), (), (), ())
     given = [{"db": {"admin-password": value}} for value in (CANARY, f"{CANARY}-2")]
-    names = [borrowed.same_name("a home's key", each) for each in ({}, *given)]
-    assert len({*names, borrowed.same_name("another home's", given[0])}) == 4
-    assert names[1] == borrowed.same_name("a home's key", given[0])
+    names = [spec.stable_name("a home's key", each) for each in ({}, *given)]
+    assert len({*names, spec.stable_name("another home's", given[0])}) == 4
+    assert names[1] == spec.stable_name("a home's key", given[0])
 
 
 def test_the_next_with_the_same_secret_has_it_at_once(served: Cli, journal: Path):
@@ -170,7 +170,7 @@ def test_the_next_with_the_same_secret_has_it_at_once(served: Cli, journal: Path
 def test_killed_server_leaves_no_secret_after_next_cleanup(cli: Cli, journal: Path):
     """While the resource is made, and while it is removed."""
     gates = {step: journal.with_name(step) for step in ("create", "delete")}
-    waits = {step: f"echo waits to {step} >> {journal}; {wishes.waiting(gate)}" for step, gate in gates.items()}
+    waits = {step: f"echo waits to {step} >> {journal}; {sample_specs.waiting(gate)}" for step, gate in gates.items()}
     given = ("-f", cli.write("p.yaml", plugin(journal, **waits)), "--secrets-file", secrets(cli))
     servers = []
 
@@ -189,7 +189,7 @@ def test_killed_server_leaves_no_secret_after_next_cleanup(cli: Cli, journal: Pa
     end(signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, CANARY.encode() in err) == (6, False), err
-    assert any(name.startswith("ledger.db") for name in holding(cli)), "its cleanup is owed"
+    assert any(name.startswith("ledger.db") for name in holding(cli)), "the delete step still needs it"
     begin()
     gates["create"].touch()
     (name,) = cli.sandboxes()
@@ -215,11 +215,11 @@ def test_killed_with_leaves_no_secret_after_its_lease(served: Cli, journal: Path
 
 
 def test_a_server_elsewhere_is_given_none(cli: Cli, journal: Path):
-    """Nothing is sent there: it is asked whether it lives, and no more."""
+    """No secret is sent there; only the health is requested."""
     with pytest.raises(DayflyError, match="secrets are sent only to a server on this machine"):
-        secret_files.refuse_elsewhere("https://dayfly.example:8443")
+        secret_files.reject_remote_server("https://dayfly.example:8443")
     for url in ("http://127.0.0.1:7850", "http://[::1]:7850", "http://localhost:1"):
-        secret_files.refuse_elsewhere(url)
+        secret_files.reject_remote_server(url)
 
 
 def test_a_fault_of_our_own_keeps_none_for_a_bug_report(cli: Cli, journal: Path, monkeypatch: pytest.MonkeyPatch):
@@ -228,7 +228,7 @@ def test_a_fault_of_our_own_keeps_none_for_a_bug_report(cli: Cli, journal: Path,
 
     cli.home.mkdir(mode=0o700)
     monkeypatch.setenv("DAYFLY_HOME", str(cli.home))
-    monkeypatch.setattr(secret_files, "talk", fail)
+    monkeypatch.setattr(secret_files, "print_message", fail)
     file, given = cli.write("p.yaml", plugin(journal)), secrets(cli)
     call = ["with", "-f", str(cli.folder / file), "--secrets-file", str(cli.folder / given), "--", "true"]
     assert verbs.run(call) == 1
@@ -263,7 +263,7 @@ def test_a_plugin_that_takes_one_is_tested_with_it(cli: Cli, journal: Path):
     only = ("--only", "no such life", "-o", "json")
     refused(cli("plugin", "test", "-f", file, *only), 2, "admin-password (of db) is a secret; name the file")
     said = cli("plugin", "test", "-f", file, *only, "--context", "x", "--secrets-file", secrets(cli))
-    refused(said, 2, "admin-password is a secret, and --secrets-file gives it on")
+    refused(said, 2, "admin-password is a secret, and --secrets-file can set it only on")
     done = cli("plugin", "test", "-f", file, *only, "--secrets-file", secrets(cli))
     assert (done.code, CANARY in done.out + done.err) == (0, False), done
     written = journal.read_text().splitlines()

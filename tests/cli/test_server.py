@@ -1,4 +1,4 @@
-"""Up, down, status, and a server that is not there, wrong or in the way."""
+"""`up`, `down` and `status`, the server as a process, its socket and its traces."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli.local import server_process
-from dayfly.client.errors import DayflyError
+from dayfly.cli.local.server_process import listening
+from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
+from execute.collector import collecting
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+CANARY = "s3cr3t-canary"
 
 
 def test_foreground_server_is_the_started_process(cli: Cli):
@@ -69,15 +73,15 @@ def test_second_server_reports_that_the_home_is_in_use(cli: Cli, monkeypatch: py
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_server_without_timely_answer_is_ended(cli: Cli, monkeypatch: pytest.MonkeyPatch, *, deaf: bool):
-    """Nobody would stop it: whoever started it has been told that it failed."""
+    """No command would stop it later, because its start was reported as failed."""
     mute = cli.folder / "mute"
     mute.write_text(
         f"#!/bin/sh\n{'trap : TERM' if deaf else ''}\necho $$ > {cli.folder}/pid\nwhile :; do sleep 0.1; done"
     )
     mute.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(mute))
-    monkeypatch.setattr(server_process, "_ANSWERS_WITHIN", 1)
-    monkeypatch.setattr(server_process, "_ENDS_WITHIN", 0.5)
+    monkeypatch.setattr(server_process, "_START_TIMEOUT_S", 1)
+    monkeypatch.setattr(server_process, "_STOP_TIMEOUT_S", 0.5)
     with pytest.raises(DayflyError, match="does not answer after 1 s"):
         server_process.start(Home(cli.home), [])
     assert not _alive(int((cli.folder / "pid").read_text()))
@@ -115,8 +119,8 @@ def test_two_homes_are_strangers(cli: Cli, tmp_path: Path):
 
 
 def test_running_steps_are_carried_on_by_the_next_server(cli: Cli, journal: Path):
-    cli.write("p.yaml", wishes.plugin(journal, create=f"sleep 2; echo slept >> {journal}"))
-    cli.write("s.yaml", wishes.sandbox())
+    cli.write("p.yaml", sample_specs.plugin(journal, create=f"sleep 2; echo slept >> {journal}"))
+    cli.write("s.yaml", sample_specs.sandbox())
     assert cli("up", "--detach", "--port", "0").code == 0
     assert cli("apply", "-f", ".", "--wait=false").code == 0
     until(journal.exists)
@@ -158,7 +162,7 @@ def test_baselines_are_declared_at_the_start(cli: Cli):
 
 @pytest.mark.parametrize("name_of_input", ["-", "/dev/stdin"])
 def test_detached_server_reads_baselines_from_stdin(cli: Cli, name_of_input: str):
-    """It has no standard input of its own, and another folder."""
+    """The server process has no standard input and another working directory."""
     web, box = (f"kind: Deployment\nname: {name}\ncommand: [sleep, '300']\n" for name in ("web", "box"))
     for name, text in (("web.yaml", web), ("box.yaml", box)):
         cli.write(name, text)
@@ -175,7 +179,7 @@ def test_server_serves_named_clusters_and_those_of_its_sandboxes(cli: Cli):
     staging = cli.write(
         "staging.yaml", "apiVersion: signadot.com/v1\nname: a\nspec: {cluster: staging, resources: []}\n"
     )
-    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is not the name of a cluster")
+    refused(cli("up", "--port", "0", "--cluster", ""), 2, "'' is not a valid name for a cluster")
     up = ("up", "--detach", "--port", "0")
     assert cli(*up).code == 0
     try:
@@ -208,7 +212,7 @@ def test_stale_url_of_killed_server_is_detected(cli: Cli):
 
 
 def test_a_stranger_where_a_killed_server_was_is_seen_through(cli: Cli, tmp_path: Path, journal: Path):
-    """As after the machine was started again: the address stays in the home, and its port goes to whoever comes first."""
+    """As after a reboot: the home has the old address, and another program has its port."""
     other = Cli(tmp_path / "other", cli.folder, [])
     assert cli("up", "--detach", "--port", "0").code == 0
     os.kill(json.loads(cli("status", "-o", "json").out)["process"], signal.SIGKILL)
@@ -217,7 +221,7 @@ def test_a_stranger_where_a_killed_server_was_is_seen_through(cli: Cli, tmp_path
     assert other("up", "--detach", "--port", port).code == 0
     try:
         refused(cli("status"), 5, f"no server runs in {cli.home}", "dayfly up --port 0", "DAYFLY_HOME")
-        plugin = cli.write("p.yaml", wishes.plugin(journal))
+        plugin = cli.write("p.yaml", sample_specs.plugin(journal))
         done = cli("with", "-f", plugin, "--", "sh", "-c", "exit 7")
         assert done.code == 7, done.err
         assert journal.read_text().split() == ["provision", "seed", "drop"]
@@ -256,7 +260,7 @@ def test_nohup_is_respected(cli: Cli):
 
 @pytest.mark.root
 def test_a_full_disk_is_said_in_one_line(cli: Cli, tmp_path: Path):
-    """In a mount namespace of its own, so that nothing is left behind however it ends."""
+    """A separate mount namespace leaves no mounts after any end of the test."""
     disk = tmp_path / "disk"
     disk.mkdir()
     script = f'mount -t tmpfs -o size=64k none {disk} && cat /dev/zero > {disk}/full 2>/dev/null; exec "$@"'
@@ -275,7 +279,7 @@ def test_a_full_disk_is_said_in_one_line(cli: Cli, tmp_path: Path):
 
 
 def _alive(process: int) -> bool:
-    """Whether it runs; the state of one that nobody has waited for yet is Z."""
+    """Whether a process runs; a zombie (Z) does not."""
     try:
         return subprocess.run(["ps", "-o", "stat=", str(process)], capture_output=True, text=True).stdout[:1] not in (
             "",
@@ -283,3 +287,48 @@ def _alive(process: int) -> bool:
         )
     finally:
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("called", "said"), [("", "127.0.0.1:{port}"), ("port x", "port x")])
+def test_address_in_use_error_names_the_option_to_change(called, said):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(DayflyError) as refused, listening("127.0.0.1", port, "choose another", called=called):
+            pass
+    assert refused.value.code == Exit.FAILED
+    assert str(refused.value) == f"{said.format(port=port)}: address already in use; choose another"
+
+
+def test_later_error_is_not_reported_as_address_in_use():
+    with pytest.raises(OSError, match="disk"), listening("127.0.0.1", 0, "choose another") as sock:
+        raise OSError(28, "disk full")
+    assert sock.fileno() == -1
+
+
+def test_a_sandbox_is_two_traces_and_its_steps_know_theirs(cli, journal):
+    say = f"echo $TRACEPARENT >> {journal}"
+    drop = f"[ -e {journal}.once ] && exit 0; {say}; touch {journal}.once; echo {CANARY}; exit 7"
+    cli.write("p.yaml", sample_specs.plugin(journal, create=f"{say}; echo {CANARY}", delete=drop))
+    cli.write("demo.yaml", sample_specs.sandbox())
+    with collecting() as collector:
+        assert cli("up", "--detach", "--port", "0", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url).code == 0
+        try:
+            assert cli("apply", "-f", ".").code == 0
+            (name,) = cli.sandboxes()
+            until(lambda: "create sandbox" in collector.roots())
+            assert cli("sandbox", "delete", name).code == 0
+            until(lambda: "delete sandbox" in collector.roots())
+        finally:
+            assert cli("down").code == 0
+        create, delete = collector.roots()["create sandbox"], collector.roots()["delete sandbox"]
+        assert (create.attributes["dayfly.outcome"], create.attributes["dayfly.target.name"]) == ("ready", name)
+        assert (create.error, delete.error) == ("", "")
+        first = collector.below(create)[0]
+        (attempt,) = collector.below(first)
+        assert create.start <= first.start <= attempt.start <= attempt.end <= first.end <= create.end
+        failed = [each for unit in collector.below(delete) for each in collector.below(unit) if each.error]
+        assert [(each.name, each.error) for each in failed] == [("attempt 1", "ExitCode")]
+        parents = [line for line in journal.read_text().split() if line.startswith("00-")]
+        assert parents == [f"00-{each.trace}-{each.id}-01" for each in (attempt, failed[0])]
+        assert CANARY not in str(collector.spans)
+        assert collector.resources[0]["service.name"] == "dayfly"

@@ -1,4 +1,4 @@
-"""How results are laid out on terminals of every kind."""
+"""The output of results on different terminals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import COMMAND, Cli
 from cli.fake import Fake, serving
 from dayfly.cli.output import show
@@ -28,7 +28,7 @@ WORDS = "a sentence that says what is the matter"
 def test_column_is_cut_only_if_terminal_width_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int, shown: str
 ):
-    """A terminal of which nobody has told how wide it is (`docker exec -t`, expect) has no columns."""
+    """A terminal of unknown size (`docker exec -t`, expect) has 0 columns."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1)
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 0)))
@@ -39,7 +39,7 @@ def test_column_is_cut_only_if_terminal_width_is_known(
 def test_columns_align_with_wide_and_combining_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """A character of Chinese and a picture take two cells of a terminal, an accent of its own none."""
+    """Chinese characters and emoji take two cells of a terminal, combining accents none."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(sys.stdout, "fileno", lambda: 1)
     monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((23, 0)))
@@ -62,17 +62,17 @@ def test_a_text_is_cut_to_the_cells_there_are(width: int, shown: str):
 
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x1b[31mred\r\x9b5n\x7f\u202edesrever\u2066"
-"""It sets a title, clears the screen, colours, hides what stands before it, asks for an answer, turns the writing."""
+"""Escape sequences: title, clear screen, colours, overwrite, query, and text direction."""
 
 
 def _dangerous(data: bytes) -> list[str]:
-    """What in it would drive a terminal, once the terminal's own line ends are taken for what they are."""
+    """Return the control characters in it, without the terminal's line ends."""
     text = data.decode().replace("\r\n", "\n")
     return [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp") and char not in "\n\t"]
 
 
 def _seen(cli: Cli, *words: str, **more: str) -> bytes:
-    """What a terminal is sent by a command whose output it is."""
+    """Return the bytes that a command writes to its terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *words],
@@ -95,7 +95,7 @@ def _seen(cli: Cli, *words: str, **more: str) -> bytes:
 
 
 def _answers() -> Fake:
-    """A server in which somebody has put commands for a terminal wherever there is room for words."""
+    """A server with escape sequences in all free text."""
     at, unit = "2026-01-01T00:00:00Z", "db/make"
     fake = Fake()
     sandbox = {
@@ -178,8 +178,8 @@ def test_nothing_that_others_wrote_drives_a_terminal(cli: Cli, words: str):
 
 
 def test_a_plan_drives_no_terminal_either(cli: Cli, journal: Path):
-    cli.write("p.yaml", wishes.plugin(journal))
-    cli.write("s.yaml", wishes.sandbox().replace("owner: me", 'owner: "\\e[2J\\x9b5n\\u202e"'))
+    cli.write("p.yaml", sample_specs.plugin(journal))
+    cli.write("s.yaml", sample_specs.sandbox().replace("owner: me", 'owner: "\\e[2J\\x9b5n\\u202e"'))
     said = _seen(cli, "plan", "-f", ".")
     assert b"delete, stage 1" in said
     assert _dangerous(said) == []
@@ -200,7 +200,7 @@ def test_a_file_or_a_pipe_gets_logs_and_values_as_they_are(cli: Cli):
 
 def test_bytes_in_pieces_are_decoded_as_a_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    screen = show.Screen()
+    screen = show.TerminalWriter()
     data = "grün\r\nno\rway 無\u3000語\tend\x1b[1m".encode() + b"\xff\xe7"
     for number in range(len(data)):
         screen.put(data[number : number + 1])
@@ -209,7 +209,7 @@ def test_bytes_in_pieces_are_decoded_as_a_whole(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_there_is_one_place_of_output():
-    """Whoever writes past it has forgotten the terminal at the other end."""
+    """Other code must not write to stdout directly, because terminals interpret control characters."""
     found = [
         f"{file.name}: {ast.unparse(node.func)}"
         for file in sorted(set(ROOM.rglob("*.py")) - {ROOM / "output" / "show.py"})
@@ -231,7 +231,7 @@ _WRITERS = {
 
 
 def test_messages_follow_earlier_output_in_a_shared_log(cli: Cli):
-    """Where both lead to one log, as in CI, a summary comes after what it sums up, and an error after what went well."""
+    """If both streams go to one file, as in CI, the order of messages and results is kept."""
     cli.write("plugin.yaml", "name: a\nspec: {runner: {image: a}, create: [{name: b, script: '#!/bin/sh'}]}\n")
     environment = cli.environment()
     environment.pop("PYTHONUNBUFFERED", None)

@@ -1,4 +1,4 @@
-"""`dayfly state`: what is kept in a home is listed and written out, whether a server runs or not."""
+"""`dayfly state` lists and prints the states of a home, with or without a running server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def home(cli: Cli) -> Cli:
         versions = []
         for number, text in enumerate(texts, 1):
             chunks = seal.seal(keys, (*place, f"b{number}"), text) if text else []
-            asyncio.run(store.keep(place, None, f"b{number}", chunks))
+            asyncio.run(store.write_chunks(place, None, f"b{number}", chunks))
             versions.append(
                 Version(
                     number=number,
@@ -55,20 +55,20 @@ def test_all_versions_are_listed(home: Cli):
     assert rows[0] == ["SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES"]
     assert [(row[2], row[-1]) for row in rows[1:]] == [("1", "5"), ("2", "6"), ("3", "deleted"), ("1", "5")]
     assert home("state", "list", "box").out == done.out
-    refused(home("state", "list", "other"), 3, "no state is kept for other")
+    refused(home("state", "list", "other"), 3, "no state is stored for other")
 
 
 def test_the_newest_sandbox_of_a_name_is_shown(home: Cli):
     refused(home("state", "show", "box", "stack"), 3, "the state of box/stack has no content")
     assert home("state", "show", "box", "stack", "--version", "2").out == "second"
     refused(home("state", "show", "box", "stack", "--version", "3"), 3, "the state of box/stack has no version 3")
-    refused(home("state", "show", "box", "other"), 3, "no state of box/other is kept; see: dayfly state list")
+    refused(home("state", "show", "box", "other"), 3, "no state of box/other is stored; see: dayfly state list")
 
 
 def test_a_head_that_is_damaged_is_said_and_hides_no_other(home: Cli):
     path = states.folder(home.home) / NEW.run / NEW.resource / "head"
     path.write_bytes(path.read_bytes()[:40])
-    said = f"the head of a state is not what was written ({path})"
+    said = f"the head of a state is damaged ({path})"
     done = home("state", "list")
     assert [line.split()[2] for line in done.out.splitlines()] == ["VERSION", "1"]
     assert done.code == 1
@@ -97,12 +97,12 @@ def test_state_show_reports_altered_data_and_lost_keys(home: Cli):
 
 
 def test_a_home_without_states_has_none(cli: Cli):
-    refused(cli("state", "list"), 3, "no state is kept")
+    refused(cli("state", "list"), 3, "no state is stored")
     assert not cli.home.exists()
 
 
 def test_a_namespace_and_a_server_have_none_of_this_homes(home: Cli):
-    refused(home("state", "list", "-n", "shop"), 2, "a namespace is part of a cluster", "--context NAME")
+    refused(home("state", "list", "-n", "shop"), 2, "--namespace needs a cluster", "--context NAME")
     refused(home("state", "list", "--server", "work"), 2, "in the server's clusters", "--context NAME")
 
 

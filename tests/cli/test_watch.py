@@ -1,4 +1,4 @@
-"""Waiting for a run: of the very sandbox that was wished for."""
+"""Waits for a run are bound to its UID."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_log_tail_is_shown_wherever_it_splits_a_character(capsys, size: int, wha
 
 @pytest.mark.parametrize("without", ["attempts", "log"])
 def test_failure_is_reported_without_its_log(without: str):
-    """Its host has gone away since, or the log has; neither is what was waited for."""
+    """A host or log that is no longer available does not hide the failure."""
     unit = {"id": "db/make", "state": "failed", "attempt": 1, "event": "preStart", "kind": "exec", "name": "make"}
     fake = Fake()
     failed = {"reason": "ResourceFailed", "units": [{**unit, "resource": "db"}]}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import COMMAND, Cli, refused, until
 from dayfly.cli.local import guard
 from dayfly.client.home import Home
@@ -35,7 +35,7 @@ sys.exit(40 + len(got))
 
 @pytest.fixture
 def plugin(cli: Cli, journal: Path) -> str:
-    return cli.write("p.yaml", wishes.plugin(journal))
+    return cli.write("p.yaml", sample_specs.plugin(journal))
 
 
 def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: str, journal: Path):
@@ -56,7 +56,7 @@ def test_outputs_reach_the_command_and_its_code_comes_back(served: Cli, plugin: 
 
 
 def test_an_output_that_no_variable_can_hold_is_left_out(served: Cli):
-    """An output may have four times as much as the kernel hands to a program in one variable."""
+    """An output may have four times as much as the kernel passes to a program in one variable."""
     longest = 32 * os.sysconf("SC_PAGE_SIZE") - len("BIG_MAKE_FITS=\0")
     sizes = {"fits": longest, "large": longest}  # the name of this one is longer
     script = "\n".join(f"head -c {size} /dev/zero | tr '\\0' a >/tmp/{name}" for name, size in sizes.items())
@@ -85,7 +85,7 @@ def test_a_server_is_started_and_stopped_again(cli: Cli, plugin: str, journal: P
 
 
 def test_a_failed_create_is_cleaned_up(served: Cli, journal: Path):
-    plugin = served.write("p.yaml", wishes.plugin(journal, extra="echo no; exit 9"))
+    plugin = served.write("p.yaml", sample_specs.plugin(journal, extra="echo no; exit 9"))
     done = served("with", "-f", plugin, "--", "touch", "ran")
     assert done.code == 1
     assert "ResourceFailed" in done.err
@@ -95,7 +95,7 @@ def test_a_failed_create_is_cleaned_up(served: Cli, journal: Path):
 
 
 def test_out_of_time_is_cleaned_up(served: Cli, journal: Path):
-    plugin = served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
+    plugin = served.write("p.yaml", sample_specs.plugin(journal, create="sleep 60"))
     done = served("with", "-f", plugin, "--timeout", "1s", "--", "touch", "ran")
     assert done.code == 4
     assert not (served.folder / "ran").exists()
@@ -103,8 +103,8 @@ def test_out_of_time_is_cleaned_up(served: Cli, journal: Path):
 
 
 def test_the_advice_after_a_failure_can_be_typed(cli: Cli, journal: Path):
-    """The server that was started for it is stopped again: its log is had from the next one."""
-    done = cli("with", "-f", cli.write("p.yaml", wishes.plugin(journal, extra="echo no; exit 9")), "--", "true")
+    """The server of the command is stopped at its end, so the next server has to show the log."""
+    done = cli("with", "-f", cli.write("p.yaml", sample_specs.plugin(journal, extra="echo no; exit 9")), "--", "true")
     advice = done.err.partition("read: ")[2].splitlines()[0]
     assert advice.startswith("dayfly up --detach; dayfly logs with-notes-")
     program = f'dayfly() {{ {shlex.join(COMMAND)} "$@"; }}; {advice.replace("--detach", "--detach --port 0")}'
@@ -114,15 +114,15 @@ def test_the_advice_after_a_failure_can_be_typed(cli: Cli, journal: Path):
 
 
 def test_ctrl_c_while_a_server_of_ours_cleans_up(cli: Cli, journal: Path):
-    """It broke off in the middle of an answer, and took the rest of that for the next."""
+    """Regression: an interrupted response was read as the next response."""
     gate = journal.with_name("gate")
-    slow = f"echo dropping >> {journal}; {wishes.waiting(gate)}"
-    process = cli.start("with", "-f", cli.write("p.yaml", wishes.plugin(journal, delete=slow)), "--", "true")
+    slow = f"echo dropping >> {journal}; {sample_specs.waiting(gate)}"
+    process = cli.start("with", "-f", cli.write("p.yaml", sample_specs.plugin(journal, delete=slow)), "--", "true")
     until(lambda: journal.exists() and "dropping" in journal.read_text())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert b"interrupted by SIGINT; the server goes on cleaning up" in err
+    assert b"interrupted by SIGINT; the server continues the cleanup" in err
     assert b"The server that was started keeps running" in err
     assert b"HTTP" not in err
     gate.touch()
@@ -132,7 +132,7 @@ def test_ctrl_c_while_a_server_of_ours_cleans_up(cli: Cli, journal: Path):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_provisioning_cleans_up(served: Cli, journal: Path, number: signal.Signals, code: int):
-    plugin = served.write("p.yaml", wishes.plugin(journal, create="sleep 60"))
+    plugin = served.write("p.yaml", sample_specs.plugin(journal, create="sleep 60"))
     process = served.start("with", "-f", plugin, "--", "touch", "ran")
     until(journal.exists)
     process.send_signal(number)
@@ -181,7 +181,7 @@ def _in_a_terminal(served: Cli, plugin: str, program: str, *, type_: bytes) -> i
 
 
 def test_ctrl_z_keeps_the_resource_until_it_goes_on(served: Cli, plugin: str, journal: Path):
-    """By a shell with job control: while nobody renews the lease it is a long one, and then short again."""
+    """In a shell with job control: while the command is stopped, the lease is long, and then short again."""
     program = "touch started; until [ -e end ]; do sleep 0.05; done; exit 7"
     dayfly = shlex.join([*COMMAND, "with", "-f", plugin, "--", "sh", "-c", program])
     shell = f"{dayfly}; echo $? >stopped; until [ -e go ]; do sleep 0.05; done; fg"
@@ -207,7 +207,7 @@ def test_ctrl_z_keeps_the_resource_until_it_goes_on(served: Cli, plugin: str, jo
         until(lambda: lease() == 30)
         (served.folder / "end").touch()
         assert process.wait(30) == 7
-        assert b"is kept while the command is suspended, for a day at most" in os.read(ours, 65536)
+        assert b"is kept while the command is suspended, at most for a day" in os.read(ours, 65536)
     finally:
         os.close(ours)
     assert journal.read_text().split() == WHOLE
@@ -236,7 +236,7 @@ def test_hangup_is_forwarded_to_the_command(served: Cli, plugin: str, journal: P
 def test_closed_stderr_does_not_end_the_command(cli: Cli, journal: Path):
     """As `2>&1 | tee log` does at Ctrl-C, which ends tee first."""
     gate = journal.with_name("gate")
-    plugin = cli.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    plugin = cli.write("p.yaml", sample_specs.plugin(journal, create=sample_specs.waiting(gate)))
     process = cli.start("with", "-f", plugin, "--", "sh", "-c", "exit 7")
     assert process.stderr.readline().endswith(b"notes/provision: running\n")
     process.stderr.close()
@@ -248,7 +248,7 @@ def test_closed_stderr_does_not_end_the_command(cli: Cli, journal: Path):
 
 def test_hangup_while_provisioning_leaves_no_server(cli: Cli, journal: Path):
     gate = journal.with_name("gate")
-    plugin = cli.write("p.yaml", wishes.plugin(journal, create=wishes.waiting(gate)))
+    plugin = cli.write("p.yaml", sample_specs.plugin(journal, create=sample_specs.waiting(gate)))
     ours, theirs = os.openpty()
     command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "dayfly", "with", "-f", plugin, "--", "touch", "ran"]
     terminal = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
@@ -266,14 +266,14 @@ def test_hangup_while_provisioning_leaves_no_server(cli: Cli, journal: Path):
 
 def test_a_second_signal_stops_the_waiting_not_the_cleanup(served: Cli, journal: Path):
     gate = journal.with_name("gate")
-    slow = f"echo dropping >> {journal}; {wishes.waiting(gate)}"
-    plugin = served.write("p.yaml", wishes.plugin(journal, delete=slow))
+    slow = f"echo dropping >> {journal}; {sample_specs.waiting(gate)}"
+    plugin = served.write("p.yaml", sample_specs.plugin(journal, delete=slow))
     process = served.start("with", "-f", plugin, "--", "true")
     until(lambda: journal.exists() and "dropping" in journal.read_text())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert b"the server goes on cleaning up" in err
+    assert b"the server continues the cleanup" in err
     assert "drop" not in journal.read_text().split()
     gate.touch()
     until(lambda: served.sandboxes() == [])
@@ -317,7 +317,7 @@ def test_stubborn_command_is_killed_but_not_a_reused_pid(tmp_path: Path):
     child = subprocess.Popen(["sh", "-c", stubborn], env={**os.environ, "DAYFLY_WITH": "with-x"}, cwd=tmp_path)
     stranger = subprocess.Popen(["sleep", "305"])
     until((tmp_path / "ready").exists)
-    guard.end("with-x", (), 0.2)
+    guard.terminate("with-x", (), 0.2)
     assert child.wait(10) == -signal.SIGKILL
     # `with` is killed; the number it gave is of a process that began later than it was given.
     watcher = subprocess.Popen([sys.executable, "-ISs", guard.__file__, "with-y"], stdin=subprocess.PIPE, env={})
@@ -333,7 +333,7 @@ def test_stubborn_command_is_killed_but_not_a_reused_pid(tmp_path: Path):
 def test_signal_to_with_ends_all_that_its_command_started(served: Cli, journal: Path, number: signal.Signals):
     pids = served.folder / "pids"
     look = f"for pid in $(cat {pids}); do kill -0 $pid 2>/dev/null && echo $pid >> {journal}; done"
-    plugin = served.write("p.yaml", wishes.plugin(journal, delete=look))
+    plugin = served.write("p.yaml", sample_specs.plugin(journal, delete=look))
     process = served.start("with", "-f", plugin, "--", "sh", "-c", BROOD)
     until((served.folder / "started").exists)
     process.send_signal(number)
@@ -407,7 +407,7 @@ def test_the_lease_is_renewed_as_long_as_the_command_runs(served: Cli, plugin: s
 
 def test_with_finds_errors_before_provisioning(cli: Cli, plugin: str, journal: Path):
     refused(cli("with", "-f", plugin, "-p", "ownr=me", "--", "true"), 2, 'takes "ownr"', 'did you mean "owner"?')
-    needy = cli.write("n.yaml", wishes.plugin(journal).replace("name: owner, ", "name: owner, required: true, "))
+    needy = cli.write("n.yaml", sample_specs.plugin(journal).replace("name: owner, ", "name: owner, required: true, "))
     refused(
         cli("with", "-f", needy, "--", "true"), 2, 'needs the param "owner" (its step "provision")', "-p owner=VALUE"
     )
@@ -427,7 +427,7 @@ def test_with_finds_errors_before_provisioning(cli: Cli, plugin: str, journal: P
 
 
 def test_several_plugins_and_params_out_of_files(served: Cli, plugin: str, journal: Path):
-    other = served.write("q.yaml", wishes.plugin(journal).replace("name: notes", "name: more"))
+    other = served.write("q.yaml", sample_specs.plugin(journal).replace("name: notes", "name: more"))
     served.write("owner.txt", "it's\nme\n")
     program = "import os, json; print(json.dumps(dict(os.environ)))"
     files = ("-f", plugin, "-f", other)
@@ -462,14 +462,14 @@ def test_a_sandbox_of_a_file_with_its_plugin_in_place(served: Cli, plugin: str, 
 
 
 def test_keep_keeps_only_a_failed_sandbox(served: Cli, plugin: str, journal: Path):
-    refused(served("with", "-f", plugin, "--keep", "--reuse", "--", "true"), 2, "give one of them")
+    refused(served("with", "-f", plugin, "--keep", "--reuse", "--", "true"), 2, "use one of them")
     assert served("with", "-f", plugin, "--keep", "--", "true").code == 0
     assert served.sandboxes() == []
     done = served("with", "-f", plugin, "--keep", "--", "sh", "-c", "exit 3")
     (name,) = served.sandboxes()
-    assert (done.code, f"end it with: dayfly sandbox delete {name}" in done.err) == (3, True), done.err
+    assert (done.code, f"delete it with: dayfly sandbox delete {name}" in done.err) == (3, True), done.err
     assert served("with", "-f", plugin, "--keep", "--", "sh", "-c", "kill -INT $$").code == 130
-    assert served.sandboxes() == [name], "who ends it does not want to look"
+    assert served.sandboxes() == [name], "a signal is not a failure to inspect"
 
 
 def test_reuse_makes_a_resource_once(served: Cli, plugin: str, journal: Path):
@@ -487,8 +487,8 @@ def test_with_restarts_its_killed_server_for_cleanup(cli: Cli, journal: Path, st
     """The command runs on: only the server of `dayfly with` is gone."""
     steps = {"provisioning": "create", "deleting": "delete"}
     gate, reached = journal.with_name("gate"), journal.with_name("reached")
-    pause = f"touch {reached}; {wishes.waiting(gate)}"
-    plugin = cli.write("p.yaml", wishes.plugin(journal, **({steps[step]: pause} if step in steps else {})))
+    pause = f"touch {reached}; {sample_specs.waiting(gate)}"
+    plugin = cli.write("p.yaml", sample_specs.plugin(journal, **({steps[step]: pause} if step in steps else {})))
     script = f"{pause}; exit 7" if step == "running" else "exit 7"
     process = cli.start("with", "-f", plugin, "--", "sh", "-c", script)
     until(reached.exists)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, until
 from dayfly.client import Client
 from dayfly.client.home import Home
@@ -74,7 +74,7 @@ def by_tree(job: int, _mark: str) -> set[int]:
 @pytest.mark.parametrize("kind", [by_mark, by_group, by_session, by_tree])
 def test_killed_ci_job_leaves_no_resource_and_no_server(cli: Cli, journal: Path, kind: Callable[[int, str], set[int]]):
     mark = f"job-{uuid.uuid4()}"
-    plugin = cli.write("p.yaml", wishes.plugin(journal, create=f"env >{cli.folder}/env-of-step"))
+    plugin = cli.write("p.yaml", sample_specs.plugin(journal, create=f"env >{cli.folder}/env-of-step"))
     environment = cli.environment(**dict.fromkeys(CI_MARKS, mark), KEPT_FOR_STEPS="yes")
     command = "echo $$ $RUNNER_TRACKING_ID >started; setsid sleep 301 & sleep 300"
     job = cli.start("with", "-f", plugin, "--", "sh", "-c", command, env=environment, start_new_session=True)
@@ -108,7 +108,7 @@ def test_detached_server_carries_no_mark_and_has_no_parent(cli: Cli):
 
 
 def test_kept_sandbox_keeps_its_server_until_it_is_deleted(cli: Cli, journal: Path):
-    plugin = cli.write("p.yaml", wishes.plugin(journal))
+    plugin = cli.write("p.yaml", sample_specs.plugin(journal))
     done = cli("with", "-f", plugin, "--reuse", "--", "true")
     assert done.code == 0, done.err
     assert "The server that was started keeps running until its sandboxes have ended" in done.err
@@ -122,7 +122,7 @@ def test_kept_sandbox_keeps_its_server_until_it_is_deleted(cli: Cli, journal: Pa
 def test_killed_plugin_test_leaves_no_server(cli: Cli, tmp_path: Path):
     gate, homes = tmp_path / "gate", tmp_path / "temporary"
     homes.mkdir()
-    plugin = wishes.plugin(tmp_path / "journal", create=f"touch {tmp_path}/begun; {wishes.waiting(gate)}")
+    plugin = sample_specs.plugin(tmp_path / "journal", create=f"touch {tmp_path}/begun; {sample_specs.waiting(gate)}")
     cli.write("p.yaml", plugin)
     process = cli.start("plugin", "test", "-f", "p.yaml", env=cli.environment(TMPDIR=str(homes)))
     until((tmp_path / "begun").exists)

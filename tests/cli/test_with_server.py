@@ -1,4 +1,4 @@
-"""`dayfly with --server NAME`: resources at a server that somebody has logged in to, and the home's left alone."""
+"""`dayfly with --server NAME` uses the named server and does not touch the home's server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.command import Cli, refused, until
 from cli.fake import Fake, serving
 from cli.with_command import FakeServer, fake_home, run_with
@@ -28,7 +28,7 @@ __all__ = ["fake_home"]
 
 @pytest.fixture
 def guest(served: Cli, tmp_path: Path) -> Cli:
-    """Somebody else's home, from which `--server there` is the server of `served`."""
+    """Another home, in which `--server there` is the server of `served`."""
     home = Home(tmp_path / "guest")
     key, url = ((served.home / name).read_text().strip() for name in ("key", "url"))
     servers.put(home, "there", servers.Server(url, "local", key))
@@ -36,7 +36,7 @@ def guest(served: Cli, tmp_path: Path) -> Cli:
 
 
 def test_with_server_creates_and_deletes_at_that_server(served: Cli, guest: Cli, journal: Path):
-    plugin = served.write("p.yaml", wishes.plugin(journal))
+    plugin = served.write("p.yaml", sample_specs.plugin(journal))
     call = ("with", "--server", "there", "--cluster", "local", "-f", plugin, "--", "sh", "-c")
     done = guest(*call, 'echo "$NOTES_PROVISION_PATH"; exit 7')
     assert (done.code, done.out[:17]) == (7, "/data/with-notes-"), done.err
@@ -46,23 +46,23 @@ def test_with_server_creates_and_deletes_at_that_server(served: Cli, guest: Cli,
 
 
 def test_kept_sandbox_is_named_with_its_server(served: Cli, guest: Cli, journal: Path):
-    plugin = served.write("p.yaml", wishes.plugin(journal))
+    plugin = served.write("p.yaml", sample_specs.plugin(journal))
     kept = guest("with", "--server", "there", "-f", plugin, "--keep", "--", "sh", "-c", "exit 3")
     [name] = served.sandboxes()
     assert kept.code == 3
-    assert f"dayfly get sandbox {name} --server there; end it with: dayfly sandbox delete {name} --server there" in (
+    assert f"dayfly get sandbox {name} --server there; delete it with: dayfly sandbox delete {name} --server there" in (
         kept.err
     )
     assert guest("sandbox", "delete", name, "--server", "there").code == 0
-    failing = served.write("f.yaml", wishes.plugin(journal, create="exit 9"))
+    failing = served.write("f.yaml", sample_specs.plugin(journal, create="exit 9"))
     failed = guest("with", "--server", "there", "-f", failing, "--", "true")
     assert failed.code == 1
     assert "notes provision --server there" in failed.err
 
 
 def test_when_it_is_killed_the_lease_there_ends_it(served: Cli, guest: Cli, journal: Path):
-    """A short lease at the first wish is what a killed command leaves; that it is renewed `test_lease` has."""
-    plugin = served.write("p.yaml", wishes.plugin(journal))
+    """The first request has a short lease, for a killed command; `test_lease` tests its renewal."""
+    plugin = served.write("p.yaml", sample_specs.plugin(journal))
     process = guest.start("with", "--server", "there", "-f", plugin, "--", "sleep", "60")
     until(lambda: journal.exists() and journal.read_text().split() == ["provision", "seed"])
     os.kill(process.pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ def test_when_it_is_killed_the_lease_there_ends_it(served: Cli, guest: Cli, jour
 
 def test_lease_stays_at_the_named_server(fake_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A thread has no command line, so a search for the server from there would find the home's."""
-    monkeypatch.setattr(with_command, "RENEW_S", 0.02)
+    monkeypatch.setattr(with_command, "RENEW_INTERVAL_S", 0.02)
     ours, there, done = FakeServer(), FakeServer(), tmp_path / "done"
     there.drops_leases = True
 
@@ -92,7 +92,7 @@ def test_lease_stays_at_the_named_server(fake_home: Home, tmp_path: Path, monkey
         servers.put(fake_home, "there", servers.Server(url, "local", "key"))
         recovering = threading.Thread(target=recover)
         recovering.start()
-        assert run_with(tmp_path, "--server", "there", "--", "sh", "-c", wishes.waiting(done)) == 0
+        assert run_with(tmp_path, "--server", "there", "--", "sh", "-c", sample_specs.waiting(done)) == 0
         recovering.join()
     assert (ours.asked, there.deleted) == ([], True)
 
@@ -117,13 +117,13 @@ def test_with_server_selects_cluster(fake_home: Home, tmp_path: Path, clusters, 
 
 
 def test_one_of_several_is_to_be_named(guest: Cli, tmp_path: Path, journal: Path):
-    plugin = guest.write("p.yaml", wishes.plugin(journal))
+    plugin = guest.write("p.yaml", sample_specs.plugin(journal))
     fake = Fake()
     fake.say("GET", "clusters", [{"name": "east"}, {"name": "west"}])
     with serving(fake) as url:
         servers.put(Home(guest.home), "two", servers.Server(url, "local", "key"))
         done = guest("with", "--server", "two", "-f", plugin, "--", "true")
-    refused(done, 2, "has the clusters east, west", "give --cluster NAME")
-    assert {method for method, *_ in fake.asked} == {"GET"}, "nothing is wished for"
+    refused(done, 2, "has the clusters east, west", "add --cluster NAME")
+    assert {method for method, *_ in fake.asked} == {"GET"}, "nothing is applied"
     guest.write("s.yaml", json.dumps({"name": "a", "spec": {"cluster": "east"}}))
-    refused(guest("with", "--server", "two", "--cluster", "e", "-f", "s.yaml", "--", "true"), 2, "leave --cluster out")
+    refused(guest("with", "--server", "two", "--cluster", "e", "-f", "s.yaml", "--", "true"), 2, "remove --cluster")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli import wishes
+from cli import sample_specs
 from cli.fake import Fake
 from dayfly.cli.backends.target_server import ServerClient
 from dayfly.cli.verbs import run
@@ -16,7 +16,7 @@ from dayfly.client.home import Home
 
 
 class FakeServer(Fake):
-    """Makes each sandbox ready, and deletes it when it is told to. What a test says itself comes first."""
+    """Makes each sandbox ready and deletes it on request. Responses of the test take priority."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class FakeServer(Fake):
         return status, answer
 
     def count(self, method: str, end: str = "") -> int:
-        """How many such requests it has had, by the end of their paths."""
+        """Return the number of requests of a method whose path ends so."""
         return sum(asked == method and path.endswith(end) for asked, path, _ in self.asked)
 
     def applied(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def fake_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 def run_with(folder: Path, *words: str) -> int:
     """Run `dayfly with` for a plugin; `words` are more options, `--` and the command. Return its exit code."""
     plugin = folder / "plugin.yaml"
-    plugin.write_text(wishes.plugin(folder / "journal"))
+    plugin.write_text(sample_specs.plugin(folder / "journal"))
     clients, init = [], ServerClient.__init__
 
     def noting(self: ServerClient, *arguments: Any, **named: Any) -> None:

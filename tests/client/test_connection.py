@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.test_many import certificate
+from cli.test_shared_server import certificate
 from dayfly.client import (
     AsyncClient,
     Client,

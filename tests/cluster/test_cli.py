@@ -160,7 +160,7 @@ def test_failed_sandbox_masks_logs_and_retries_only_cleanup(operator, wishes, jo
     operator.wait_status(wishes.name, TEAM, lambda status: status["reason"] == "ResourceFailed", "the failure")
     refused = ada.dayfly("retry", wishes.name, "pair/break", *HERE)
     assert refused.code == 1
-    assert "a create step that failed is never run again in its sandbox" in refused.err
+    assert "a failed create step never runs again in its sandbox" in refused.err
 
     operator.own.kubectl("delete", "sandbox.dayfly.dev", wishes.name, "-n", TEAM, "--wait=false")
     operator.wait_status(wishes.name, TEAM, lambda status: "tries again at" in status["message"], "a failed cleanup")

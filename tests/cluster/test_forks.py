@@ -209,7 +209,7 @@ class TestForks:
         operator.apply(
             *shop.baseline("info"), wishes.plugin(), patched("strategic", {"spec": {"template": {"spec": pod}}})
         )
-        says("spec.template.spec.volumes[root].hostPath would reach into the node")
+        says("spec.template.spec.volumes[root].hostPath would access the node")
         copies = [{"op": "copy", "from": "/spec", "path": f"/spec/x{n}"} for n in range(24)]
         operator.apply(patched("json", copies))
         says("more than 131072 bytes")

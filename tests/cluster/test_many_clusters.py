@@ -183,7 +183,7 @@ def a_day_away(plane: Plane, names: list[str]) -> float:
     eventually(lambda: drops(west) == BRIEF, "their time is over, in the cluster alone", seconds=240)
     here = plane.sandboxes(WEST)
     assert {*names, *day.living, *day.brief} <= here.keys()
-    assert all("last heard" in here[name]["status"]["message"] for name in names[:BRIEF])
+    assert all("last report" in here[name]["status"]["message"] for name in names[:BRIEF])
     assert not [each for each in here.values() if each["status"]["ready"]]
 
     began = time.monotonic()

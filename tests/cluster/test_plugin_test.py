@@ -82,11 +82,11 @@ def test_a_mistake_is_found_that_only_a_deleted_pod_shows(operator, admin, world
     """The plugin is published for the test alone, and so has what was granted to its name."""
     name = "another name with each attempt"
     planted = PLANTED[name]
-    done = play(admin, planted.spec, {}, "--only", from_outside(planted.life), "-o", "json")
+    done = play(admin, planted.spec, {}, "--only", from_outside(planted.scenario), "-o", "json")
     assert done.code == 1, done
     told = json.loads(done.out)["lives"]
     assert [(life["name"], life["fault"]) for life in told] == [
-        ("it is created and deleted", ""),
+        ("the sandbox is created and deleted", ""),
         ("the pod of make is deleted at its end", "Left"),
     ]
     assert f"{WORLD}/" in told[1]["message"]
@@ -105,7 +105,7 @@ def test_after_ctrl_c_nothing_is_left(operator, admin, world):
     finally:
         running.terminate()  # of one that has ended nothing
     assert running.returncode == 128 + signal.SIGINT, err
-    assert "removing what was made for the test" in err
+    assert "deleting what the test has created" in err
     assert made(operator) == []
     assert [*world.iterdir()] == []
 
@@ -121,7 +121,7 @@ def test_a_developer_needs_no_more_than_to_edit_the_namespace(operator, tmp_path
         lines = done.out.splitlines()
         assert "ok            make is killed in its middle" in lines
         why = "you may not delete pods in dayfly-runners"
-        assert f"(not played)  the pod of make is deleted at its start: {why}" in lines
+        assert f"(skipped)     the pod of make is deleted at its start: {why}" in lines
         done = ada.dayfly(*words({}, "--publish"))
         assert (done.code, done.out) == (5, "")
         assert "you may not list resourceplugins" in done.err
@@ -162,10 +162,10 @@ def test_edited_or_deleted_object_is_still_removed(operator, admin):
     with rights.granted(operator, TEAM, "configmaps"):
         done = admin.dayfly("plugin", "test", "-f", "plugin.json", *HERE)
         assert done.code == 0, done
-        assert "ok            what thing has made is edited by somebody" in done.out
-        assert "ok            what thing has made is deleted by somebody" in done.out
-        assert "(not played)  the pod of thing is deleted at its start: thing is an object" in done.out
-        assert "ok            two live at once, and one is deleted" in done.out
+        assert "ok            the object of thing is edited from outside" in done.out
+        assert "ok            the object of thing is deleted from outside" in done.out
+        assert "(skipped)     the pod of thing is deleted at its start: thing is an object" in done.out
+        assert "ok            one of two sandboxes is deleted" in done.out
         left = operator.items(f"/api/v1/namespaces/{TEAM}/configmaps")
         assert [each["metadata"]["name"] for each in left] == ["kube-root-ca.crt"]
 
@@ -175,11 +175,11 @@ def test_edited_or_deleted_object_is_still_removed(operator, admin):
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mistake_is_found_from_outside(operator, admin, world, name):
     planted = PLANTED[name]
-    life = from_outside(planted.life) or "nothing else"
+    life = from_outside(planted.scenario) or "nothing else"
     done = play(admin, planted.spec, planted.params, "--only", life, "--timeout", "30s", "-o", "json")
     assert done.code == 1, done
     lives = json.loads(done.out)["lives"]
-    assert [each["fault"] for each in lives] == [*([""] if planted.life else []), planted.fault], lives
+    assert [each["fault"] for each in lives] == [*([""] if planted.scenario else []), planted.fault], lives
 
 
 @pytest.mark.proof
@@ -192,6 +192,6 @@ def test_nothing_is_found_in_a_clean_plugin_from_outside(operator, admin, world,
     image = stand_ins.PYTHON if name == IN_PYTHON else images.SHELL
     done = play(admin, spec, params, "--timeout", "90s", image=image)
     assert (done.code, "no findings" in done.err) == (0, True), done
-    assert {line[:14].strip() for line in done.out.splitlines()} == {"ok", "(not played)"}
-    assert all("power over the node" in line for line in done.out.splitlines() if line.startswith("("))
+    assert {line[:14].strip() for line in done.out.splitlines()} == {"ok", "(skipped)"}
+    assert all("has no access to nodes" in line for line in done.out.splitlines() if line.startswith("("))
     assert [*world.iterdir()] == []

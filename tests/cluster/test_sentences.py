@@ -167,7 +167,7 @@ class TestPlace:
         wait_said("pair/first", scheduler, state="running")
         failed = wait_failed(operator, wishes, "pair/first")
         assert failed["reason"] == "StartDeadlineExceeded"
-        assert failed["message"].startswith(f"found no place to run within 3 s: {scheduler}")
+        assert failed["message"].startswith(f"was not scheduled within 3 s: {scheduler}")
         operator.delete(wishes.name, wishes.namespace)
         assert said(journal) == []
 
@@ -247,7 +247,7 @@ class TestImage:
         first = unit(operator.status(wishes.name, wishes.namespace), "pair/first")
         assert first["reason"] == "ContainerStatusUnknown"
         assert first["message"].startswith("its node has no record of its container")
-        assert f'last heard: Failed to pull image "{image}"' in first["message"]
+        assert f'last report: Failed to pull image "{image}"' in first["message"]
         assert f"`dayfly abandon {wishes.name} --reason ... --context here" in why()
         give_up(operator, wishes)
         assert said(journal) == []

@@ -107,7 +107,7 @@ class TestSecrets:
         """Where pods get rights by an annotation, whoever writes one would have them all."""
         overlay = "metadata: {annotations: {iam.amazonaws.com/role: admin}}"
         operator.apply_as(tenant(operator, TEAM).groups, inline(wishes, podTemplateOverlay=overlay))
-        says(operator, wishes, "metadata.annotations[iam.amazonaws.com/role] is not among the keys")
+        says(operator, wishes, "metadata.annotations[iam.amazonaws.com/role] is not allowed on pods")
         assert operator.pods() == journal.entries == []
 
 

@@ -1,8 +1,8 @@
-"""What becomes of forks."""
+"""Forks as kept units."""
 
 import pytest
 
-from compile.wishes import PG, box, run
+from compile.builders import PG, box, run
 from dayfly.spec.lifecycle import Baseline, EnvChange, Ref, UnitInput
 
 BUILTIN = (

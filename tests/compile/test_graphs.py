@@ -1,4 +1,4 @@
-"""Random wishes: whatever has an order compiles and seals, whatever has none is refused with a cycle that is there."""
+"""Random documents: those with an order compile, the others are refused with a real cycle."""
 
 import itertools
 import re
@@ -41,12 +41,12 @@ def _output(draw):
 
 
 class Wish:
-    """Units `resource/step` and who reads what of whom, written down as a sandbox with plugins in place."""
+    """Units `resource/step` with their reads, as a sandbox with inline plugins."""
 
     def __init__(self, units, edges, cleanups=()):
-        self.units = units  # (resource, step), in the order in which they are written
+        self.units = units  # (resource, step), in document order
         self.edges = edges  # (reader, producer, output)
-        self.cleanups = cleanups  # resources with a delete step that reads all of the resource's create steps
+        self.cleanups = cleanups  # resources with a delete step that reads all create steps of the resource
 
     def sandbox(self, hooks=None, forks=()):
         resources = []
@@ -80,7 +80,7 @@ class Wish:
 
 @st.composite
 def orderly(draw, *, by_resource=False):
-    """Units in a random order and edges that follow it; with `by_resource` resources follow an order too."""
+    """Return units in random order, and edges that follow it; with `by_resource` resources follow an order too."""
     units = draw(st.lists(st.tuples(st.sampled_from(RESOURCES), st.sampled_from("pqrst")), min_size=2, unique=True))
     if by_resource:
         units.sort(key=lambda unit: unit[0])

@@ -1,13 +1,13 @@
-"""What a lifecycle hook means for one object, what it is refused for, and how it is shown."""
+"""Lifecycle hooks: their documents, faults and previews."""
 
 import pytest
 
-from compile.wishes import read
-from dayfly.compile import check_hook, compile_hook, hook_doubts, preview_hook
+from compile.builders import read
+from dayfly.compile import check_hook, compile_hook, hook_warnings, preview_hook
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, StepOrigin, Target, UnitInput, UnitRetry, digest
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from spec.places import marked
+from spec.marked_text import marked
 
 HEAD = """\
 kind: LifecycleHook
@@ -55,7 +55,7 @@ def hook(source: str) -> LifecycleHook:
 
 
 def refusal(source: str) -> str:
-    """What is said of a hook that is not compiled, without the place, which must be where the sign § is."""
+    """Return the message for a hook that does not compile. Its place must be that of the sign §."""
     plain, line, column = marked(source)
     wish, document = read(plain, "hook.yaml")
     with pytest.raises(SpecError) as caught:
@@ -90,7 +90,7 @@ def test_inputs_come_from_fields_of_the_target():
 
 
 def test_undo_is_as_written_or_from_removed_objects():
-    """As written, and by nature what removes an object; also where the author has written the removal."""
+    """As written, and automatically for removals of objects, also for written ones."""
     made = compile_hook(hook(HOOK), MACHINE)
     assert {unit.name: unit.undoes for unit in made.post_stop} == {
         "tell": "",
@@ -175,17 +175,17 @@ REFUSED = {
     ),
     "a limit before the stop": (
         HEAD + "  preStop:\n  - name: a\n    script: '#!/bin/sh'\n    retry: {idempotent: true, §limit: 2}\n",
-        "spec.preStop[0].retry.limit: a preStop step is tried 5 times; leave the limit out",
+        "spec.preStop[0].retry.limit: a preStop step has 5 attempts; leave the limit out",
     ),
     "not to be tried again": (
         HEAD + "  postStop:\n  - name: a\n    script: '#!/bin/sh'\n    retry: {§idempotent: false}\n",
-        "spec.postStop[0].retry.idempotent: a postStop step may be tried again; make its script safe to run twice",
+        "spec.postStop[0].retry.idempotent: a postStop step may be retried; make its script safe to run twice",
     ),
     "an object that is not removed by its name": (
         HEAD
         + "  preStart:\n  - §name: a\n    object: {manifest: {apiVersion: v1, kind: ConfigMap}}\n"
         + "  postStop:\n  - name: remove-a\n    script: '#!/bin/sh'\n",
-        'spec.preStart[0].name: its removal would be called "remove-a", as another step is: rename one, or write a',
+        'spec.preStart[0].name: its removal would be named "remove-a", as another step is: rename one, or write a',
     ),
     "too many": (
         HEAD.replace("spec:", "§spec:")
@@ -215,12 +215,12 @@ def test_hook_is_checked_without_an_object():
         check_hook(hook(HOOK.replace("undoes: register", "undoes: nobody")))
 
 
-def test_that_nothing_waits_for_preStart_is_said():  # noqa: N802 - the event's own name
+def test_pre_start_without_hold_is_a_warning():
     wish, document = read(HOOK, "hook.yaml")
-    [said] = hook_doubts(wish, source=document)
-    assert said.startswith("hook.yaml:6:3: spec.preStart: runs beside the object's own start")
+    [said] = hook_warnings(wish, source=document)
+    assert said.startswith("hook.yaml:6:3: spec.preStart: runs in parallel with the object's own start")
     without, _ = read(HEAD + "  preStop:\n  - {name: a, script: '#!/bin/sh'}\n")
-    assert hook_doubts(without) == ()
+    assert hook_warnings(without) == ()
 
 
 def test_hook_preview_lists_events_and_removal():

@@ -1,4 +1,4 @@
-"""Previews of two plugins in the shapes that people publish, as golden files; and that no secret is in one."""
+"""Previews of two published plugins as golden files, without secrets."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 import dayfly.compile
-from compile.wishes import box, run
+from compile.builders import box, run
 
 GOLDEN = Path(__file__).parent / "golden"
 
-# One step each way, an optional param, a pod template with secrets, outputs that delete reads again.
+# One step each way, an optional param, a pod template with secrets, and outputs that delete reads again.
 BUCKET = """\
 name: bucket
 spec:
@@ -43,7 +43,7 @@ spec:
       true
 """
 
-# Two steps in a row, a secret among the outputs, a file as an input, a delete step that reads nothing.
+# Two steps in a row, a secret among the outputs, a file as an input, and a delete step without inputs.
 DATABASE = """\
 name: database@1.1.0
 spec:
@@ -130,5 +130,5 @@ def test_odd_durations_and_endless_tries():
     [[line]] = event.waves
     assert line.tries == "once"
     assert line.clocks == (
-        "starts within 10 min, fetches its image within 10 min, runs at most 90 s, then has 10 s to end"
+        "starts within 10 min, pulls its image within 10 min, runs at most 90 s, then has 10 s to end"
     )

@@ -1,4 +1,4 @@
-"""Every refusal with its exact words and place."""
+"""Every message of the compiler, with its place."""
 
 import re
 
@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 import dayfly.compile
-from compile import wishes
-from compile.wishes import PG, QUEUE, box, plugin_refusal, refusal
+from compile import builders
+from compile.builders import PG, QUEUE, box, plugin_refusal, refusal
 from dayfly.spec.errors import SpecError
 
 STEPS = """\
@@ -101,7 +101,7 @@ def at(name, output):
             QUEUE.replace("  - name: unmake\n", "  - name: unmake\n    retry: {§idempotent: false}\n"),
             (
                 "spec.delete[0].retry.idempotent: "
-                "a delete step may be tried again; make its script safe to run twice and leave this out"
+                "a delete step may be retried; make its script safe to run twice and leave this out"
             ),
         ),
     ],
@@ -110,8 +110,8 @@ def test_a_plugin_alone(yaml, said):
     assert plugin_refusal(yaml) == said
 
 
-def test_a_plugin_alone_is_held_to_the_rules_of_spec_too():
-    sound = wishes.plugin(QUEUE)
+def test_plugin_is_checked_by_the_rules_of_spec():
+    sound = builders.plugin(QUEUE)
     broken = msgspec.structs.replace(sound, spec=msgspec.structs.replace(sound.spec, create=(), delete=()))
     with pytest.raises(SpecError, match="has neither create nor delete steps"):
         dayfly.compile.check_plugin(broken)
@@ -119,7 +119,7 @@ def test_a_plugin_alone_is_held_to_the_rules_of_spec_too():
 
 def test_a_sound_plugin_may_be_published():
     for yaml in (PG, QUEUE, steps(second=step("first", "host"), drop=step("second", "key"))):
-        dayfly.compile.check_plugin(wishes.plugin(yaml))
+        dayfly.compile.check_plugin(builders.plugin(yaml))
 
 
 ONE = "resources:\n- {name: db, plugin: pg}\n"
@@ -205,7 +205,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             ),
             (
                 "spec.hooks.preStop[0].inputs[0].valueFrom.fork.expression: "
-                '"{{.Pod.IP}}" holds more than text, {{.Service.Host}}, {{.Service.Port}}, {{.Name}} and {{.Ready}}'
+                '"{{.Pod.IP}}" may contain only text, {{.Service.Host}}, {{.Service.Port}}, {{.Name}} and {{.Ready}}'
             ),
         ),
         (
@@ -221,17 +221,14 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             "hooks:\n  preStop:\n  - {name: a, script: '#!/bin/sh', retry: {idempotent: true, §limit: 2}}\n",
-            "spec.hooks.preStop[0].retry.limit: a preStop hook is tried 5 times; leave the limit out",
+            "spec.hooks.preStop[0].retry.limit: a preStop hook has 5 attempts; leave the limit out",
         ),
         (
             (
                 "hooks:\n  preStop:\n"
                 "  - {name: a, webhook: {method: POST, url: 'https://a.example/', §find: {path: [b]}}}\n"
             ),
-            (
-                "spec.hooks.preStop[0].webhook.find: "
-                "a preStop hook is sent again instead, under the same key; leave find out"
-            ),
+            ("spec.hooks.preStop[0].webhook.find: a preStop hook is sent again with the same key; leave find out"),
         ),
         (
             (
@@ -264,21 +261,18 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
         ),
         (
             f"resources:\n- name: db\n  plugin: pg\n  params:\n    db-owner: {'o' * 70000}\n    §size: {'s' * 70000}\n",
-            (
-                "spec.resources[0].params.size: "
-                "has 70000 bytes; an environment variable carries at most 65536: give it as a file"
-            ),
+            ("spec.resources[0].params.size: has 70000 bytes; an environment variable holds at most 65536: use a file"),
         ),
         (
             f"hooks:\n  preStop:\n  - {{name: a, script: '#!/bin/sh', inputs: [{{name: i, §value: {'s' * 65537}}}]}}\n",
             (
                 "spec.hooks.preStop[0].inputs[0].value: "
-                "has 65537 bytes; an environment variable carries at most 65536: give it as a file"
+                "has 65537 bytes; an environment variable holds at most 65536: use a file"
             ),
         ),
         (
             "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n- §forkOf: {kind: Rollout, namespace: shop, name: web}\n",
-            'spec.forks[1].forkOf: another fork derives from "shop/web" already, whatever its kind',
+            'spec.forks[1].forkOf: another fork is already derived from "shop/web", whatever its kind',
         ),
         (
             (
@@ -287,7 +281,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             ),
             (
                 "spec.forks[0].customizations.patch.type: "
-                "a patch of type signadot/env is not carried out; write the change under env or images"
+                "patches of type signadot/env are not supported; write the change under env or images"
             ),
         ),
         (
@@ -310,7 +304,7 @@ ONE = "resources:\n- {name: db, plugin: pg}\n"
             ),
             (
                 "spec.forks[0].customizations.env[0].valueFrom.fork.expression: "
-                '"{{.Service.Host}}{{.Name}}" holds more than text, {{.Service.Host}} and {{.Service.Port}}'
+                '"{{.Service.Host}}{{.Name}}" may contain only text, {{.Service.Host}} and {{.Service.Port}}'
             ),
         ),
     ],
@@ -319,7 +313,7 @@ def test_a_sandbox(spec, said):
     assert refusal(box(spec), PG, QUEUE) == said
 
 
-# Each plugin's second step takes a param and its first gives an output, so no step waits for itself.
+# Each plugin's second step reads a param and its first has an output, so no step waits for itself.
 PAIR = QUEUE.replace("    inputs:\n    - {name: seed, valueFromSandbox: true}\n    outputs:", "    outputs:").replace(
     "  delete:",
     '  - name: use\n    inputs:\n    - {name: seed, valueFromSandbox: true}\n    script: "#!/bin/sh"\n  delete:',
@@ -336,9 +330,9 @@ spec:
 @pytest.mark.parametrize(
     ("key", "plugin", "said"),
     [
-        ("host", TWICE, 'several steps of "db" make an output "host": write "one.host" or "two.host"'),
-        ("hots", TWICE, 'no create step of "db" makes an output "hots"; did you mean "host"?'),
-        ("log", PG.replace("name: pg@1.2.0", "name: twice"), 'no create step of "db" makes an output "log"; there'),
+        ("host", TWICE, 'several steps of "db" have an output "host": write "one.host" or "two.host"'),
+        ("hots", TWICE, 'no create step of "db" has an output "hots"; did you mean "host"?'),
+        ("log", PG.replace("name: pg@1.2.0", "name: twice"), 'no create step of "db" has an output "log"; there'),
     ],
 )
 def test_an_output_without_its_step_that_is_none_or_several(key, plugin, said):
@@ -364,7 +358,11 @@ def test_resources_that_read_each_other_are_refused():
 
 def test_without_a_cleanup_they_may_read_each_other():
     without = PAIR[: PAIR.index("  delete:")]
-    assert [document.resource for document in wishes.run(MUTUAL.replace("§", ""), without).documents] == ["a", "b", ""]
+    assert [document.resource for document in builders.run(MUTUAL.replace("§", ""), without).documents] == [
+        "a",
+        "b",
+        "",
+    ]
 
 
 BROKEN = steps(second=step("first", "nothing"))
@@ -378,20 +376,20 @@ def test_fault_in_a_plugin_names_the_line_in_its_file():
     )
 
 
-def test_or_where_the_sandbox_names_it():
-    sandbox, source = wishes.read(OF_BROKEN, "box.yaml")
-    plugins = {("p", "0.0.0"): wishes.plugin(BROKEN)}
+def test_plugin_fault_without_source_is_at_its_resource():
+    sandbox, source = builders.read(OF_BROKEN, "box.yaml")
+    plugins = {("p", "0.0.0"): builders.plugin(BROKEN)}
     with pytest.raises(SpecError) as caught:
         dayfly.compile.compile(sandbox, plugins, uid="u", routing_key="k", source=source)
     assert str(caught.value) == (
-        "box.yaml:5:16: spec.resources[0].plugin: the plugin p is wrong: spec.create[1].inputs[0].valueFromStep: "
+        "box.yaml:5:16: spec.resources[0].plugin: the plugin p is invalid: spec.create[1].inputs[0].valueFromStep: "
         'the step "first" has no output "nothing"; there are "host", "port"'
     )
 
 
 def test_without_files_the_way_to_the_fault_is_still_there():
     with pytest.raises(SpecError) as caught:
-        dayfly.compile.compile(wishes.sandbox(OF_BROKEN), {}, uid="u", routing_key="k")
+        dayfly.compile.compile(builders.sandbox(OF_BROKEN), {}, uid="u", routing_key="k")
     assert str(caught.value) == 'spec.resources[0].plugin: no plugin "p" is published; there is none'
     assert caught.value.keys == ("spec", "resources", 0, "plugin")
 
@@ -403,7 +401,7 @@ def _hooks(count):
 def test_256_units_are_the_most_and_forks_count():
     fork = "forks:\n- forkOf: {kind: Deployment, namespace: shop, name: web}\n"
     full = box("\n".join(["hooks:", "  postStart:", *_hooks(255)]) + "\n" + fork)
-    compiled = wishes.run(full)
+    compiled = builders.run(full)
     assert len(compiled.documents[0].post_start) + len(compiled.forks) == 256
     said = "spec: 257 steps, hooks and forks are too many; one sandbox has at most 256"
     over = box("\n".join(["hooks:", "  postStart:", *_hooks(256)]) + "\n" + fork)
@@ -420,7 +418,7 @@ def test_a_document_has_at_most_a_mebibyte():
     assert re.fullmatch(r"spec\.resources\[0\]" + words, refusal(OF_BROKEN.replace("{name: db", "§{name: db"), plugin))
     assert re.fullmatch(r"spec\.hooks" + words, refusal(box("\n".join(["§hooks:", "  preStart:", *one_each]))))
     eight = "name: p\nspec:\n  create:\n" + "\n".join(one_each[:8]) + "\n"
-    assert len(wishes.run(OF_BROKEN, eight).documents[0].pre_start) == 8
+    assert len(builders.run(OF_BROKEN, eight).documents[0].pre_start) == 8
 
 
 def test_forks_together_have_at_most_a_mebibyte():
@@ -445,7 +443,7 @@ def test_missing_required_param_is_refused_with_its_line():
     )
     given = box("resources:\n- {name: db, plugin: pg, §params: {size: '1'}}\n")
     assert refusal(given, NEEDY) == f"spec.resources[0].params: {said}"
-    # Null is absent; nothing is a value.
+    # Null equals absent; an empty string is a value.
     null = box("resources:\n- {name: db, plugin: pg, §params: {size: '1', db-owner: null}}\n")
     assert refusal(null, NEEDY) == f"spec.resources[0].params: {said}"
-    wishes.run(box("resources:\n- {name: db, plugin: pg, params: {db-owner: ''}}\n"), NEEDY)
+    builders.run(box("resources:\n- {name: db, plugin: pg, params: {db-owner: ''}}\n"), NEEDY)

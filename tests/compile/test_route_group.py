@@ -1,4 +1,4 @@
-"""A route group's hooks become one document of its own."""
+"""The document of a route group's hooks."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_webhook_reads_only_variables_of_its_route_group():
     for name in (*(f"DAYFLY_ROUTE_GROUP_{each}" for each in names), "DAYFLY_RESOURCE_ID"):
         (made,) = compile_group(group(preStart=[tells(name)]), uid="u", routing_key="k").pre_start
         assert name in made.webhook.env or name == "DAYFLY_RESOURCE_ID", "which each run has of its own"
-    with pytest.raises(SpecError, match='"DAYFLY_SANDBOX_NAME" is none of DAYFLY_ROUTE_GROUP_NAME'):
+    with pytest.raises(SpecError, match='"DAYFLY_SANDBOX_NAME" is not one of DAYFLY_ROUTE_GROUP_NAME'):
         group(preStart=[tells("DAYFLY_SANDBOX_NAME")])
 
 

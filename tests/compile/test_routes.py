@@ -1,8 +1,8 @@
-"""Where the host routes, each fork gets a route and each endpoint a preview; elsewhere nothing of it is there."""
+"""On a host that routes, each fork has a route and each endpoint a preview. Other hosts have neither."""
 
 import pytest
 
-from compile import wishes
+from compile import builders
 from dayfly.compile import compile as compiled
 from dayfly.compile import group_previews, preview
 from dayfly.spec import documents
@@ -26,7 +26,7 @@ spec:
 
 
 def kept(routed, yaml=FORKS, key="k3v9"):
-    return compiled(wishes.sandbox(yaml), {}, uid="u", routing_key=key, routed=routed).forks
+    return compiled(builders.sandbox(yaml), {}, uid="u", routing_key=key, routed=routed).forks
 
 
 def test_host_without_routing_gets_no_route_units():
@@ -107,7 +107,7 @@ spec:
 
 def local(yaml=LOCAL, *, here=True):
     return compiled(
-        wishes.sandbox(yaml),
+        builders.sandbox(yaml),
         {},
         uid="u",
         routing_key="k3v9",
@@ -139,11 +139,11 @@ def test_local_workload_is_idle_in_a_cluster():
         ("localhost:3000", "localhost:" + "1" * 5_000, "write localhost:<port>"),
         ("localhost:3000", "localhost:٣٠٠٠", "write localhost:<port>"),
         ("name: web}\n    mappings", "nam: web}\n    mappings", "kind, namespace and name"),
-        ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "has one mapping"),
+        ('    - {port: 80, toLocal: "localhost:3000"}', "      []", "allows one mapping"),
         (
             "{kind: Deployment, namespace: pay",
             "{kind: Pod, namespace: shop",
-            "another fork or local workload already takes",
+            "another fork or local workload already receives",
         ),
     ],
 )
@@ -154,8 +154,8 @@ def test_a_local_workload_that_cannot_be(before, after, said):
 
 
 def test_plan_separates_forks_and_routes_and_ends_routes_first():
-    """And ends the one before the other."""
-    plan = preview(compiled(wishes.sandbox(FORKS), {}, uid="u", routing_key="k3v9", routed={"pay/web": ("zz",)}))
+    """Ends the one before the other."""
+    plan = preview(compiled(builders.sandbox(FORKS), {}, uid="u", routing_key="k3v9", routed={"pay/web": ("zz",)}))
     assert [fork.id for fork in plan.forks] == ["fork:shop/web", "fork:pay/web"]
     told = {route.id: route for route in plan.routes}
     assert told["route:pay/web"].keys == ("k3v9", "zz")

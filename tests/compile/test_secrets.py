@@ -1,9 +1,9 @@
-"""Params that are secrets: inputs without a value, and masked wherever they come from."""
+"""Secret params: inputs without a value, masked for every source."""
 
 import pytest
 
 import dayfly.compile
-from compile.wishes import box, refusal, run
+from compile.builders import box, refusal, run
 from dayfly.plan.sealed import seal, sensitive_inputs
 from dayfly.spec.lifecycle import As, LifecycleEvent, Ref, UnitInput
 
@@ -53,7 +53,9 @@ def test_secret_from_another_resource_is_masked_and_not_given():
 
 def test_a_value_in_the_document_is_refused():
     said = refusal(box("resources:\n- {name: db, plugin: db, params: {§key: 'x'}}\n"), DB)
-    assert said.startswith('spec.resources[0].params.key: "key" is a secret, which no document holds: leave it out')
+    assert said.startswith(
+        'spec.resources[0].params.key: "key" is a secret, which must not be in a document: leave it out'
+    )
 
 
 @pytest.mark.parametrize(("resource", "source"), [("db", "the secrets file"), ("o", "db/make.url")])

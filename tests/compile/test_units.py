@@ -1,10 +1,10 @@
-"""What becomes of inputs, retries, clocks, environment and runner."""
+"""Inputs, retries, time limits, environment and runner of units."""
 
 import msgspec
 import pytest
 
 import dayfly.compile
-from compile.wishes import PG, QUEUE, box, plugin, run, sandbox
+from compile.builders import PG, QUEUE, box, plugin, run, sandbox
 from dayfly.spec.lifecycle import (
     As,
     Baseline,
@@ -147,7 +147,7 @@ hooks:
 
 
 def test_output_name_alone_means_the_only_step_with_it():
-    """As sandboxes of the first framework name it."""
+    """As in sandboxes of the first framework."""
     assert run(box(BY_NAME.replace("§", "host")), PG, QUEUE) == run(
         box(BY_NAME.replace("§", "provision.host")), PG, QUEUE
     )
@@ -332,15 +332,15 @@ def test_latest_version_among_build_metadata_ignores_order(versions):
     assert units(compiled, "db")["seed"].exec.image == "1.0.0+b"
 
 
-def test_a_param_that_no_step_takes_is_a_warning():
+def test_param_that_no_step_reads_is_a_warning():
     assert run(box("resources:\n- {name: db, plugin: pg, params: {size: s, sise: m}}\n"), PG).warnings == (
-        'box.yaml:5:46: spec.resources[0].params.sise: no step of the plugin pg@1.2.0 takes it; did you mean "size"?',
+        'box.yaml:5:46: spec.resources[0].params.sise: no step of the plugin pg@1.2.0 reads it; did you mean "size"?',
     )
     place = (
         "resources:\n- name: r\n  params: {extra: value}\n  spec:\n    create:\n    - {name: s, script: '#!/bin/sh'}\n"
     )
     assert run(box(place)).warnings == (
-        "box.yaml:6:14: spec.resources[0].params.extra: no step of this resource takes it; there is none",
+        "box.yaml:6:14: spec.resources[0].params.extra: no step of this resource reads it; there is none",
     )
 
 
@@ -374,7 +374,7 @@ def test_a_pre_stop_hook_without_forks_is_a_warning():
     hook = "hooks:\n  preStop:\n  - {name: h, script: '#!/bin/sh'}\n"
     assert run(box(hook)).warnings == (
         (
-            "box.yaml:5:5: spec.hooks.preStop: runs only once a fork has been started, and this sandbox has none; "
+            "box.yaml:5:5: spec.hooks.preStop: runs only after a fork has been started, but this sandbox has no forks; "
             "write it under postStop"
         ),
     )

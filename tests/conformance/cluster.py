@@ -16,7 +16,7 @@ from conformance.tales import Tale
 from conformance.telling import EVENTS, line, said, settled, tells
 from conformance.toys import Toys
 from dayfly.execute.pod import names
-from dayfly.execute.webhook.exit_codes import ExitCode, of_status
+from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status
 from dayfly.kube.objects import AnnotatedMeta, PartialObjectMetadata, Resource
 from dayfly.operator import main
 from dayfly.operator.cluster.objects import (
@@ -195,7 +195,7 @@ class _Stage:
 
 def _end(status: int) -> int:
     """How the sender ends that is so answered."""
-    return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else of_status(status)
+    return ExitCode.ANSWER_LOST if status == 0 else 0 if status < 300 else code_of_status(status)
 
 
 def tell(tale: Tale) -> tuple[list[str], list[list[str]], list[str]]:

@@ -71,7 +71,7 @@ async def told(host) -> list[object]:
     await host.stands(running(apply=(1, State.DONE), destroy=(1, State.CLAIMED)))
     said += [await apply.write(b"late", "a"), await apply.lock("a"), await destroy.lock("c")]
     said += [await destroy.read() == LARGE, await destroy.write(b"", "c"), await destroy.read() == LARGE]
-    for number in range(head.KEEP + 2):
+    for number in range(head.MAX_VERSIONS + 2):
         said.append(await destroy.write(b"%d" % number, "c"))
     said += [await destroy.ask("DELETE", lock="c"), await destroy.ask("GET"), await destroy.unlock("c")]
     said.append([str(each.holder) for each in (await host.store.find(StateOwner("u", "stack"))).head.refused])
@@ -84,7 +84,7 @@ async def told(host) -> list[object]:
 async def test_each_request_is_answered_alike(host, tmp_path: Path):
     said = await told(host(tmp_path / "home"))
     statuses = [each[0] if isinstance(each, tuple) else each for each in said]
-    written = [200] * (head.KEEP + 2)
+    written = [200] * (head.MAX_VERSIONS + 2)
     assert statuses == [
         *(404, 200, 200, 200, 423, 200, 200, b"1", 200, True, 403),
         *(423, 409, 409, 403, 423, 200, True, 400, True),

@@ -162,7 +162,10 @@ REFUSED = [
         step(script=None, object={"manifest": {}, "remove": "b"}),
         "spec.create[0].object: Invalid value: needs exactly one of manifest and remove",
     ),
-    (step(script=None, object={"remove": "b"}), "spec.create[0].object: Invalid value: a create step makes an object"),
+    (
+        step(script=None, object={"remove": "b"}),
+        "spec.create[0].object: Invalid value: a create step creates an object",
+    ),
     (
         plugin({"delete": [{"name": "a", "object": {"manifest": {"kind": "Job"}}}]}),
         "spec.delete[0].object: Invalid value: a delete step removes the object of a create step: write remove",
@@ -177,7 +180,7 @@ REFUSED = [
     ),
     (
         step(script=None, command=["$(TOOL)", "x"]),
-        "spec.create[0].command: Invalid value: names no program, or one that a variable says",
+        "spec.create[0].command: Invalid value: has no program, or a program with variables",
     ),
     (step(script=None, command=[]), "spec.create[0].command: Invalid value: 0: spec.create[0].command in body should"),
     (
@@ -213,7 +216,7 @@ REFUSED = [
         step(outputs=[{"name": "x", "valueFromPath": "/a"}, {"name": "x", "valueFromPath": "/b"}]),
         'spec.create[0].outputs[1]: Duplicate value: {"name":"x"}',
     ),
-    (step(retry={"limit": 3}), "spec.create[0].retry.limit: Invalid value: only a step that may run twice can be"),
+    (step(retry={"limit": 3}), "spec.create[0].retry.limit: Invalid value: only an idempotent step can be"),
     (step(timeouts={"run": "1 hour"}), "spec.create[0].timeouts.run in body should match"),
     (
         plugin({"delete": [{"name": "d", "script": SCRIPT, "retry": {"limit": 1}}]}),
@@ -290,7 +293,7 @@ REFUSED = [
     (hook(hold={"value": "x"}), "spec.hold: Invalid value: needs exactly one of annotation and path"),
     (
         hook(preStop=[], postStop=[{"name": "a", "script": SCRIPT}], hold={"annotation": "x"}),
-        "spec.hold: Invalid value: holds the object back until preStop is done, and there are no preStop steps",
+        "spec.hold: Invalid value: makes the controller wait until preStop is done, but there are no preStop steps",
     ),
     (hook(preStop=[{"name": "a", "script": SCRIPT}] * 2), 'spec.preStop[1]: Duplicate value: {"name":"a"}'),
     (hooked(script="echo"), "spec.preStop[0].script: Invalid value: must begin with #!"),
@@ -570,6 +573,6 @@ class TestServer:
         assert "condition met" in kubectl("wait", "--for=condition=Ready", "sandbox/seen", "--timeout=5s")
         assert "sandbox.dayfly.dev/seen" in kubectl("get", "dayfly", "-o", "name")
         said = kubectl("explain", "sandbox.spec.resources.spec.create.script")
-        assert "A program text that begins with #!" in said
+        assert "Program text that begins with #!" in said
         for short in ("dfp", "dfr", "dfh", "olm", "dfrun"):
             kubectl("get", short)

@@ -4,10 +4,9 @@ import msgspec
 import pytest
 from testcluster import gateway
 
-from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.render import ROUTE_LABEL, RouteTarget, beside
-from dayfly.execute.gateway.rules import RuleTargets
+from dayfly.execute.gateway.render import ROUTE_LABEL, RouteTarget, render_routes
+from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.spec.routing.routing_keys import Forms
@@ -19,7 +18,7 @@ pytestmark = WRITTEN
 TEAM, OTHERS = "routes-team", "routes-others"
 API = "/apis/gateway.networking.k8s.io/v1"
 LEADS = RuleTargets({"web": "f-box-web"})
-KEYS = signs(("k7xw0q1m2n3p4", "another-key"), Forms(("x-team",), "sd"))
+KEYS = build_key_matches(("k7xw0q1m2n3p4", "another-key"), Forms(("x-team",), "sd"))
 WEB = {"name": "web", "port": 80}
 EVERYTHING = {"backendRefs": [WEB]}
 PATH = {"path": {"type": "PathPrefix", "value": "/a"}}
@@ -106,7 +105,7 @@ def test_written_routes_are_stored_unchanged(installed, fork, kind, case):
     """Nothing is added to it, so what somebody has changed is told by comparing."""
     rules, count = (HTTP if kind is HTTP_ROUTES else GRPC)[case]
     found = stored(installed, kind, case.replace(" ", "-"), rules)
-    made = beside(kind, found, fork, LEADS, KEYS)
+    made = render_routes(kind, found, fork, LEADS, KEYS)
     assert len(made.manifests) == count
     for manifest in made.manifests:
         answer = installed.ask("POST", kind.path(TEAM), manifest, user=OPERATOR)

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from testcluster import istio
 
-from dayfly.execute.gateway.key_matches import signs
+from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
-from dayfly.execute.istio.rules import LONGEST, Mark, Thread, marks, woven
-from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
+from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner, insert_rules, owners_of
+from dayfly.execute.istio.run import VIRTUAL_SERVICES, render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.spec.routing.routing_keys import Forms
 from deploy.conftest import OPERATOR, WRITTEN, thing
@@ -20,8 +20,8 @@ pytestmark = WRITTEN
 
 TEAM, OTHERS = "mesh-team", "mesh-others"
 KIND = VIRTUAL_SERVICES
-KEYS = signs(("k7xw0q1m2n3p4", "another-key"), Forms(("x-team",), "sd"), longest=LONGEST)
-THREAD = Thread(Mark(1, "box-run", "f-box-web"), TEAM, {"web": "f-box-web"}, KEYS)
+KEYS = build_key_matches(("k7xw0q1m2n3p4", "another-key"), Forms(("x-team",), "sd"), max_chars=MAX_PATTERN_CHARS)
+THREAD = ForkRules(RuleOwner(1, "box-run", "f-box-web"), TEAM, {"web": "f-box-web"}, KEYS)
 WEB = {"route": [{"destination": {"host": "web"}}]}
 MERGE = "application/merge-patch+json"
 # Rules as people write them.
@@ -79,7 +79,7 @@ def served(installed):
     eventually(lambda: installed.ask("GET", KIND.path(TEAM), user=OPERATOR).status == 200)
     probe = ours("probe")
     eventually(lambda: installed.ask("POST", f"{KIND.path(TEAM)}?dryRun=All", probe, user=OPERATOR).status == 201)
-    forged = theirs("forged", [{"name": THREAD.mark.name(0), **WEB}])
+    forged = theirs("forged", [{"name": THREAD.owner.name(0), **WEB}])
     eventually(lambda: installed.ask("POST", f"{KIND.path(TEAM)}?dryRun=All", forged).status == 403)
     yield
     installed.cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
@@ -90,7 +90,7 @@ def theirs(name, rules):
 
 
 def ours(service):
-    return shared(Key(TEAM, shared_name(service)), service)
+    return render_shared(Key(TEAM, shared_name(service)), service)
 
 
 def patched(api, name, body, user=OPERATOR):
@@ -104,14 +104,14 @@ def test_rules_woven_into_a_route_are_stored_unchanged(installed, case):
     made = installed.ask("POST", KIND.path(TEAM), theirs(name, RULES[case]))
     assert made.status == 201, made
     before = msgspec.convert(made.body, VirtualService)
-    rules = list(woven(before.rules, THREAD, TEAM).rules)
+    rules = list(insert_rules(before.rules, THREAD, TEAM).rules)
     identity = {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
     answer = patched(installed, name, {"metadata": identity, "spec": {"http": rules}})
     assert answer.status == 200, answer
     kept = msgspec.convert(answer.body, VirtualService)
     assert kept.rules == rules
-    assert marks(kept.rules) == {THREAD.mark}
-    assert list(woven(kept.rules, THREAD, TEAM).rules) == rules
+    assert owners_of(kept.rules) == {THREAD.owner}
+    assert list(insert_rules(kept.rules, THREAD, TEAM).rules) == rules
     stale = patched(installed, name, {"metadata": identity, "spec": {"http": before.rules}})
     assert stale.status == 409, "the version that was seen is another one by now"
     identity = {"uid": kept.metadata.uid}
@@ -123,7 +123,7 @@ def test_rules_woven_into_a_route_are_stored_unchanged(installed, case):
 
 def test_one_of_ours_is_made_and_taken_away(installed):
     manifest = ours("alone")
-    manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], THREAD, TEAM).rules)
+    manifest["spec"]["http"] = list(insert_rules(manifest["spec"]["http"], THREAD, TEAM).rules)
     answer = installed.ask("POST", KIND.path(TEAM), manifest, user=OPERATOR)
     assert answer.status == 201, answer
     assert answer.body["spec"] == manifest["spec"]
@@ -150,7 +150,7 @@ SPOILT = {
 def test_operator_changes_nothing_but_its_own_istio_rules(installed):
     """Whatever fault it may have: the server holds it to its own rules."""
     assert installed.ask("POST", KIND.path(TEAM), theirs("held", [WEB])).status == 201
-    assert patched(installed, "held", {"spec": {"http": [{"name": THREAD.mark.name(0), **WEB}, WEB]}}).status == 200
+    assert patched(installed, "held", {"spec": {"http": [{"name": THREAD.owner.name(0), **WEB}, WEB]}}).status == 200
     for what, change in SPOILT.items():
         answer = patched(installed, "held", copy.deepcopy(change))
         assert answer.status in (403, 422), (what, answer)
@@ -162,11 +162,11 @@ def test_operator_changes_nothing_but_its_own_istio_rules(installed):
 
 def test_tenant_cannot_forge_operator_rules_or_labels(installed):
     """By them the operator would take somebody's rules for its own; whoever leaves ours out does no harm."""
-    mine = {"name": THREAD.mark.name(0), **WEB}
+    mine = {"name": THREAD.owner.name(0), **WEB}
     assert installed.ask("POST", KIND.path(TEAM), theirs("taken", [WEB])).status == 201
     assert patched(installed, "taken", {"spec": {"http": [mine, WEB]}}, user="").status == 403
     assert patched(installed, "taken", {"spec": {"http": [mine, WEB]}}).status == 200
-    both = {"spec": {"http": [mine, {**mine, "name": THREAD.mark.name(1)}, WEB]}}
+    both = {"spec": {"http": [mine, {**mine, "name": THREAD.owner.name(1)}, WEB]}}
     assert patched(installed, "taken", both, user="").status == 403
     assert patched(installed, "taken", {"spec": {"http": [mine, WEB, WEB]}}, user="").status == 200
     assert patched(installed, "taken", {"spec": {"http": [WEB]}}, user="").status == 200

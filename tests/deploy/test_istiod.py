@@ -9,11 +9,11 @@ import threading
 import pytest
 from testcluster import build, istio
 
-from dayfly.execute.gateway.key_matches import signs
-from dayfly.execute.istio.rules import LONGEST, Mark, Thread, woven
-from dayfly.execute.istio.run import VIRTUAL_SERVICES, shared, shared_name
+from dayfly.execute.gateway.rules import build_key_matches
+from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner, insert_rules
+from dayfly.execute.istio.run import VIRTUAL_SERVICES, render_shared, shared_name
 from dayfly.kube.objects import Key
-from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
+from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
 from deploy.conftest import thing
 from echo_server import call, echo_server, expected, request
 from policy.apiserver import eventually
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.proof, pytest.mark.timeout(1500, 
 TEAM = "istiod-team"
 KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
 FORMS = Forms(("x-team-key",), "sd")
-KEYED = signs([KEY], FORMS, longest=LONGEST)
+KEYED = build_key_matches([KEY], FORMS, max_chars=MAX_PATTERN_CHARS)
 MERGE = "application/merge-patch+json"
 
 
@@ -121,20 +121,25 @@ def asked(port, headers=None, path="/", host="web"):
 
 def thread(fork, key, born, number=0):
     keys = [key, *(f"{'k' * 28}{each:04}" for each in range(number))]
-    return Thread(Mark(born, f"run-{fork}", fork), TEAM, {"web": fork}, signs(keys, FORMS, longest=LONGEST))
+    return ForkRules(
+        RuleOwner(born, f"run-{fork}", fork),
+        TEAM,
+        {"web": fork},
+        build_key_matches(keys, FORMS, max_chars=MAX_PATTERN_CHARS),
+    )
 
 
 def ways(key):
-    yield from ({name: value} for name, value in injected(key))
+    yield from ({name: value} for name, value in injected_headers(key))
     yield {"baggage": f"a=b, sd-routing-key={key};p=1,c=d"}
     yield {"tracestate": f"vendor=1,sd-routing-key={key}"}
     yield from ({name: key} for name in (*PLAIN, "x-team-key"))
 
 
 def test_rule_routes_every_form_of_its_key_and_no_other(api, mesh):
-    manifest = shared(Key(TEAM, shared_name("web")), "web")
+    manifest = render_shared(Key(TEAM, shared_name("web")), "web")
     for each in (thread("f-new", OTHER, 2), thread("f-old", KEY, 1, number=40)):
-        manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], each, TEAM).rules)
+        manifest["spec"]["http"] = list(insert_rules(manifest["spec"]["http"], each, TEAM).rules)
     path = VIRTUAL_SERVICES.path(TEAM)
     assert api.ask("POST", path, manifest).status == 201
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "f-old")
@@ -167,7 +172,7 @@ def test_copied_rule_matches_only_requests_with_its_key(api, mesh):
     path = VIRTUAL_SERVICES.path(TEAM)
     assert api.ask("POST", path, body).status == 201
     eventually(lambda: asked(mesh, path="/api") == "api")
-    both = list(woven(rules, thread("f-old", KEY, 1), TEAM).rules)
+    both = list(insert_rules(rules, thread("f-old", KEY, 1), TEAM).rules)
     assert api.ask("PATCH", f"{path}/web", {"spec": {"http": both}}, kind=MERGE).status == 200
     eventually(lambda: asked(mesh, {"baggage": f"sd-routing-key={KEY}"}) == "f-old")
     for where, team, answer in (
@@ -201,9 +206,9 @@ def test_each_protocol_is_led_as_it_came(api, mesh):
             _stand(api, f"{prefix}say", address, {"grpc": ports.grpc})
         eventually(lambda: asked(mesh, host="talk") == "base")
         for name in ("talk", "say"):
-            manifest = shared(Key(TEAM, shared_name(name)), name)
-            mine = Thread(Mark(1, f"run-{name}", f"f-{name}"), TEAM, {name: f"f-{name}"}, KEYED)
-            manifest["spec"]["http"] = list(woven(manifest["spec"]["http"], mine, TEAM).rules)
+            manifest = render_shared(Key(TEAM, shared_name(name)), name)
+            mine = ForkRules(RuleOwner(1, f"run-{name}", f"f-{name}"), TEAM, {name: f"f-{name}"}, KEYED)
+            manifest["spec"]["http"] = list(insert_rules(manifest["spec"]["http"], mine, TEAM).rules)
             assert api.ask("POST", path, manifest).status == 201
         eventually(lambda: asked(mesh, keyed, host="talk") == "fork")
         eventually(lambda: call("127.0.0.1", mesh, say | keyed) == ["fork one", "fork two"])

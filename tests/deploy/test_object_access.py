@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from dayfly.execute.object import read
-from dayfly.execute.object.render import ObjectIdentity, release, render
+from dayfly.execute.object.render import ObjectIdentity, release_patch, render_object
 from dayfly.execute.object.run import ACCOUNT, EXTRA, NotServedError, ObjectClient, account
 from dayfly.kube import errors
 from dayfly.kube.client import Client
@@ -78,7 +78,7 @@ def play(installed, token) -> Callable[[Callable[[ObjectClient, Client], Awaitab
 def sent(installed, manifest, unit):
     uid = installed.ask("GET", f"/api/v1/namespaces/{TEAM}").body["metadata"]["uid"]
     identity = ObjectIdentity("run-uid", unit, 1, TEAM, OWNER | {"uid": uid})
-    return render(KubeObject(manifest=manifest), {}, (), identity)
+    return render_object(KubeObject(manifest=manifest), {}, (), identity)
 
 
 async def refused(doing: Awaitable[object]) -> errors.Forbidden:
@@ -136,22 +136,22 @@ def test_a_life_by_the_line_that_the_refusal_says(installed, play):
         error = await refused(objects.find(kind, name, TEAM))
         assert error.message == await said_by_the_fake(name)
         type_the_line(installed, error)
-        await granted(lambda: objects.try_out(kind, manifest))
+        await granted(lambda: objects.dry_run(kind, manifest))
         assert await objects.find(kind, name, TEAM) is None
         made = await objects.create(kind, manifest)
         assert made["spec"]["suspend"] is True
         with pytest.raises(errors.AlreadyExists):
             await objects.create(kind, manifest)
-        patch = release(JOB, made)
+        patch = release_patch(JOB, made)
         assert patch is not None
         stranger = {**made, "metadata": {**made["metadata"], "uid": "another"}}
-        await objects.change(kind, stranger, {**patch, "metadata": {**patch["metadata"], "uid": "another"}})
+        await objects.patch(kind, stranger, {**patch, "metadata": {**patch["metadata"], "uid": "another"}})
         await objects.delete(kind, stranger)
-        await objects.change(kind, made, patch)
+        await objects.patch(kind, made, patch)
         found = await objects.find(kind, name, TEAM)
         assert found is not None
         assert found["spec"]["suspend"] is False
-        assert release(JOB, found) is None
+        assert release_patch(JOB, found) is None
         await objects.delete(kind, found)
         assert (await refused(client.find(kind, name, TEAM))).not_granted, "the operator itself may not even look"
 
@@ -183,13 +183,15 @@ def test_only_the_account_sets_and_removes_its_finalizer(installed, play):
         await objects.delete(kind, made)
         async with asyncio.timeout(60):
             found = await objects.find(kind, name, TEAM)
-            while found is not None and read.hangs_on(found):  # the collector looks whether it has made anything
+            while found is not None and read.foreign_finalizers(
+                found
+            ):  # the collector looks whether it has made anything
                 await asyncio.sleep(0.1)
                 found = await objects.find(kind, name, TEAM)
         assert found is not None
-        assert read.ending(found)
-        await objects.let_go(kind, found)
-        await objects.let_go(kind, found)
+        assert read.is_ending(found)
+        await objects.remove_finalizer(kind, found)
+        await objects.remove_finalizer(kind, found)
         assert await objects.find(kind, name, TEAM) is None
 
     play(story)
@@ -200,7 +202,7 @@ def test_no_label_of_ours_comes_in_by_that_way(installed, play):
         kind = await objects.kind("batch/v1", "Job")
         manifest = sent(installed, JOB, "db/labelled")
         manifest["spec"]["template"]["metadata"] = {"labels": {"dayfly.dev/run": "r"}}
-        error = await refused(objects.try_out(kind, manifest))
+        error = await refused(objects.dry_run(kind, manifest))
         assert "the prefix dayfly.dev/ is reserved for the Dayfly operator" in error.message
 
     play(story)

@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "events.md").read_text()
 
 def test_its_event_has_the_form_of_those_that_are_sent():
     (shown,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    about = cloud_events.About("u", 1, "urn:x", "demo", "demo", "local")
+    about = cloud_events.EventSubject("u", 1, "urn:x", "demo", "demo", "local")
     sent = cloud_events.cloud_event(about, "ready", report(ready=True))
     assert json.loads(shown).keys() == sent.keys()
     assert json.loads(shown)["data"].keys() == sent["data"].keys()

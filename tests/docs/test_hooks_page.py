@@ -19,7 +19,7 @@ def test_every_hook_event_and_source_is_documented():
     page = PAGE.read_text()
     assert all(f"| `{event}` |" in page for event in LifecycleEvent)
     assert all(f"| `valueFrom.{field.encode_name}:" in page for field in msgspec.structs.fields(value_from.HookSource))
-    assert all(f"| `{{{{.{word}}}}}` |" in page for word in value_from.TOLD)
+    assert all(f"| `{{{{.{word}}}}}` |" in page for word in value_from.FORK_FIELDS)
     assert f"given up after {PRE_STOP_TRIES} tries" in page
 
 

@@ -78,7 +78,7 @@ def test_shown_target_grant_equals_the_printed_command():
 
 
 def test_every_refused_target_kind_is_documented():
-    [last] = re.findall(r"## What no hook may go with\n(.*)\Z", PAGE.read_text(), re.DOTALL)
+    [last] = re.findall(r"## What hooks are not allowed for\n(.*)\Z", PAGE.read_text(), re.DOTALL)
     alone = {name for group, name in object_kinds.no_targets() if name in last.replace("Leases", "Lease")}
     assert {"Secret", "Pod", "Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision"} <= alone
     assert all(f"`{name}`" in last for name in lifecycle_hook.OWN_NAMESPACES)

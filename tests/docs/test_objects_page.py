@@ -27,7 +27,7 @@ def test_every_object_field_is_documented():
     told = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([\w.]+)", row)}
     told |= set(re.findall(r"(\w+)[,}]", " ".join(re.findall(r"^\| `valueFromSecret: \{(.*?\})", page, re.MULTILINE))))
     wanted = {field.encode_name for field in msgspec.structs.fields(kube_object.KubeObject)}
-    wanted |= {f"set.{field.encode_name}" for field in msgspec.structs.fields(kube_object.Placed)}
+    wanted |= {f"set.{field.encode_name}" for field in msgspec.structs.fields(kube_object.InputPlacement)}
     wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.ReadyRule)}
     wanted |= {field.encode_name for field in msgspec.structs.fields(kube_object.FromSecret)}
     assert wanted - told == set()

@@ -4,13 +4,13 @@ import pytest
 
 from dayfly.operator.route_groups.group_status import LISTED
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import CONFLICT, EXPIRES
+from dayfly.plan.route_groups import CONFLICT_CONDITION, EXPIRES_SOON_CONDITION
 from dayfly.server.runs.group_forms import MAX_QUERIED
 from dayfly.server.runs.group_strategy import MAX_GROUPS
 from dayfly.spec.errors import SpecError
 from dayfly.spec.route_group import OFFSETS
 from dayfly.spec.routing import label_match
-from dayfly.spec.scalars.glob import LONGEST_FOREIGN, LONGEST_PATTERN, LONGEST_VALUE, MOST_WILDCARDS
+from dayfly.spec.scalars.glob import MAX_NON_ASCII_LENGTH, MAX_PATTERN_LENGTH, MAX_VALUE_LENGTH, MAX_WILDCARDS
 from docs.conftest import ROOT, Person
 
 PAGE = ROOT / "docs" / "routegroups.md"
@@ -28,10 +28,10 @@ def test_every_match_form_offset_and_limit_is_documented():
         label_match.parse({"none": []})
     assert all(f"| `{form}: " in page for form in ("label", "any", "all"))
     assert all(f"| `{offset}` |" in page for offset in OFFSETS)
-    assert f"at most {label_match.MOST_LABELS} labels, {label_match.DEEPEST} deep" in page
-    assert f"at most {LONGEST_PATTERN} characters and {MOST_WILDCARDS} of " in page
-    assert f"a server has at most {MAX_GROUPS} groups. A value longer than {LONGEST_VALUE} characters" in page
-    assert f"({LONGEST_FOREIGN} if they are not" in page
+    assert f"at most {label_match.MAX_LABELS} labels, {label_match.MAX_DEPTH} deep" in page
+    assert f"at most {MAX_PATTERN_LENGTH} characters and {MAX_WILDCARDS} of " in page
+    assert f"a server has at most {MAX_GROUPS} groups. A value longer than {MAX_VALUE_LENGTH} characters" in page
+    assert f"({MAX_NON_ASCII_LENGTH} if they are not" in page
     assert f"the first {MAX_QUERIED} in that order" in page
     assert f"first {LISTED}; `matched`" in page
-    assert all(f"`{word}`" in page for word in (CONFLICT, EXPIRES, Reason.EXPIRES_SOON))
+    assert all(f"`{word}`" in page for word in (CONFLICT_CONDITION, EXPIRES_SOON_CONDITION, Reason.EXPIRES_SOON))

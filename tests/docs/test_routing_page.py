@@ -3,7 +3,7 @@
 from dayfly.server.api.routing_rules import OLD_PREFIX
 from dayfly.server.http.route_table import ROUTES
 from dayfly.spec.lifecycle import DRAIN_MS
-from dayfly.spec.routing.routing_keys import KEY_NAMES, LONGEST_KEY, PLAIN
+from dayfly.spec.routing.routing_keys import KEY_NAMES, MAX_KEY_LENGTH, PLAIN
 from dayfly.spec.unsupported_fields import PREVIEWED
 from dayfly.spec.workload import ROUTED_PORT
 from docs.conftest import ROOT, Person
@@ -20,7 +20,7 @@ def test_every_key_form_and_limit_is_documented():
     page = " ".join(PAGE.read_text().split())
     assert all(f"`{name}`" in page for name in (*KEY_NAMES, *PREVIEWED, ROUTED_PORT))
     assert {name.rpartition("sd-")[0] for name in PLAIN} == {"ot-baggage-", "uberctx-"}
-    assert f"1 to {LONGEST_KEY} lower-case letters" in page
+    assert f"1 to {MAX_KEY_LENGTH} lower-case letters" in page
     assert f"The fork keeps running for {DRAIN_MS // 1000} seconds" in page
     assert f"`GET {OLD_PREFIX}/workloads/routing-rules`" in page
     assert all(f"`{name}`" in page for name in ROUTES["/workloads/routing-rules"]["GET"].query)

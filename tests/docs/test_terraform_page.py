@@ -22,7 +22,7 @@ def test_terraform_page_shows_the_real_output(person: Person):
 
 def test_every_terraform_variable_is_documented():
     page = PAGE.read_text()
-    told = access.variables(access.Door("https://x", "PEM"), access.caller("u", "r", "r/a", 1))
+    told = access.variables(access.StateEndpoint("https://x", "PEM"), access.state_caller("u", "r", "r/a", 1))
     assert [name for name in (*told, access.PASSWORD) if f"`{name}`" not in page] == []
     retries = [told[f"TF_HTTP_RETRY_{each}"] for each in ("MAX", "WAIT_MIN", "WAIT_MAX")]
     assert f"{retries[0]}, {retries[1]} and {retries[2]}: " in page
@@ -31,5 +31,8 @@ def test_every_terraform_variable_is_documented():
 def test_the_limits_are_those_of_the_program():
     page = PAGE.read_text()
     assert f"{seal.MAX_BODY >> 20} MiB, and {seal.MAX_STORED >> 20} MiB when compressed" in page
-    assert f"The last {head.KEEP} versions are kept** (or as many as have {head.KEEP_BYTES >> 20} MiB together)" in page
+    assert (
+        f"The last {head.MAX_VERSIONS} versions are kept** (or as many as have {head.MAX_STORED_BYTES >> 20} MiB together)"
+        in page
+    )
     assert f"{state_secrets.MOST_STATES}, and {state_secrets.MOST_BYTES >> 20} MiB when compressed" in page

@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from dayfly.execute.webhook.exit_codes import ExitCode
-from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.read import explain_exit_code
 from dayfly.spec.steps import webhook
 from docs.conftest import ROOT, Person
 from webhook.sending import unit
@@ -38,5 +38,5 @@ def test_every_webhook_field_is_documented():
 def test_every_webhook_reason_is_documented():
     page = PAGE.read_text()
     some = unit("https://api.example/")
-    given = {meaning(code, some)[0] for code in ExitCode} | {meaning(60, some)[0]}
+    given = {explain_exit_code(code, some)[0] for code in ExitCode} | {explain_exit_code(60, some)[0]}
     assert {reason for reason in given if f"`{reason}`" not in page} == {"Cancelled"}

@@ -23,7 +23,7 @@ KEY = UnitAttempt("run", "db/a", 1)
 class Starter:
     """A starter that starts nothing and records the requests."""
 
-    slow, apart, name = False, False, "the runner"
+    slow, isolates_paths, name = False, False, "the runner"
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -105,14 +105,14 @@ class Told(Attempts):
         return self.scripted
 
 
-class Beginnings:
+class StepFolders:
     """Records what happens to the working directories of steps."""
 
     def __init__(self) -> None:
-        self.again: list[bool] = []
+        self.can_reuse: list[bool] = []
 
-    def leave(self, folder, *, again):
-        self.again.append(again)
+    def remove(self, folder, *, can_reuse):
+        self.can_reuse.append(can_reuse)
         return folder.leave_beginning()
 
     def close(self):
@@ -127,10 +127,10 @@ async def told(tmp_path, monkeypatch):
     for module in (attempts, attempt_sweeper):
         monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.001)
         monkeypatch.setattr(module, "DISK_RETRY_S", 0.001)
-    monkeypatch.setattr(attempt_sweeper, "clear", lambda folder: folder.clear_beginning())
+    monkeypatch.setattr(attempt_sweeper, "clear_step_folder", lambda folder: folder.clear_beginning())
     found = Bench(tmp_path)
-    found.beginnings = Beginnings()
-    monkeypatch.setattr(attempts, "Beginnings", lambda _place: found.beginnings)
+    found.beginnings = StepFolders()
+    monkeypatch.setattr(attempts, "StepFolders", lambda _place: found.beginnings)
     found.attempts = Told(found.place, found.starter)
     found.attempts.scripted = found.folder = Folder()
     found.attempts.on_change = found.changes.append

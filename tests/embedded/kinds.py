@@ -58,7 +58,7 @@ class Bench:
         )
         self.attempts = Attempts(place)
         self.asked: list[str] = []
-        self.starter = SimpleNamespace(apart=True, slow=False, isolation="root", fork_isolation="user")
+        self.starter = SimpleNamespace(isolates_paths=True, slow=False, isolation="root", fork_isolation="user")
         self.runs = SimpleNamespace(
             peek=lambda uid: self.live if uid == "u" else None, refresh=None, fork_values=lambda _live, _answers: None
         )

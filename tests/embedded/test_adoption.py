@@ -15,7 +15,7 @@ from dayfly.embedded.executors import ProcessStepExecutor
 from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.startup import HomeBusyError
 from dayfly.execute.process import run as process
-from dayfly.execute.process.attempt_storage import open_place
+from dayfly.execute.process.attempt_storage import open_storage
 from dayfly.plan.world import Running, Stalled
 from embedded import documents as doc
 from embedded.machine import until
@@ -113,7 +113,7 @@ async def test_a_runner_that_comes_after_its_fence_starts_nothing(machine, tmp_p
 
 
 async def test_a_folder_is_not_removed_under_a_runner(machine):
-    folder = process.Folder(open_place(machine.home), "x", "r/a", 1)
+    folder = process.Folder(open_storage(machine.home), "x", "r/a", 1)
     folder.write_order(b"nothing")
     assert folder.fence()
     held = os.open(f"{folder.path}/lock", os.O_RDWR | os.O_CREAT)
@@ -131,8 +131,8 @@ async def test_folders_that_a_killed_server_left_are_removed(machine):
     go(machine)
     await machine.ready()
     await machine.down()
-    process.Folder(open_place(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
-    process.Folder(open_place(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
+    process.Folder(open_storage(machine.home), "u", "r/a", 1).write_order(b"recorded long ago")
+    process.Folder(open_storage(machine.home), "nobody", "r/a", 1).write_order(b"of a run that is over")
     await machine.up()
     await until(lambda: not machine.folders(), "no folders")
 
@@ -170,7 +170,7 @@ def _stat(pid: int) -> list[str]:
 
 async def test_a_step_is_not_over_while_its_first_process_dies(machine):
     """The lock is free: the kernel releases it before it kills processes that closed its descriptor."""
-    place = open_place(machine.home)
+    place = open_storage(machine.home)
     folder = process.Folder(place, "x", "r/a", 1)
     folder.write_order(b"nothing")
     dying = await asyncio.create_subprocess_exec("sleep", "100")
@@ -289,10 +289,10 @@ async def test_step_of_an_earlier_boot_is_lost(machine, monkeypatch):
     shutil.rmtree(machine.work)
 
     def rebooted(home):
-        place = open_place(home)
+        place = open_storage(home)
         return place._replace(boot="another", ref=place.ref.replace(place.boot, "another"))
 
-    monkeypatch.setattr("dayfly.embedded.host.open_place", rebooted)
+    monkeypatch.setattr("dayfly.embedded.host.open_storage", rebooted)
     await machine.up()
     await machine.reason("ResourceFailed")
     assert machine.unit("r/a").reason == "ResultLost"
@@ -325,7 +325,7 @@ def _let_go(descriptor):
 async def test_observing_an_attempt_changes_nothing(machine):
     await machine.host.offer(doc.offer(slow()))
     await machine.wrote("+ 1")
-    stored, place = machine.stored(), open_place(machine.home)
+    stored, place = machine.stored(), open_storage(machine.home)
     record, unit = stored.run.unit("r/a"), stored.plan().steps["r/a"].unit
     folder = process.Folder(place, "u", "r/a", 1)
     for _ in range(3):

@@ -227,9 +227,9 @@ class TestReleasing:
     async def test_start_folder_is_reused_only_after_isolated_steps(self, told, apart, slow, again):
         """Only a PID namespace guarantees it, and that of a container belongs to the engine."""
         told.folder.tell(release=True, leave_beginning=True)
-        told.starter.apart, told.starter.slow = apart, slow
+        told.starter.isolates_paths, told.starter.slow = apart, slow
         told.attempts.release(KEY)
-        assert told.beginnings.again == [again]
+        assert told.beginnings.can_reuse == [again]
 
     @pytest.mark.parametrize(("slow", "unseen", "cleared"), [(True, True, 1), (True, False, 0), (False, True, 0)])
     async def test_unobserved_container_is_cleared(self, told, slow, unseen, cleared):

@@ -114,7 +114,7 @@ async def test_container_is_cleared_if_the_engine_ended_too_early(bench, monkeyp
     ("does", "says"),
     [
         ("kill -9 $$", "it was killed"),
-        ("exit 1", "it ended with 1"),
+        ("exit 1", "exit code 1"),
         ("echo its disk is full >&2; exit 125", "its disk is full"),
     ],
 )

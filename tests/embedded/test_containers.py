@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dayfly.execute.process.files import locked
+from dayfly.execute.process.files import is_locked
 from dayfly.spec.host_errors import DocumentsRefusedError
 from embedded import documents as doc
 from embedded.machine import Machine, until
@@ -308,7 +308,7 @@ async def test_the_lock_holds_between_container_and_machine(machine):
     await machine.host.offer(doc.offer(doc.resource("r", [slow(machine)])))
     await machine.said("r/a", "Running")
     [folder] = machine.folders()
-    assert locked(f"{folder}/lock")
+    assert is_locked(f"{folder}/lock")
     go(machine)
     await machine.ready()
 

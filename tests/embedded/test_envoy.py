@@ -189,14 +189,14 @@ async def test_apply_after_a_full_disk_closes_undesired_listeners(proxy, monkeyp
     """The first of two tables was written before the disk refused the second."""
     kept, new = EnvoyEntry("baseline/a/b", free_port(), 1), EnvoyEntry("preview/u/x", free_port(), 2)
     assert await proxy.apply([kept]) == {}
-    write, pid = envoy.put, proxy.pid
+    write, pid = envoy.replace_file, proxy.pid
 
     def full(path, text):
         if "preview" in path:
             raise OSError(28, "no space left on device")
         write(path, text)
 
-    monkeypatch.setattr(envoy, "put", full)
+    monkeypatch.setattr(envoy, "replace_file", full)
     with pytest.raises(OSError, match="no space left"):
         await proxy.apply([kept._replace(port=3), new])
     monkeypatch.undo()

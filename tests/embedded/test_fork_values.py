@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dayfly.embedded.forks import BaselineProcesses, fork_values
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import As, Baseline, ForkValue, UnitInput
 from dayfly.spec.run import Run, State, UnitRecord
@@ -51,7 +51,7 @@ class TestTelling:
     @pytest.mark.parametrize("lack", [{"kept": False}, {"state": State.DONE}, {"state": State.VOID}])
     def test_missing_fork_has_no_values(self, lack):
         for item in READS:
-            with pytest.raises(UntoldError) as refused:
+            with pytest.raises(ForkAddressUnknownError) as refused:
                 self.told(**lack)(item.fork)
             assert refused.value.reason == Reason.WAITING_FOR_FORKS
 
@@ -59,7 +59,7 @@ class TestTelling:
         where, who, answers = READS
         told = self.told(port=0)
         assert (told(who.fork), told(answers.fork)) == ("app", "true")
-        with pytest.raises(UntoldError) as refused:
+        with pytest.raises(ForkAddressUnknownError) as refused:
             told(where.fork)
         assert refused.value.reason == Reason.FORK_WITHOUT_PORT
 

@@ -10,7 +10,7 @@ import pytest
 from dayfly.embedded import attempt_executor
 from dayfly.embedded.attempts import UnitAttempt
 from dayfly.embedded.executors import ProcessStepExecutor
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.actions import Launch
@@ -166,7 +166,7 @@ class TestStates:
         steps.admit("r/a", unit)
         live = bench.of(doc.resource("r", [unit]))
         assert bench.variables(steps.order(live, KEY, unit)).get("TF_HTTP") == ("x" if state else None)
-        assert asked == [access.caller("u", "r", "r/a", 1)] * state
+        assert asked == [access.state_caller("u", "r", "r/a", 1)] * state
         await steps.clear(live)
         assert (cleared, bench.attempts.done) == ([live.run], [("drop", "u")])
 
@@ -217,7 +217,7 @@ class TestSteps:
 
     def test_only_create_steps_wait_for_untold_fork_values(self, bench):
         def untold(_value):
-            raise UntoldError(Reason.WAITING_FOR_FORKS, "it is not there")
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, "it is not there")
 
         bench.runs.fork_values = lambda _live, _answers: untold
         asks = ForkValue(fork_of=Baseline(kind="Deployment", namespace="default", name="app"), expression="{{.Name}}")
@@ -242,20 +242,20 @@ class TestSteps:
         return {name: (each.reason, each.message) for name, each in bench.steps.objections(bench.live).items()}
 
     def test_step_sharing_a_path_with_a_running_one_waits(self, bench):
-        bench.starter.apart = False
+        bench.starter.isolates_paths = False
         [(name, (reason, message))] = self.objections(bench, KEY).items()
         assert (name, reason) == ("r/b", Reason.PATH_IN_USE)
         assert message.startswith("uses /srv/y, as does the running r/a; this machine has no mount namespaces")
 
     def test_step_sharing_a_path_with_another_run_waits(self, bench):
-        bench.starter.apart = False
+        bench.starter.isolates_paths = False
         other = SimpleNamespace(unit=lambda _name: self.SHARED)
         peek = bench.runs.peek
         bench.runs.peek = lambda uid: other if uid == "v" else peek(uid)
         assert set(self.objections(bench, UnitAttempt("v", "r/a", 1))) == {"r/a", "r/b"}
 
     def test_step_of_a_removed_run_blocks_no_path(self, bench):
-        bench.starter.apart = False
+        bench.starter.isolates_paths = False
         assert self.objections(bench, UnitAttempt("gone", "r/a", 1)) == {}
 
     def test_steps_with_private_paths_do_not_wait(self, bench):

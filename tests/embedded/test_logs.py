@@ -10,9 +10,9 @@ from dayfly.embedded.ledger import LedgerError, SqliteLedger
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.execute.process import run as process
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.run import Folder, runs_logged
+from dayfly.execute.process.run import Folder, list_runs_logged_before
 from dayfly.lib.clock import now_ms
-from dayfly.spec.log_times import LineCutter, within
+from dayfly.spec.log_times import LineCutter, entries_between
 from embedded import documents as doc
 from embedded.machine import until
 
@@ -63,7 +63,7 @@ def few(monkeypatch):
 
 
 AGAIN = 'echo x >> "$JOURNAL"; echo said; [ "$(wc -l < "$JOURNAL")" -ge 6 ]'
-GONE = b"[dayfly: the last 3 logs are kept; those before attempt 4 are gone]\n"
+GONE = b"[dayfly: the last 3 logs are kept; logs before attempt 4 are deleted]\n"
 
 
 async def test_restarting_fork_keeps_only_its_last_logs(few, machine):
@@ -98,7 +98,7 @@ def told(machine, unit, attempt=1):
     """Return the lines of a log with their times, as a server gets them."""
     log, entries = machine.log(unit, attempt), machine.host.log_times("u", unit, attempt)
     lines = LineCutter()
-    return [*lines.feed(0, log, within(entries, 0, len(log))), *lines.end()]
+    return [*lines.feed(0, log, entries_between(entries, 0, len(log))), *lines.end()]
 
 
 async def test_log_lines_have_times_during_and_after_a_run(machine):
@@ -217,4 +217,4 @@ def test_unreadable_ledger_keeps_all_but_forgotten_logs(place, caplog):
 
 def test_missing_logs_folder_has_nothing_to_forget(place):
     shutil.rmtree(place.logs)
-    assert runs_logged(place, now_ms()) == set()
+    assert list_runs_logged_before(place, now_ms()) == set()

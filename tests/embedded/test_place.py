@@ -30,8 +30,8 @@ def shared(tmp_path):
 
 
 def test_open_place_returns_the_same_place_each_time(home):
-    first = process.open_place(home)
-    assert process.open_place(home) == first
+    first = process.open_storage(home)
+    assert process.open_storage(home) == first
     assert Path(first.work) == work_of(home)
     folders = (first.work, first.logs, first.steps)
     assert {Path(each).stat().st_mode & 0o777 for each in folders} == {0o700}
@@ -41,26 +41,26 @@ def test_open_place_returns_the_same_place_each_time(home):
 def test_a_memory_that_was_cut_short_names_no_folder(home, tmp_path, monkeypatch, cut):
     monkeypatch.chdir(tmp_path)
     (home / "place").write_text(cut)
-    place = process.open_place(home)
+    place = process.open_storage(home)
     assert work_of(home) == Path(place.work)
-    process.leave_place(place)
+    process.remove_storage(place)
     assert [entry.name for entry in tmp_path.iterdir()] == ["home"]
 
 
 def test_opening_a_known_place_writes_nothing(home, monkeypatch):
     """A server can start on a full disk."""
-    before = process.open_place(home)
+    before = process.open_storage(home)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    assert process.open_place(home) == before
+    assert process.open_storage(home) == before
 
 
 @pytest.mark.parametrize("number", range(2))
 def test_note_survives_a_crash_during_its_write(home, monkeypatch, number):
-    before = process.open_place(home)
+    before = process.open_storage(home)
     replaced = []
 
     def die(draft, path):
@@ -74,10 +74,10 @@ def test_note_survives_a_crash_during_its_write(home, monkeypatch, number):
         Path(before.work, name).unlink()
     monkeypatch.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-        process.open_place(home)
+        process.open_storage(home)
     assert Path((home / "place").read_text()) == Path(before.work)
     monkeypatch.undo()
-    after = process.open_place(home)
+    after = process.open_storage(home)
     assert after.work == before.work
     assert after.ref != before.ref, "its epoch is lost, so its content proves nothing"
 
@@ -90,7 +90,7 @@ def test_memory_is_used_if_it_has_room_and_allows_programs(home, monkeypatch, fl
     found = SimpleNamespace(f_flag=flags, f_bavail=free, f_frsize=1)
     monkeypatch.setattr(os, "statvfs", lambda _: found)
     before = {entry.name for entry in os.scandir("/dev/shm")}
-    place = process.open_place(home)
+    place = process.open_storage(home)
     assert (Path(place.work) != home / "attempts") is in_memory
     if not in_memory:
         own = f"dayfly-{os.geteuid()}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:16]}"
@@ -100,38 +100,38 @@ def test_memory_is_used_if_it_has_room_and_allows_programs(home, monkeypatch, fl
 
 @pytest.mark.parametrize("left", ["", "run.a.1", "cursor"])
 def test_empty_place_is_removed(home, left):
-    place = process.open_place(home)
+    place = process.open_storage(home)
     if left:
         Path(place.work, left).mkdir()
-    process.leave_place(place)
+    process.remove_storage(place)
     assert Path(place.work).exists() is bool(left)
 
 
 def test_notes_last_as_long_as_the_place(home):
-    place = process.open_place(home)
-    assert place.noted("cursor") == 0
-    place.note("cursor", 7)
-    assert place.noted("cursor") == 7
+    place = process.open_storage(home)
+    assert place.read_number("cursor") == 0
+    place.write_number("cursor", 7)
+    assert place.read_number("cursor") == 7
     shutil.rmtree(place.work)
-    place.note("cursor", 8)
-    assert (place.noted("cursor"), Path(place.work).stat().st_mode & 0o777) == (8, 0o700)
+    place.write_number("cursor", 8)
+    assert (place.read_number("cursor"), Path(place.work).stat().st_mode & 0o777) == (8, 0o700)
     assert Path(place.work, "home").read_text() == str(home)
-    assert process.open_place(home).ref != place.ref, "the stored path is gone"
+    assert process.open_storage(home).ref != place.ref, "the stored path is gone"
 
 
 @pytest.mark.parametrize("rubbish", [b"", bytes(5), b"\xff", b"x", b"-7", b"7\n8", b"9" * 5_000])
 def test_a_note_that_is_no_number_is_none(home, rubbish):
     """As after a crash of the machine: the path is chosen again, and the server starts."""
-    place = process.open_place(home)
+    place = process.open_storage(home)
     Path(place.work, "port").write_bytes(rubbish)
-    assert place.noted("port") == 0
+    assert place.read_number("port") == 0
 
 
 @pytest.mark.parametrize(
     ("home_is_there", "held", "stays"), [(True, False, True), (False, True, True), (False, False, False)]
 )
 def test_place_of_a_deleted_home_is_removed_once_unused(shared, home, home_is_there, held, stays):
-    place = process.open_place(home, shared)
+    place = process.open_storage(home, shared)
     attempt = Path(place.work, "run.a.1")
     attempt.mkdir()
     Path(attempt, "order").touch()
@@ -140,7 +140,7 @@ def test_place_of_a_deleted_home_is_removed_once_unused(shared, home, home_is_th
     with Path(attempt, "lock").open("w") as lock:
         if held:
             fcntl.flock(lock, fcntl.LOCK_EX)
-        process.sweep_places(shared)
+        process.sweep_storage(shared)
     assert Path(place.work).exists() is stays
     shutil.rmtree(place.work, ignore_errors=True)
     home.mkdir(exist_ok=True)
@@ -150,24 +150,24 @@ def test_place_of_a_deleted_home_is_removed_once_unused(shared, home, home_is_th
 def test_home_path_that_is_not_utf8_keeps_its_place(shared, tmp_path):
     home = tmp_path / os.fsdecode(b"caf\xe9")
     home.mkdir()
-    place = process.open_place(home, shared)
-    process.sweep_places(shared)
+    place = process.open_storage(home, shared)
+    process.sweep_storage(shared)
     assert Path(place.work).exists()
-    assert process.open_place(home, shared) == place
+    assert process.open_storage(home, shared) == place
 
 
 @pytest.mark.parametrize("how", ["others may write there", "it is a link"])
 def test_work_folder_that_others_can_write_to_is_refused(home, tmp_path, how):
     """A user who can create a marker or receipt there could fake results."""
-    place = process.open_place(home)
+    place = process.open_storage(home)
     if how == "it is a link":
         shutil.rmtree(place.work)
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         Path(place.work).symlink_to(tmp_path / "elsewhere")
     else:
         Path(place.work).chmod(0o777)
-    with pytest.raises(PermissionError, match="belongs to somebody else"):
-        process.open_place(home)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        process.open_storage(home)
     if how == "it is a link":
         Path(place.work).unlink()
     else:
@@ -184,7 +184,7 @@ def test_tests_remove_no_folder_but_dayflys_own(home):
 @pytest.mark.parametrize("moment", ["before it is looked at", "before it is listed"])
 def test_sweep_ignores_a_place_that_vanishes(home, monkeypatch, moment):
     """Servers of two homes, one of which ends while the other starts and cleans up."""
-    other = process.open_place(home)
+    other = process.open_storage(home)
     owner, look = (os, "lstat") if moment == "before it is looked at" else (os, "scandir")
     real = getattr(owner, look)
 
@@ -195,7 +195,7 @@ def test_sweep_ignores_a_place_that_vanishes(home, monkeypatch, moment):
         return real(path, **more)
 
     monkeypatch.setattr(owner, look, leaving)
-    process.sweep_places()
+    process.sweep_storage()
     assert not Path(other.work).exists()
 
 
@@ -205,11 +205,11 @@ def test_sweep_ignores_a_place_that_cannot_be_removed(shared, home, monkeypatch)
     def busy(path, **_):
         raise OSError(errno.EBUSY, "in use", path)
 
-    place = process.open_place(home, shared)
+    place = process.open_storage(home, shared)
     shutil.rmtree(home)
     with monkeypatch.context() as patched:
         patched.setattr(os, "rmdir", busy)
-        process.sweep_places(shared)
+        process.sweep_storage(shared)
     assert Path(place.work).exists()
     shutil.rmtree(place.work)
     home.mkdir()
@@ -221,15 +221,15 @@ def test_sweep_keeps_the_place_of_an_unreachable_home(shared, home, monkeypatch)
     def away(path):
         raise OSError(errno.ENOTCONN, "away", path)
 
-    place = process.open_place(home, shared)
+    place = process.open_storage(home, shared)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "is_dir", away)
-        process.sweep_places(shared)
+        process.sweep_storage(shared)
     assert Path(place.work).exists()
 
 
 def test_disk_is_used_without_shared_memory(home, tmp_path):
     """As in a container with `--ipc=none`."""
     shared = str(tmp_path / "none")
-    assert process.open_place(home, shared).work == str(home / "attempts")
-    process.sweep_places(shared)
+    assert process.open_storage(home, shared).work == str(home / "attempts")
+    process.sweep_storage(shared)

@@ -37,11 +37,11 @@ def test_port_of_a_fork_stays_the_same(place):
 def test_a_note_that_is_no_port_is_none(place):
     """A damaged or edited note: with that port, the fork could never start."""
     for number in (0, 65_536, 99_999_999):
-        place.note(f"u.{forks.slug(FORK)}.port", number)
+        place.write_number(f"u.{forks.slug(FORK)}.port", number)
         ports = Ports(place)
         assert ports.find("u", FORK) == 0
         assert 0 < ports.renew("u", FORK) <= 65_535
-    place.note(f"u.{forks.slug(FORK)}.port", 65_535)
+    place.write_number(f"u.{forks.slug(FORK)}.port", 65_535)
     assert Ports(place).find("u", FORK) == 65_535
 
 

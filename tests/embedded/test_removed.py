@@ -118,5 +118,5 @@ async def test_the_work_folder_of_a_fork_that_runs(machine):
 async def test_work_folder_that_others_can_write_to_starts_nothing(machine):
     machine.work.chmod(0o777)
     await machine.host.offer(doc.offer(slow()))
-    assert "belongs to somebody else" in await machine.said("r/a", "WaitingToRetry")
+    assert "belongs to another user" in await machine.said("r/a", "WaitingToRetry")
     assert machine.lines() == []

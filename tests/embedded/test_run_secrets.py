@@ -108,5 +108,5 @@ def test_a_ledger_of_the_form_before_them_takes_them(tmp_path):
 
 
 def test_remote_host_refuses_secrets():
-    with pytest.raises(DocumentsRefusedError, match="db: key is a secret, and --secrets-file gives it on a dev"):
+    with pytest.raises(DocumentsRefusedError, match="db: key is a secret, and --secrets-file can set it only on a dev"):
         Registry().admit((resource("db", [MAKE]),), ())

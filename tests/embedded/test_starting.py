@@ -81,7 +81,7 @@ async def test_runner_that_ends_before_a_request_is_started_again(tmp_path, fold
     resident = Resident(stand_in(tmp_path, "exit 0"), {})
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_spawn", ended)
-        with pytest.raises(OSError, match="ends as soon as it has begun"):
+        with pytest.raises(OSError, match="ends immediately after its start"):
             await resident.fork(folder.path, "none")
     assert len(begun) == 2, "a request that was not sent is sent again"
     stand_in(tmp_path, f'exec {runner} "$@"')

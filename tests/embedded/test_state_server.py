@@ -19,8 +19,7 @@ from dayfly.embedded.states import StateFiles
 from dayfly.execute.state import access
 from dayfly.execute.state.head import DamagedError, Head, Holder, Version
 from dayfly.execute.state.seal import digest
-from dayfly.execute.state.service import Found, FullError, StateOwner
-from dayfly.execute.state.service import Service as StateService
+from dayfly.execute.state.service import Found, FullError, StateOwner, StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.run import Phase, Run, State, UnitRecord
 from embedded import documents as doc
@@ -28,7 +27,7 @@ from embedded.machine import until
 from ports import free_port
 
 PLACE = StateOwner("u", "db")
-WHO = access.caller("u", "db", "db/make", 1)
+WHO = access.state_caller("u", "db", "db/make", 1)
 VERSION = Version(number=1, at=1, holder=Holder(unit="db/make", attempt=1), size=1, digest="d", blob="b", chunks=3)
 
 
@@ -106,7 +105,7 @@ class TestDoor:
         [port] = self.served[0][1]
         assert (tmp_path / "states" / "port").read_text() == str(port)
         assert f"http://127.0.0.1:{port}" in told["TF_HTTP_ADDRESS"]
-        assert told["TF_HTTP_PASSWORD"] == access.token(states.keys(tmp_path), WHO)
+        assert told["TF_HTTP_PASSWORD"] == access.derive_password(states.keys(tmp_path), WHO)
         (tmp_path / "states" / "u").mkdir()
         door.clear(SimpleNamespace(uid="u", phase=Phase.CLEANED))
         assert not (tmp_path / "states" / "u").exists()
@@ -226,16 +225,16 @@ class TestFiles:
         assert isinstance(states.heads(tmp_path)[PLACE], DamagedError)
 
     async def test_the_ledger_is_the_runs(self, files):
-        assert await files.ledger("u") == "the run"
-        assert await files.ledger("v") is None
+        assert await files.read_ledger("u") == "the run"
+        assert await files.read_ledger("v") is None
 
     async def test_chunks_are_kept_in_their_order_and_dropped(self, files, tmp_path):
-        await files.keep(PLACE, None, "b", [b"1", b"2", b"3"])
-        await files.keep(PLACE, None, "c", [b"4"])
-        assert await files.chunks(PLACE, VERSION) == [b"1", b"2", b"3"]
+        await files.write_chunks(PLACE, None, "b", [b"1", b"2", b"3"])
+        await files.write_chunks(PLACE, None, "c", [b"4"])
+        assert await files.read_chunks(PLACE, VERSION) == [b"1", b"2", b"3"]
         (tmp_path / "states" / "u" / "db" / "b.1").unlink()
-        assert await files.chunks(PLACE, VERSION) == [b"1", b"3"], "the existing ones"
-        await files.drop(PLACE, "b", 3)
+        assert await files.read_chunks(PLACE, VERSION) == [b"1", b"3"], "the existing ones"
+        await files.delete_chunks(PLACE, "b", 3)
         assert [each.name for each in (tmp_path / "states" / "u" / "db").iterdir()] == ["c.0"]
 
     @pytest.mark.parametrize(("room", "fits"), [(64 << 20, True), ((64 << 20) - 1, False)])
@@ -243,15 +242,15 @@ class TestFiles:
         disk = SimpleNamespace(f_bavail=room + 5, f_frsize=1)
         monkeypatch.setattr(states.os, "statvfs", lambda _home: disk)
         if fits:
-            await files.keep(PLACE, None, "b", [b"12", b"345"])
+            await files.write_chunks(PLACE, None, "b", [b"12", b"345"])
         else:
             with pytest.raises(FullError, match="would leave less than 64 MiB"):
-                await files.keep(PLACE, None, "b", [b"12", b"345"])
-        assert len(await files.chunks(PLACE, VERSION)) == 2 * fits
+                await files.write_chunks(PLACE, None, "b", [b"12", b"345"])
+        assert len(await files.read_chunks(PLACE, VERSION)) == 2 * fits
 
     async def test_refused_write_leaves_no_chunks(self, files, tmp_path, monkeypatch):
         """As with a disk quota, which `statvfs` does not show: the retries of Terraform would fill it."""
-        write, written = states.make, []
+        write, written = states.create_file, []
 
         def refuse(path, data):
             written.append(path)
@@ -259,8 +258,8 @@ class TestFiles:
             if len(written) == 2:
                 raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), path)
 
-        await files.keep(PLACE, None, "c", [b"4"])
-        monkeypatch.setattr(states, "make", refuse)
+        await files.write_chunks(PLACE, None, "c", [b"4"])
+        monkeypatch.setattr(states, "create_file", refuse)
         body = json.dumps({"version": 4, "serial": 1, "lineage": "l", "x": os.urandom(1 << 20).hex()}).encode()
         units = {"db/make": UnitRecord(attempt=1, state=State.CLAIMED)}
         self.known["u"] = SimpleNamespace(run=Run(uid="u", target=doc.TARGET, plan="", units=units))

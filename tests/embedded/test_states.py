@@ -199,7 +199,7 @@ async def test_refused_state_fails_create_and_holds_up_delete(keeping):
     go(keeping)
     made = await until(lambda: ended(keeping, "r/make"), "the create step to end")
     assert (made.state, made.reason) == ("failed", "StateRefused")
-    assert "its state was refused: the lock of this state is not held" in made.message
+    assert "its state was refused: a write needs the lock of this state, which is free" in made.message
     await keeping.delete()
     await begun(keeping)
     go(keeping)

@@ -119,7 +119,7 @@ async def test_all_outputs_of_a_run_have_a_limit(machine):
     await asyncio.sleep(0.2)
     states = sorted(machine.unit(f"r/s{n}").state for n in range(3))
     assert states == ["failed", "succeeded", "succeeded"]
-    assert "524288 bytes of outputs would make 1572864 for the run; at most 1048576 fit" in report.message
+    assert "524288 bytes of outputs the run would have 1572864; at most 1048576 are allowed" in report.message
     assert len(machine.values()) == 2
 
 
@@ -135,7 +135,7 @@ async def test_delete_step_succeeds_though_its_outputs_do_not_fit(machine):
     await machine.gone(seconds=20)
     assert machine.lines() == ["dropped", "gone= absent=gone"]
     [message] = [each.message for each in machine.host.history("u") if (each.unit, each.move) == ("r/drop", "Record")]
-    assert "its 4 bytes of outputs would make 1048580 for the run" in message
+    assert "with its 4 bytes of outputs the run would have 1048580" in message
 
 
 async def test_retried_output_counts_once_against_the_limit(machine):

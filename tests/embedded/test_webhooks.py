@@ -42,7 +42,7 @@ async def test_webhooks_create_and_delete_with_values_from_scripts(machine):
         await machine.host.offer(doc.offer(doc.resource("db", (make, seed), (drop,))))
         await machine.ready()
         log = machine.host.read_log("u", "db/make", 1, offset=0, limit=65_536).decode()
-        assert "answered 201" in log
+        assert "response 201" in log
         assert "hunter2-hunter2" not in log
         await machine.delete()
         await machine.gone()
@@ -75,7 +75,7 @@ async def test_failed_webhook_reports_the_status_of_the_server(machine):
         await machine.host.offer(doc.offer(doc.resource("db", (hook("make", server.url),))))
         await machine.reason("ResourceFailed")
         unit = machine.unit("db/make")
-        assert (unit.reason, unit.message) == ("UnexpectedStatus", "the server answered 409")
+        assert (unit.reason, unit.message) == ("UnexpectedStatus", "the server responded 409")
         assert (unit.outputs, machine.host.values("u")) == ((), ()), "an internal output is not reported"
         await machine.delete()
         await machine.gone()

@@ -1,4 +1,4 @@
-"""Deployments as an API server gives them, every default written out: an ordinary one, one of the node's own, a plain one."""
+"""Deployments with all defaults, as an API server returns them: ordinary, privileged on its node, and minimal."""
 
 from __future__ import annotations
 
@@ -145,5 +145,4 @@ EVERY = {"web": WEB, "agent": AGENT, "plain": PLAIN}
 
 
 def fresh(name: str) -> dict[str, Any]:
-    """A copy that may be changed."""
     return copy.deepcopy(EVERY[name])

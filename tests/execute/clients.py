@@ -1,4 +1,4 @@
-"""A client of the API server that answers as a test says, and notes what it is asked."""
+"""A client of the API server with prepared answers, which records its calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Client:
-    """`answers` has for each verb what comes of it, one after the other, the last for ever. Errors are raised."""
+    """Initialize with the results of each verb in order; the last one repeats. Errors are raised."""
 
     def __init__(self, **answers: Any) -> None:
         self.done: list[tuple[Any, ...]] = []
@@ -24,10 +24,10 @@ class Client:
         return ask
 
     def acting_as(self, user: str, extra: Any) -> Client:
-        """The same, who has noted for whom it asks."""
+        """Record the user and return the same client."""
         self.done.append(("acting_as", user, extra))
         return self
 
-    def asked(self, verb: str) -> list[tuple[Any, ...]]:
-        """What was asked with that verb."""
+    def calls_of(self, verb: str) -> list[tuple[Any, ...]]:
+        """Return the arguments of calls with this verb."""
         return [each[1:] for each in self.done if each[0] == verb]

@@ -1,4 +1,4 @@
-"""A small collector of traces: a real HTTP server that reads what comes by OpenTelemetry's own types."""
+"""A trace collector: a real HTTP server that decodes requests with OpenTelemetry's types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Seen(NamedTuple):
-    """One span as it came."""
+    """A received span."""
 
     trace: str
     id: str
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
 
 
 class Collector:
-    """Keeps what it is sent, spans and CloudEvents; answers with `status`."""
+    """Stores received spans and CloudEvents, and responds with `status`."""
 
     def __init__(self, host: str, port: int) -> None:
         self.status, self.spans, self.resources, self.requests, self.events = 200, [], [], [], []
@@ -62,11 +62,11 @@ class Collector:
                 self.spans += [_seen(span) for span in scope.spans]
 
     def roots(self) -> dict[str, Seen]:
-        """Those without a parent, by name."""
+        """Return the spans without a parent, by name."""
         return {each.name: each for each in self.spans if not each.parent}
 
     def below(self, span: Seen) -> list[Seen]:
-        """Those right below one, in their order."""
+        """Return the children of a span in order."""
         return sorted((each for each in self.spans if each.parent == span.id), key=lambda each: each.start)
 
 
@@ -91,7 +91,7 @@ def _seen(span: object) -> Seen:
 
 @contextlib.contextmanager
 def collecting(host: str = "127.0.0.1", port: int = 0) -> Iterator[Collector]:
-    """For as long as a test wants one."""
+    """Run a collector during the context."""
     found = Collector(host, port)
     thread = threading.Thread(target=found.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -1,12 +1,12 @@
-"""A fork of one of the baselines with a patch, as the operator would render it."""
+"""Forks of the baselines with patches, rendered as in the operator."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from dayfly.execute.fork.render import ForkIdentity, fork
-from dayfly.execute.fork.rights import Leave
+from dayfly.execute.fork.render import ForkIdentity, render_fork
+from dayfly.execute.fork.rights import ForkPermissions
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.spec.lifecycle import Baseline, EnvChange, ForkUnit, Unit
 from execute.baselines import EVERY
@@ -14,13 +14,15 @@ from execute.baselines import EVERY
 IDENTITY = ForkIdentity(
     "f-box", "box-run", {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid": "r"}
 )
-HOME, AWAY, FREE = Leave(home=True), Leave(home=False), Leave(home=True, free=True)
+HOME, AWAY, FREE = ForkPermissions(home=True), ForkPermissions(home=False), ForkPermissions(home=True, free=True)
 OUTPUT = {"secretKeyRef": {"name": "box-db", "key": "make.url"}}
 READS = EnvChange(name="URL", input="db.make.url")
 
 
-def forked(patch: dict[str, Any] | None, *, of: str = "web", leave: Leave = HOME, env=(READS,), images=()) -> Any:
-    """The manifest; the baseline stays as it was."""
+def forked(
+    patch: dict[str, Any] | None, *, of: str = "web", permissions: ForkPermissions = HOME, env=(READS,), images=()
+) -> Any:
+    """Return the manifest, and check that the baseline is unchanged."""
     before = copy.deepcopy(EVERY[of])
     wished = ForkUnit(
         baseline=Baseline(kind="Deployment", namespace="shop", name=of), env=tuple(env), images=images, patch=patch
@@ -28,26 +30,26 @@ def forked(patch: dict[str, Any] | None, *, of: str = "web", leave: Leave = HOME
     inputs = {"db.make.url": PodSecretKey("box-db", "make.url")}
     unit = Unit(name=of, kind="fork", fork=wished)
     try:
-        return fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, leave=leave)
+        return render_fork(unit, EVERY[of], IDENTITY, inputs=inputs, hosts={}, permissions=permissions)
     finally:
-        assert before == EVERY[of], "the baseline is somebody else's"
+        assert before == EVERY[of], "the baseline must not change"
 
 
 def strategic(**template: Any) -> dict[str, Any]:
-    """A patch of the pod's template."""
+    """Return a patch of the pod template."""
     return {"type": "strategic", "value": {"spec": {"template": template}}}
 
 
 def pod(**fields: Any) -> dict[str, Any]:
-    """A patch of the pod."""
+    """Return a patch of the pod."""
     return strategic(spec=fields)
 
 
 def main(**fields: Any) -> dict[str, Any]:
-    """A patch of the main container."""
+    """Return a patch of the main container."""
     return pod(containers=[{"name": "main", **fields}])
 
 
 def json(*operations: Any) -> dict[str, Any]:
-    """A JSON patch."""
+    """Return a JSON patch."""
     return {"type": "json", "value": list(operations)}

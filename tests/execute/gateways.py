@@ -1,6 +1,6 @@
-"""What a Gateway does with a request, by the letter of the Gateway API: a small evaluator for tests.
+"""An evaluator of routes as in the Gateway API's reference.
 
-Its order is that of `HTTPRouteRule.matches` in the API's own reference, which a data plane is held to in the proof.
+Its order is that of `HTTPRouteRule.matches`. Other tests check that real data planes follow it.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Request(NamedTuple):
-    """What is asked; header names are lower case, several values of one are joined by commas."""
+    """A request. Header names are lower case, and several values of a header are joined by commas."""
 
     path: str = "/"
     method: str = "GET"
@@ -18,7 +18,7 @@ class Request(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A route of one host; `age` is smaller the older it is."""
+    """A route of one host. An older route has a smaller `age`."""
 
     name: str
     age: int
@@ -26,7 +26,7 @@ class Route(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The rule that is chosen, and whose it is."""
+    """The selected rule and its route."""
 
     route: str
     index: int
@@ -35,13 +35,13 @@ class Choice(NamedTuple):
 
 
 def choose(routes: Iterable[Route], request: Request) -> Choice | None:
-    """The rule by which a request is answered."""
+    """Return the rule that a Gateway selects for a request."""
     found = list(fitting(routes, request))
     return min(found, key=lambda each: each.rank) if found else None
 
 
 def fitting(routes: Iterable[Route], request: Request) -> Iterator[Choice]:
-    """All rules that fit, each by each of its matches; the smaller rank goes first."""
+    """Yield each match of a rule with its rank. The smallest rank wins."""
     for route in routes:
         for index, rule in enumerate(route.rules):
             for match in rule.get("matches") or ({"path": {"type": "PathPrefix", "value": "/"}},):
@@ -52,7 +52,7 @@ def fitting(routes: Iterable[Route], request: Request) -> Iterator[Choice]:
 
 def _rank(match: Mapping[str, Any]) -> tuple[Any, ...]:
     path = match.get("path") or {"type": "PathPrefix", "value": "/"}
-    # `/shop` and `/shop/` are one prefix; an exact path is what it says.
+    # `/shop` and `/shop/` are the same prefix, but different exact paths.
     length = len(path["value"] if path["type"] == "Exact" else path["value"].rstrip("/"))
     counts = -len(match.get("headers") or ()), -len(match.get("queryParams") or ())
     return (path["type"] != "Exact", -length, not match.get("method"), *counts)

@@ -1,4 +1,4 @@
-"""What Istio's proxies do with a call, by the letter of its reference: the first rule that fits. A small evaluator."""
+"""An evaluator of VirtualServices as in Istio's reference: the first matching rule applies."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Call(NamedTuple):
-    """What is asked; header names are lower case."""
+    """A request with lower-case header names."""
 
     path: str = "/"
     headers: Mapping[str, str] = {}
@@ -14,7 +14,7 @@ class Call(NamedTuple):
 
 
 def choose(rules: Iterable[Mapping[str, Any]], call: Call) -> Mapping[str, Any] | None:
-    """The rule by which a call is answered."""
+    """Return the rule that applies to a request."""
     return next((rule for rule in rules if any(_fits(match, call) for match in rule.get("match") or ({},))), None)
 
 

@@ -1,4 +1,4 @@
-"""A program in the resident runner's place, which gives the answers that a test wants."""
+"""A replacement of the resident runner with prepared answers."""
 
 import json
 import sys

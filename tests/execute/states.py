@@ -1,4 +1,4 @@
-"""A store of states in memory, whose every access is a step of a schedule and may lose its answer."""
+"""A state store in memory. Each access is a step of a schedule and may lose its response."""
 
 import asyncio
 import base64
@@ -9,17 +9,17 @@ import msgspec
 
 from dayfly.execute.state import access
 from dayfly.execute.state.head import Head
-from dayfly.execute.state.service import Found, Service, StateOwner, UncertainError
+from dayfly.execute.state.service import Found, StateOwner, StateService, UncertainError
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.run import Run, State, UnitRecord
 
-KEYS = access.StateKeys.of(b"k" * access.KEY_BYTES)
+KEYS = access.StateKeys.derive(b"k" * access.KEY_BYTES)
 RUN = Run(uid="u", target=Target(kind="Sandbox", namespace="team", name="box", uid="u"), plan="")
 PLACE = StateOwner("u", "stack")
 
 
 def running(**units: tuple[int, State]) -> Run:
-    """A ledger in which these units of the resource stand so."""
+    """Return a ledger with attempt and state of units."""
     records = {f"stack/{name}": UnitRecord(attempt=number, state=state) for name, (number, state) in units.items()}
     return msgspec.structs.replace(RUN, units=records)
 
@@ -27,7 +27,7 @@ def running(**units: tuple[int, State]) -> Run:
 class Memory:
     """`turn` is awaited before each access.
 
-    `loses` says what becomes of a swap whose answer is lost: done, not done, or to come later; None if none is lost.
+    `loses` is the effect of a swap whose response is lost: done, not done, or done later. None: no response is lost.
     """
 
     def __init__(self, run: Run | None = None) -> None:
@@ -43,7 +43,7 @@ class Memory:
         await self.turn()
         return self.heads.get(place, Found(Head()))
 
-    async def ledger(self, run):
+    async def read_ledger(self, run):
         await self.turn()
         return self.run if run == "u" else None
 
@@ -59,7 +59,7 @@ class Memory:
         return True
 
     def arrive(self):
-        """What was on its way arrives."""
+        """Apply the writes whose responses were lost."""
         for each in self.coming:
             self._put(*each)
         self.coming = []
@@ -70,28 +70,28 @@ class Memory:
         self.heads[place] = Found(after, str(next(self._tags)))
         return True
 
-    async def keep(self, place, run, blob, chunks):
+    async def write_chunks(self, place, run, blob, chunks):
         await self.turn()
         self.blobs[blob] = chunks
 
-    async def chunks(self, place, version):
+    async def read_chunks(self, place, version):
         await self.turn()
         return self.blobs.get(version.blob, [])
 
-    async def drop(self, place, blob, count):
+    async def delete_chunks(self, place, blob, count):
         await self.turn()
         self.blobs.pop(blob, None)
 
 
 class Client:
-    """One attempt of the step `name`, as its Terraform would ask; `ask` gives status and body."""
+    """An attempt of the step `name`, which sends requests like Terraform. `ask` returns status and body."""
 
     def __init__(self, store: Memory, name: str = "apply", attempt: int = 1, keys=KEYS, run="u") -> None:
-        self.who = access.caller(run, "stack", f"stack/{name}", attempt)
-        self.service = Service(keys, store, lambda: 0)
-        told = access.variables(access.Door("http://x"), self.who)
+        self.who = access.state_caller(run, "stack", f"stack/{name}", attempt)
+        self.service = StateService(keys, store, lambda: 0)
+        told = access.variables(access.StateEndpoint("http://x"), self.who)
         self.path = told["TF_HTTP_ADDRESS"].removeprefix("http://x")
-        self.name, self.password = told["TF_HTTP_USERNAME"], access.token(keys, self.who)
+        self.name, self.password = told["TF_HTTP_USERNAME"], access.derive_password(keys, self.who)
 
     @property
     def authorization(self):
@@ -110,7 +110,7 @@ class Client:
         return await self.ask("UNLOCK", msgspec.json.encode({"ID": name}))
 
     async def read(self):
-        """Return the state, or None; a 503 is asked again, as Terraform does."""
+        """Return the state, or None. Retry after 503, as Terraform does."""
         status, body = 503, b""
         for _ in range(30):
             if status == 503:
@@ -122,7 +122,7 @@ class Client:
 
 
 class Schedule:
-    """Lets one of those who wait go on at a time, whom `chance` picks."""
+    """Continues one waiting task at a time, chosen by `chance`."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -134,7 +134,7 @@ class Schedule:
         await future
 
     async def play(self, *stories):
-        """All of them to their ends."""
+        """Run all tasks to their end."""
         tasks = [asyncio.ensure_future(story) for story in stories]
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0)

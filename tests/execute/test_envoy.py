@@ -1,4 +1,4 @@
-"""What Envoy reads of ways: where requests go, what of them is left as it came, and how much it bears."""
+"""Envoy's configuration: routing of requests, unchanged headers, and limits."""
 
 import pytest
 
@@ -13,14 +13,14 @@ ANYTHING = {"prefix": "/"}
 
 
 def routes(way, forms=PLAIN):
-    """Of its table: the answer to a probe, and all others."""
+    """Return the routes of a table: the probe and all others."""
     [host] = table(way, forms, token="t", version=17)["virtual_hosts"]
     assert host["domains"] == ["*"]
     return host["routes"][0], host["routes"][1:]
 
 
 def led(way, forms=PLAIN):
-    """What is looked at of a request, and the port to which it goes then."""
+    """Return the matched part and the port of each route."""
     return [(route["match"], int(route["route"]["cluster"].rpartition(":")[2])) for route in routes(way, forms)[1]]
 
 
@@ -47,7 +47,7 @@ class TestTable:
             *(header(name, routing_keys.plain_pattern(("k1", "k2"), escapes=True)) for name in routing_keys.PLAIN),
         ]
 
-    def test_also_in_those_of_a_machine_of_its_own(self):
+    def test_custom_headers_and_query_are_matched(self):
         usual, more = led(WAY), led(WAY, Forms(("x-key",), "key"))
         query = {"name": "key", "string_match": {"safe_regex": {"regex": routing_keys.query_pattern(("k3",))}}}
         assert len(more) == len(usual) + 4
@@ -62,7 +62,7 @@ class TestTable:
         assert led(way) == [(ANYTHING, port)]
         [route] = routes(way)[1]
         given = [(each["header"]["key"], each["header"]["value"]) for each in route["request_headers_to_add"]]
-        assert given == list(routing_keys.injected(key))
+        assert given == list(routing_keys.injected_headers(key))
         assert {each["append_action"] for each in route["request_headers_to_add"]} == {"APPEND_IF_EXISTS_OR_ADD"}
 
     def test_unsent_requests_are_retried_and_have_no_timeout(self):
@@ -77,7 +77,7 @@ class TestTable:
 
 
 class TestListeners:
-    def test_each_way_has_its_own_with_a_table_of_its_own(self):
+    def test_each_entry_has_a_listener_and_a_table(self):
         other = EnvoyEntry("preview/u/x", 9091, 8081)
         found = listeners([WAY, other], "/tables")
         for way, listener in zip((WAY, other), found, strict=True):
@@ -88,7 +88,7 @@ class TestListeners:
         assert paths == ["/tables/baseline~shop~web.json", "/tables/preview~u~x.json"]
         assert file_of(WAY.name) == "baseline~shop~web.json"
 
-    def test_a_request_is_handed_on_as_it_came(self):
+    def test_requests_are_forwarded_unchanged(self):
         [listener] = listeners([WAY], "/tables")
         manager = self.manager(listener)
         [router] = manager["http_filters"]
@@ -97,7 +97,7 @@ class TestListeners:
         assert manager["generate_request_id"] is False
         assert manager["server_header_transformation"] == "PASS_THROUGH"
 
-    def test_whatever_a_server_takes_is_taken(self):
+    def test_large_headers_and_old_protocols_are_accepted(self):
         manager = self.manager(listeners([WAY], "/tables")[0])
         assert manager["codec_type"] == "AUTO"
         assert manager["upgrade_configs"] == [{"upgrade_type": "websocket"}]
@@ -123,7 +123,7 @@ class TestClusters:
             assert each["load_assignment"]["cluster_name"] == each["name"]
         assert clusters([]) == []
 
-    def test_as_many_requests_as_come_at_once_go_to_it(self):
+    def test_concurrent_requests_are_not_limited(self):
         [each] = clusters([], [6001])
         [bounds] = each["circuit_breakers"]["thresholds"]
         assert bounds == dict.fromkeys(
@@ -150,5 +150,5 @@ def test_bootstrap_has_a_private_admin_socket_and_large_patterns():
     assert [sources[name]["path_config_source"]["path"] for name in ("lds_config", "cds_config")] == ["/l", "/c"]
 
 
-def test_its_files_have_a_version_in_words_and_the_resources():
+def test_watched_files_have_a_version_and_resources():
     assert answer(3, ({"name": "a"},)) == {"version_info": "3", "resources": [{"name": "a"}]}

@@ -10,7 +10,7 @@ TARGET = Target(kind="Sandbox", name="s", uid="u")
 
 
 class Executor:
-    """Takes whatever it is asked to."""
+    """An executor that accepts everything."""
 
     gated = False
 
@@ -23,7 +23,7 @@ class Executor:
         self.admitted.append(name)
 
     def __getattr__(self, name):
-        """Whatever else it is asked for is noted."""
+        """Record all other calls."""
 
         async def note(*_):
             self.asked.append(name)
@@ -33,13 +33,11 @@ class Executor:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_unit_without_its_payload_is_refused_on_every_host(kind):
-    """Also one that is kept, whose very name is of what it derives from."""
+    """A kept unit is refused too, although its name contains its baseline."""
     executor = Executor(kind)
     document = Lifecycle(target=TARGET, resource="db", pre_start=(Unit(name="make", kind=kind),))
     for given, name in (((document,), ()), "db/make"), (((), (Unit(name="web", kind=kind),)), "web"):
-        with pytest.raises(
-            DocumentsRefusedError, match=rf"^{name}: a unit of kind {kind} needs a \w+, and this one has none$"
-        ):
+        with pytest.raises(DocumentsRefusedError, match=rf"^{name}: a unit of kind {kind} needs a \w+, but has none$"):
             Registry(executor).admit(*given)
     assert executor.admitted == []
 

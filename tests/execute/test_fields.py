@@ -1,9 +1,9 @@
-"""What steps read of their target: one value, whole, or none."""
+"""Inputs from the target object: exactly one value, or absent."""
 
 import msgspec
 import pytest
 
-from dayfly.execute import target_fields
+from dayfly.execute import inputs
 from dayfly.execute.inputs import resolve
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.sealed import seal
@@ -31,29 +31,29 @@ def plan(query: str):
         ("$.spec.nothing", None),
     ],
 )
-def test_one_value_whole(query, value):
-    """A create step waits for one; a stop step goes without."""
+def test_exactly_one_value_is_passed(query, value):
+    """A create step waits for the value; a stop step runs without it."""
     found = plan(query)
     for name in "ab":
-        given = target_fields.given(found.steps[name], FOUND)
+        given = inputs.target_values(found.steps[name], FOUND)
         assert given.get("it") == value
-        assert bool(target_fields.lack(found.steps[name], FOUND, "Machine")) is (value is None and name == "a")
+        assert bool(inputs.missing_target_field(found.steps[name], FOUND, "Machine")) is (value is None and name == "a")
         read = resolve(
             Run(uid="r", target=TARGET, plan=""), found.steps[name].unit, "", cleans=name == "b", given=given
         )
         assert read.sources == {"it": value}
 
 
-def test_a_target_that_is_gone_has_nothing():
+def test_missing_target_has_no_values():
     step = plan("$.spec.volume").steps["b"]
-    assert target_fields.given(step, None) == {}
-    assert target_fields.lack(step, None, "Machine") == ""
+    assert inputs.target_values(step, None) == {}
+    assert inputs.missing_target_field(step, None, "Machine") == ""
 
 
 def test_value_no_variable_can_hold_is_an_error_or_absent():
     found = plan("$.spec.zero")
     run = Run(uid="r", target=TARGET, plan="")
-    given = target_fields.given(found.steps["a"], FOUND)
+    given = inputs.target_values(found.steps["a"], FOUND)
     with pytest.raises(CannotRenderError, match="zero byte"):
         resolve(run, found.steps["a"].unit, "", cleans=False, given=given)
     assert resolve(run, found.steps["b"].unit, "", cleans=True, given=given).sources == {"it": None}
@@ -63,7 +63,7 @@ def test_target_is_read_only_by_steps_that_may_still_start():
     found, run = plan("$.spec.volume"), Run(uid="r", target=TARGET, plan="")
 
     def readers(run: Run) -> list[str]:
-        return [step.id for step in target_fields.readers(found, run, closing=run.closed is not None)]
+        return [step.id for step in inputs.steps_with_target_inputs(found, run, closing=run.closed is not None)]
 
     assert readers(run) == ["a"]
     done = msgspec.structs.replace(run, units={"a": UnitRecord(attempt=1, state="done", outcome="succeeded")})

@@ -1,4 +1,4 @@
-"""Patches: what they do, what each malformed one is told, and that none costs more than its bounds."""
+"""Patches: their results, the errors of malformed ones, and the limits of CPU time and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def apply(kind, value):
 
 
 def nested(times):
-    """So many mappings, one in the other."""
+    """Return nested mappings."""
     return {"spec": nested(times - 1)} if times else 1
 
 
@@ -135,7 +135,7 @@ MALFORMED = {
     "strategic finalizer is a mapping": (
         "strategic",
         {"metadata": {"finalizers": [{}]}},
-        None,  # the baseline has none, so the list is taken as it is, and left behind with the rest of the metadata
+        None,  # the baseline has no list, so the patch adds one, which is removed with the rest of the metadata
     ),
     "strategic directive": ("strategic", {"spec": {"$patch": "merge"}}, "must be replace or delete"),
     "strategic order": ("strategic", {"spec": {"$setElementOrder/x": []}}, "is not understood here"),
@@ -143,13 +143,13 @@ MALFORMED = {
     "too deep": ("merge", nested(70), "nested at most"),
     "too many values": ("merge", {"spec": {"x": [1] * 10_001}}, "at most 10000 values"),
     "half a character": ("merge", {"spec": {"x": "\ud800"}}, "surrogate"),
-    "no such type": ("diff", "", "no patch of type diff"),
+    "no such type": ("diff", "", "unknown patch type diff"),
 }
 
 
 @pytest.mark.parametrize(("kind", "value", "words"), MALFORMED.values(), ids=MALFORMED)
-def test_malformed_ones_are_refused_with_their_place(kind, value, words):
-    """One sentence that says what is wrong where; never a defect of ours."""
+def test_malformed_patch_is_refused_with_its_path(kind, value, words):
+    """The error names the field and the problem. There is no internal error."""
     if words is None:
         assert "finalizers" not in forked({"type": kind, "value": value})["metadata"]
         return
@@ -182,7 +182,7 @@ def test_json_values_of_different_types_are_not_equal(one, other):
 
 
 class TestOperations:
-    """As RFC 6902 has them, beside which nothing is allowed."""
+    """Operations have exactly the fields of RFC 6902."""
 
     @pytest.mark.parametrize(
         ("operation", "wanted"),
@@ -221,8 +221,8 @@ class TestOperations:
         )
         assert changed["spec"]["template"] == WEB["spec"]["template"]
 
-    def test_nothing_is_done_by_halves(self):
-        """A patch whose last operation does not fit changes nothing of what it was given."""
+    def test_failed_patch_changes_nothing(self):
+        """A patch whose last operation fails does not change its input."""
         document = fresh("web")
         with pytest.raises(CannotRenderError):
             patch.apply(document, json(op("remove", "/spec/replicas"), op("remove", "/spec/replicas")))
@@ -230,7 +230,7 @@ class TestOperations:
 
 
 def within(depth):
-    """A value with so many lists around it."""
+    """Return a value in nested lists."""
     value = 1
     for _ in range(depth):
         value = [value]
@@ -238,7 +238,7 @@ def within(depth):
 
 
 def doubling(times):
-    """A document in itself, again and again: 2^times of it."""
+    """Return a patch that doubles a document `times` times."""
     return [op("copy", f"/spec/template/x{n}", **{"from": "/spec/template"}) for n in range(times)]
 
 
@@ -272,8 +272,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize(("kind", "value"), BOMBS.values(), ids=BOMBS)
-def test_bombs_end_at_their_bound(kind, value):
-    """A patch of a few kilobytes took 532 MiB. Now it is refused before it has taken ten."""
+def test_growing_patches_stop_at_the_limit(kind, value):
+    """A patch of a few kilobytes once used 532 MiB. Now it is refused before it uses 10 MiB."""
     tracemalloc.start()
     try:
         with pytest.raises(CannotRenderError) as refused:
@@ -288,7 +288,7 @@ def test_bombs_end_at_their_bound(kind, value):
 TEXTS = {
     "t": "x" * (json_patch.MAX_ADDED_BYTES - 28),
     "l": [1] * 10,
-}  # the mapping, its keys, and two bytes more for each value
+}  # the mapping, its keys, and two more bytes for each value
 
 FULL = [
     op("add", "/spec/0", value=[1] * (json_patch.MAX_VALUES_READ // 4 - 1)),
@@ -317,7 +317,7 @@ def test_patch_size_limit_is_exact(operations, said):
         patch.apply(fresh("web"), json(*operations))
 
 
-def test_more_operations_than_anybody_writes():
+def test_number_of_operations_is_limited():
     with pytest.raises(CannotRenderError, match="has 257 operations"):
         apply("json", [op("test", "/kind", value="Deployment")] * 257)
 
@@ -333,8 +333,8 @@ def test_more_operations_than_anybody_writes():
     ],
     ids=["containers", "env", "deleted", "volumes", "mounts"],
 )
-def test_long_lists_cost_no_square(fields):
-    """Three thousand items took fifteen seconds, in which the operator did nothing else."""
+def test_long_lists_take_linear_time(fields):
+    """3,000 items once took 15 s, during which the operator was blocked."""
     began = time.process_time()
     with contextlib.suppress(CannotRenderError):
         forked({"type": "strategic", "value": {"spec": {"template": {"spec": fields}}}})
@@ -349,10 +349,10 @@ def _paths(value, here=""):
 
 
 class TestAnything:
-    """Whatever comes in, out comes a Deployment or one sentence."""
+    """The result of any patch is a Deployment or a `CannotRenderError`."""
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_junk(self, seed):
+    def test_random_input_yields_a_deployment_or_an_error(self, seed):
         chance, source = random.Random(seed), Source(seed)
         paths = list(_paths(WEB))
 
@@ -375,7 +375,7 @@ class TestAnything:
             if kind != "json" and chance.random() < 0.7:
                 value = {"spec": {"template": source.overlay()}, **(value if isinstance(value, dict) else {})}
             try:
-                made = forked({"type": kind, "value": copy.deepcopy(value)}, leave=FREE)
+                made = forked({"type": kind, "value": copy.deepcopy(value)}, permissions=FREE)
             except CannotRenderError as refused:
                 said.add(refused.reason if len(str(refused)) < 4000 else "far too much")
             else:

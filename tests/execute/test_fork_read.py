@@ -1,4 +1,4 @@
-"""When a fork answers, what it waits for, and what proves that it is gone."""
+"""Facts of forks: ready, waiting with a reason, and ended."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ RECORD = UnitRecord(attempt=1, state=State.CLAIMED, ref="u", claimed_at=1_000)
 
 
 def seen(*, replicas=1, generation=2, observed=2, counts=(1, 1, 1), deleted=False, conditions=()):
-    """The fact of a Deployment; `counts` are replicas, updated and available ones."""
+    """Return the fact of a Deployment. `counts` are its replicas, updated replicas and available replicas."""
     every, updated, available = counts
     meta = {"name": "f", "uid": "u", "generation": generation, "creationTimestamp": "2026-01-01T00:00:00Z"}
     if deleted:
@@ -27,10 +27,10 @@ def pod(**status):
 
 
 def fact(pods=(), **shape):
-    return read.fork(seen(**shape), pods, 5_000)
+    return read.read_fork(seen(**shape), pods, 5_000)
 
 
-def test_without_replicas_it_is_held():
+def test_fork_without_replicas_is_held():
     assert fact(replicas=0, counts=(0, 0, 0)) == Held(ref="u")
 
 
@@ -42,8 +42,8 @@ def test_fork_is_running_once_its_newest_pods_answer():
     "shape",
     [
         {"observed": 1},
-        {"counts": (1, 0, 1)},  # an old pod answers
-        {"counts": (2, 1, 1)},  # of an old and a new pod one answers
+        {"counts": (1, 0, 1)},  # an old pod is available
+        {"counts": (2, 1, 1)},  # one of an old and a new pod is available
         {"counts": (1, 1, 0)},
         {"replicas": 2, "counts": (2, 2, 1)},
     ],
@@ -56,22 +56,22 @@ def test_fork_waits_for_its_pods(shape):
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ((1, 1, 1), "its new pods are starting"),  # the second is not there yet
-        ((3, 2, 2), "its new pods are starting"),  # an old one is still there
-        ((2, 2, 1), "1 of 2 pods answer"),
+        ((1, 1, 1), "its new pods are starting"),  # the second pod does not exist yet
+        ((3, 2, 2), "its new pods are starting"),  # an old pod still exists
+        ((2, 2, 1), "1 of 2 pods are available"),
     ],
 )
-def test_which_pods_it_waits_for_is_said(counts, message):
+def test_message_counts_available_pods(counts, message):
     assert fact(replicas=2, counts=counts).message == message
 
 
 def test_deleted_fork_may_still_have_pods():
-    """Pods that are ending are counted nowhere, so no count proves that there are none."""
+    """No count includes terminating pods, so no count proves that there are none."""
     assert fact(deleted=True, replicas=0, counts=(0, 0, 0)) == Running(since=1_767_225_600_000, ready=False)
 
 
 def test_fork_message_prefers_pod_then_controller_then_count():
-    """The pods' own words first, then the controller's, then the count; what every pod goes through is no news."""
+    """Messages of pods come first, then conditions of the Deployment, then the count. Normal phases are not reported."""
     pulling = pod(
         containerStatuses=[{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}]
     )
@@ -81,7 +81,7 @@ def test_fork_message_prefers_pod_then_controller_then_count():
     )
     quota = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
 
-    def said(*pods, conditions=()):
+    def reason_and_message(*pods, conditions=()):
         found = fact(pods, counts=(1, 1, 0), conditions=conditions)
         return found.reason, found.message
 
@@ -90,20 +90,20 @@ def test_fork_message_prefers_pod_then_controller_then_count():
     mute = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no reason"}])
     late = {"type": "Progressing", "status": "False", "message": "has timed out"}
     well = [{**quota, "status": "False"}, {**late, "status": "True"}, {"type": "Available", "status": "False"}]
-    assert said(unready, placed, conditions=well) == ("Starting", "0 of 1 pods answer")
-    assert said(mute) == ("Unschedulable", "no reason")
-    assert said(conditions=[late]) == ("NotProgressing", "has timed out")
-    assert said(conditions=[{**late, "reason": "Stuck"}]) == ("Stuck", "has timed out")
-    assert said(ordinary, pulling) == ("ImagePullBackOff", "no")
-    assert said(unplaced, conditions=[quota]) == ("Unschedulable", "full")
-    assert said(conditions=[quota]) == ("FailedCreate", "exceeded quota")
-    assert said(ordinary) == ("Starting", "0 of 1 pods answer")
+    assert reason_and_message(unready, placed, conditions=well) == ("Starting", "0 of 1 pods are available")
+    assert reason_and_message(mute) == ("Unschedulable", "no reason")
+    assert reason_and_message(conditions=[late]) == ("NotProgressing", "has timed out")
+    assert reason_and_message(conditions=[{**late, "reason": "Stuck"}]) == ("Stuck", "has timed out")
+    assert reason_and_message(ordinary, pulling) == ("ImagePullBackOff", "no")
+    assert reason_and_message(unplaced, conditions=[quota]) == ("Unschedulable", "full")
+    assert reason_and_message(conditions=[quota]) == ("FailedCreate", "exceeded quota")
+    assert reason_and_message(ordinary) == ("Starting", "0 of 1 pods are available")
 
 
 def test_fork_is_gone_only_after_its_pods():
     for wanted, reason in ((True, "Deleted"), (False, "Cancelled")):
-        assert read.gone(RECORD, left=1, wanted=wanted, now=9_000) == Running(since=1_000, ready=False)
-        ended = read.gone(RECORD, left=0, wanted=wanted, now=9_000)
+        assert read.read_missing_fork(RECORD, left=1, wanted=wanted, now=9_000) == Running(since=1_000, ready=False)
+        ended = read.read_missing_fork(RECORD, left=0, wanted=wanted, now=9_000)
         assert isinstance(ended, Ended)
         result = ended.result
         assert (result.outcome, result.started_at, result.ended_at) == ("failed", 1_000, 9_000)

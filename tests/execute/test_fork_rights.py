@@ -1,4 +1,4 @@
-"""How far a fork may differ from its baseline: what is refused and in which words, what passes, and chance patches."""
+"""Differences between a fork and its baseline: refused ones with their messages, allowed ones, and random patches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def volume(**source):
 
 
 def mounted(source, **more):
-    """A new volume with a mount of it."""
+    """Return a new volume with a mount."""
     made = volume(**source)
     made["value"]["spec"]["template"]["spec"]["containers"] = [{"name": "main", "volumeMounts": [mount(**more)]}]
     return made
@@ -39,7 +39,7 @@ def mounted(source, **more):
 ROOT = {"hostPath": {"path": "/"}}
 TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
 
-# By what the fork would take: patch, the field that is said, and words of the sentence.
+# By the gained right: the patch, the field in the message, and words of the message.
 ANYWHERE = {
     "privileged": (main(securityContext={"privileged": True}), f"{MAIN}.securityContext", "other rights on the node"),
     "capabilities": (main(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), f"{MAIN}.securityContext", ""),
@@ -51,24 +51,24 @@ ANYWHERE = {
     "ServiceAccount of old": (pod(serviceAccount="admin"), f"{POD}.serviceAccount", "rights of a ServiceAccount"),
     "token": (pod(automountServiceAccountToken=True), f"{POD}.automountServiceAccountToken", "a ServiceAccount"),
     "token by default": (pod(automountServiceAccountToken=None), f"{POD}.automountServiceAccountToken", "is missing"),
-    "host network": (pod(hostNetwork=True), f"{POD}.hostNetwork", "reach into the node"),
-    "host processes": (pod(hostPID=True), f"{POD}.hostPID", "reach into the node"),
-    "host IPC": (pod(hostIPC=True), f"{POD}.hostIPC", "reach into the node"),
-    "host users": (pod(hostUsers=True), f"{POD}.hostUsers", "reach into the node"),
+    "host network": (pod(hostNetwork=True), f"{POD}.hostNetwork", "access the node"),
+    "host processes": (pod(hostPID=True), f"{POD}.hostPID", "access the node"),
+    "host IPC": (pod(hostIPC=True), f"{POD}.hostIPC", "access the node"),
+    "host users": (pod(hostUsers=True), f"{POD}.hostUsers", "access the node"),
     "shared processes": (pod(shareProcessNamespace=True), f"{POD}.shareProcessNamespace", ""),
-    "node": (pod(nodeName="control-plane"), f"{POD}.nodeName", "choose on which nodes"),
-    "node selector": (pod(nodeSelector={"a": "b"}), f"{POD}.nodeSelector", "choose on which nodes"),
-    "affinity": (pod(affinity={"nodeAffinity": {"x": 1}}), f"{POD}.affinity", "choose on which nodes"),
-    "tolerations": (pod(tolerations=[{"operator": "Exists"}]), f"{POD}.tolerations", "choose on which nodes"),
-    "scheduler": (pod(schedulerName="mine"), f"{POD}.schedulerName", "choose on which nodes"),
-    "runtime": (pod(runtimeClassName="weak"), f"{POD}.runtimeClassName", "choose on which nodes"),
-    "priority class": (pod(priorityClassName="system-node-critical"), f"{POD}.priorityClassName", "other people's"),
-    "priority": (pod(priority=2**30), f"{POD}.priority", "other people's pods"),
-    "preemption": (pod(preemptionPolicy="Never"), f"{POD}.preemptionPolicy", "other people's pods"),
+    "node": (pod(nodeName="control-plane"), f"{POD}.nodeName", "choose the nodes on which"),
+    "node selector": (pod(nodeSelector={"a": "b"}), f"{POD}.nodeSelector", "choose the nodes on which"),
+    "affinity": (pod(affinity={"nodeAffinity": {"x": 1}}), f"{POD}.affinity", "choose the nodes on which"),
+    "tolerations": (pod(tolerations=[{"operator": "Exists"}]), f"{POD}.tolerations", "choose the nodes on which"),
+    "scheduler": (pod(schedulerName="mine"), f"{POD}.schedulerName", "choose the nodes on which"),
+    "runtime": (pod(runtimeClassName="weak"), f"{POD}.runtimeClassName", "choose the nodes on which"),
+    "priority class": (pod(priorityClassName="system-node-critical"), f"{POD}.priorityClassName", "pods of other"),
+    "priority": (pod(priority=2**30), f"{POD}.priority", "pods of other users"),
+    "preemption": (pod(preemptionPolicy="Never"), f"{POD}.preemptionPolicy", "pods of other users"),
     "endless end": (pod(terminationGracePeriodSeconds=2**31), f"{POD}.terminationGracePeriodSeconds", "differs from"),
     "host names": (pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["x"]}]), f"{POD}.hostAliases", "differs from"),
     "claims of devices": (pod(resourceClaims=[{"name": "x"}]), f"{POD}.resourceClaims", "differs from"),
-    "what nobody has thought of": (pod(newField={"all": True}), f"{POD}.newField", "differs from"),
+    "unknown field of a pod": (pod(newField={"all": True}), f"{POD}.newField", "differs from"),
     "of a container": (main(newField=1), f"{MAIN}.newField", "differs from"),
     "of a Deployment": (json({"op": "add", "path": "/spec/newField", "value": 1}), "spec.newField", "differs from"),
     "of an object": (json({"op": "add", "path": "/data", "value": {}}), "data", "differs from"),
@@ -77,17 +77,17 @@ ANYWHERE = {
     "probe of any address": (
         main(livenessProbe={"httpGet": {"port": 80, "host": "169.254.169.254"}}),
         f"{MAIN}.livenessProbe.httpGet.host",
-        "have the node itself ask any address",
+        "make the node send requests to any address",
     ),
     "probe of any socket": (
         main(startupProbe={"tcpSocket": {"port": 80, "host": "10.0.0.1"}}),
         f"{MAIN}.startupProbe.tcpSocket.host",
-        "the node itself",
+        "the node send",
     ),
     "hook to any address": (
         main(lifecycle={"preStop": {"httpGet": {"port": 80, "host": "10.0.0.1"}}}),
         f"{MAIN}.lifecycle.preStop.httpGet.host",
-        "the node itself",
+        "the node send",
     ),
     "devices": (
         main(resources={"limits": {"devices.example/kvm": "1"}}),
@@ -146,7 +146,7 @@ ANYWHERE = {
     "label that a Service selects": (
         strategic(metadata={"labels": {"role": "payments"}}),
         "spec.template.metadata.labels[role]",
-        "answer for other workloads",
+        "of other workloads select its pods",
     ),
     "label on the object": (
         {"type": "merge", "value": {"metadata": {"labels": {"role": "payments"}}}},
@@ -156,22 +156,26 @@ ANYWHERE = {
     "finalizers of pods": (
         strategic(metadata={"finalizers": ["mine/forever"]}),
         "spec.template.metadata.finalizers",
-        "from ever ending",
+        "prevent the deletion",
     ),
     "name of pods": (strategic(metadata={"namespace": "kube-system"}), "spec.template.metadata.namespace", ""),
     "gates": (pod(schedulingGates=[{"name": "mine/gate"}]), f"{POD}.schedulingGates", ""),
-    "held for ever": ({"type": "merge", "value": {"spec": {"paused": True}}}, "spec.paused", "ever starting"),
+    "held for ever": (
+        {"type": "merge", "value": {"spec": {"paused": True}}},
+        "spec.paused",
+        "prevent the fork from starting",
+    ),
     "a whole list by a merge patch": (
         {"type": "merge", "value": {"spec": {"template": {"spec": {"initContainers": [{"name": "migrate"}]}}}}},
         f"{POD}.initContainers[migrate].securityContext",
-        "is missing, and a fork keeps what its baseline has",
+        "is missing, but a fork must keep this field",
     ),
     "node's folders": (volume(**ROOT), f"{POD}.volumes", ""),
     "token as a volume": (volume(**TOKEN), f"{POD}.volumes", ""),
 }
 
 AT_HOME = {
-    "node's folders": (mounted(ROOT), f"{POD}.volumes[v].hostPath", "reach into the node"),
+    "node's folders": (mounted(ROOT), f"{POD}.volumes[v].hostPath", "access the node"),
     "token": (mounted(TOKEN), f"{POD}.volumes[v].projected.sources[0].serviceAccountToken", "a ServiceAccount"),
     "bundle": (
         mounted({"projected": {"sources": [{"clusterTrustBundle": {"path": "t"}}]}}),
@@ -185,7 +189,7 @@ AT_HOME = {
     "propagation": (
         mounted({"emptyDir": {}}, mountPropagation="Bidirectional"),
         f"{MAIN}.volumeMounts[v].mountPropagation",
-        "reach into the node",
+        "access the node",
     ),
     "the other container's token": (
         main(volumeMounts=[{"name": "identity", "mountPath": "/stolen"}]),
@@ -195,7 +199,7 @@ AT_HOME = {
     "the baseline's volume as another": (
         pod(volumes=[{"name": "tmp", "emptyDir": None, **ROOT}]),
         f"{POD}.volumes[tmp].hostPath",
-        "reach into the node",
+        "access the node",
     ),
     "value from a file": (
         main(env=[{"name": "X", "valueFrom": {"fileKeyRef": {"volumeName": "identity", "path": "t", "key": "k"}}}]),
@@ -215,27 +219,39 @@ AT_HOME = {
 }
 
 ELSEWHERE = {
-    "Secret": (main(env=[secret()]), f"{MAIN}.env[X].valueFrom.secretKeyRef", "not the sandbox's own"),
-    "another key": (main(env=[secret(name="web")]), f"{MAIN}.env[X].valueFrom.secretKeyRef", "not the sandbox's own"),
+    "Secret": (main(env=[secret()]), f"{MAIN}.env[X].valueFrom.secretKeyRef", "another namespace than the sandbox's"),
+    "another key": (
+        main(env=[secret(name="web")]),
+        f"{MAIN}.env[X].valueFrom.secretKeyRef",
+        "another namespace than the sandbox's",
+    ),
     "another key in place": (
         main(env=[{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"key": "root"}}}]),
         f"{MAIN}.env[TOKEN].valueFrom.secretKeyRef",
-        "not the sandbox's own",
+        "another namespace than the sandbox's",
     ),
     "ConfigMap": (
         main(env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "k"}}}]),
         f"{MAIN}.env[X].valueFrom.configMapKeyRef",
-        "not the sandbox's own",
+        "another namespace than the sandbox's",
     ),
-    "all of a Secret": (main(envFrom=[{"secretRef": {"name": "web"}}]), f"{MAIN}.envFrom[0]", "not the sandbox's own"),
+    "all of a Secret": (
+        main(envFrom=[{"secretRef": {"name": "web"}}]),
+        f"{MAIN}.envFrom[0]",
+        "another namespace than the sandbox's",
+    ),
     "volume": (mounted({"secret": {"secretName": "web"}}), f"{POD}.volumes", ""),
     "empty volume": (volume(emptyDir={}), f"{POD}.volumes", ""),
     "mount": (main(volumeMounts=[{"name": "settings", "mountPath": "/s"}]), f"{MAIN}.volumeMounts", ""),
-    "pull secrets": (pod(imagePullSecrets=[{"name": "admin"}]), f"{POD}.imagePullSecrets", "not the sandbox's own"),
+    "pull secrets": (
+        pod(imagePullSecrets=[{"name": "admin"}]),
+        f"{POD}.imagePullSecrets",
+        "another namespace than the sandbox's",
+    ),
     "output of another sandbox": (
         main(env=[{"name": "URL", "valueFrom": {"secretKeyRef": {"name": "box-db", "key": "make.root"}}}]),
         f"{MAIN}.env[URL].valueFrom.secretKeyRef",
-        "not the sandbox's own",
+        "another namespace than the sandbox's",
     ),
 }
 
@@ -248,15 +264,15 @@ def _refusal(patch, **more):
 
 
 class TestRefused:
-    """Said is the field, whose right it would borrow, and what to do."""
+    """The message has the field, the gained right, and the solution."""
 
     @pytest.mark.parametrize(("patch", "field", "words"), ANYWHERE.values(), ids=ANYWHERE)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_anywhere(self, leave, patch, field, words):
-        said = _refusal(patch, leave=leave)
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_anywhere(self, permissions, patch, field, words):
+        said = _refusal(patch, permissions=permissions)
         assert f" {field}" in said
         assert words in said
-        assert "pods would have more than those of Deployment shop/web" in said
+        assert "pods would have more rights than those of Deployment shop/web" in said
         assert said.endswith("an administrator can also label namespace shop dayfly.dev/forks=free")
 
     @pytest.mark.parametrize(("patch", "field", "words"), AT_HOME.values(), ids=AT_HOME)
@@ -267,22 +283,22 @@ class TestRefused:
 
     @pytest.mark.parametrize(("patch", "field", "words"), ELSEWHERE.values(), ids=ELSEWHERE)
     def test_elsewhere(self, patch, field, words):
-        """What is free at home, and reads another namespace's Secrets there."""
-        said = _refusal(patch, leave=AWAY)
+        """Changes that are allowed at home read Secrets of another namespace elsewhere."""
+        said = _refusal(patch, permissions=AWAY)
         assert f" {field}" in said
         assert words in said
         assert forked(patch)
 
     def test_by_a_variable_elsewhere(self):
-        """No patch is needed for that."""
+        """A variable is enough; no patch is needed."""
         for kind in ("secret", "configMap"):
             change = EnvChange(name="X", source={kind: {"name": "web", "key": "root"}})
-            said = _refusal(None, leave=AWAY, env=[change])
-            assert f"{MAIN}.env[X].valueFrom.{kind}KeyRef would read what belongs to a namespace" in said
+            said = _refusal(None, permissions=AWAY, env=[change])
+            assert f"{MAIN}.env[X].valueFrom.{kind}KeyRef would read a Secret or ConfigMap of another namespace" in said
             assert forked(None, env=[change])
 
-    def test_a_baseline_that_has_all_of_that_lends_nothing_else(self):
-        """Its own is kept, and nothing of it goes further: no more of the node, and nothing made writable."""
+    def test_privileged_baseline_allows_no_other_rights(self):
+        """The fork keeps the baseline's rights but gains none: no other path of the node, and no writable mount."""
         kept = forked(None, of="agent")["spec"]["template"]["spec"]
         wanted = EVERY["agent"]["spec"]["template"]["spec"]
         assert {**kept, "containers": 0} == {**wanted, "containers": 0}
@@ -298,15 +314,15 @@ class TestRefused:
         ):
             assert field in _refusal(patch, of="agent")
 
-    def test_many_at_once_are_counted(self):
+    def test_further_problems_are_counted(self):
         said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True, nodeName="x", priority=1))
         assert "; and 2 more" in said
         said = _refusal(pod(hostNetwork=True, hostPID=True, hostIPC=True))
         assert all(field in said for field in ("hostNetwork", "hostPID", "hostIPC"))
-        assert "more. Leave" not in said
+        assert "more. Remove" not in said
 
-    def test_our_own_keys_even_where_all_is_free(self):
-        """The operator writes the Deployment and the cluster's controllers its pods: no policy of ours would see it."""
+    def test_reserved_keys_are_refused_in_a_free_namespace(self):
+        """The operator writes the Deployment and controllers write its pods, so no admission policy of Dayfly would apply."""
         for patch, field in (
             (
                 strategic(metadata={"labels": {"dayfly.dev/unit": "x"}}),
@@ -316,13 +332,13 @@ class TestRefused:
             (strategic(metadata={"finalizers": ["dayfly.dev/record"]}), "spec.template.metadata.finalizers"),
             (pod(schedulingGates=[{"name": "dayfly.dev/claim"}]), f"{POD}.schedulingGates"),
             ({"type": "merge", "value": {"metadata": {"labels": {"dayfly.dev/like": "x"}}}}, "labels[dayfly.dev/like]"),
-            # What is no name at all may be taken for any.
+            # An invalid name could match any name.
             (_merged(metadata={"finalizers": [1]}), "spec.template.metadata.finalizers"),
             (_merged(spec={"schedulingGates": [{"name": 1}]}), f"{POD}.schedulingGates"),
             (_merged(spec={"schedulingGates": ["x/y", {}]}), f"{POD}.schedulingGates"),
         ):
-            for leave in (FREE, HOME):
-                assert f"{field} begins with dayfly.dev/" in _refusal(patch, leave=leave)
+            for permissions in (FREE, HOME):
+                assert f"{field} begins with dayfly.dev/" in _refusal(patch, permissions=permissions)
 
 
 def _merged(**template):
@@ -365,26 +381,26 @@ ALLOWED_AT_HOME = {
 
 class TestAllowed:
     @pytest.mark.parametrize("patch", ALLOWED.values(), ids=ALLOWED)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_anywhere(self, leave, patch):
-        assert forked(patch, leave=leave)
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_anywhere(self, permissions, patch):
+        assert forked(patch, permissions=permissions)
 
     @pytest.mark.parametrize("patch", ALLOWED_AT_HOME.values(), ids=ALLOWED_AT_HOME)
     def test_in_the_sandboxes_own_namespace(self, patch):
         assert forked(patch)
 
     @pytest.mark.parametrize("name", EVERY)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_without_a_patch(self, name, leave):
-        assert forked(None, of=name, leave=leave, images=({"image": "other:1"},))
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_fork_without_a_patch_is_allowed(self, name, permissions):
+        assert forked(None, of=name, permissions=permissions, images=({"image": "other:1"},))
 
     @pytest.mark.parametrize("patch", [row[0] for row in (*ANYWHERE.values(), *AT_HOME.values())])
-    def test_all_of_it_where_an_administrator_leaves_it_free(self, patch):
-        assert forked(patch, leave=FREE)
+    def test_free_namespace_allows_every_change(self, patch):
+        assert forked(patch, permissions=FREE)
 
 
-# --- chance ---------------------------------------------------------------------------------------------------------
-# The oracle knows nothing of the product's rows: it writes both pods out as lines, and judges each line that differs.
+# --- random patches -------------------------------------------------------------------------------------------------
+# The oracle does not use the rows of the product: it writes both pods as lines and checks each line that differs.
 
 _C = r"(containers|initContainers)\[\w+\]"
 _ANY = re.compile(
@@ -404,7 +420,7 @@ _OURS = re.compile(rf"{_C}\.env\[[^]]*\]\.valueFrom\.secretKeyRef\.(name='box-db
 
 
 def lines(value, here=""):
-    """Each leaf as `path=value`; named items by their names."""
+    """Yield each leaf as `path=value`, with the names of named items in the path."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from lines(inner, f"{here}.{key}".lstrip("."))
@@ -417,11 +433,11 @@ def lines(value, here=""):
 
 
 def escapes(made, before, home):
-    """The lines of a fork's pod that it may not have, and those of its baseline that it may not lack."""
+    """Return added lines that are not allowed, and missing lines of the baseline."""
     now, then = (set(lines(each["spec"]["template"]["spec"])) for each in (made, before))
     free = [_ANY, _OURS, *([_HOME] if home else [])]
     bad = [line for line in now - then if not any(rule.match(line) for rule in free)]
-    # What only goes may be what the baseline read: of its environment anywhere, of its volumes at home.
+    # Removals are allowed for the environment in every namespace, and for volumes at home.
     free += [
         re.compile(rf"{_C}\.(env|resources\b|\w+Probe|lifecycle|ports)"),
         *([re.compile(r"volumes\[")] if home else []),
@@ -453,7 +469,7 @@ def escapes(made, before, home):
 
 
 class Chance:
-    """Patches of all kinds, most of them hostile in one thing and harmless in others."""
+    """Random patches of all kinds. Most have one hostile change and otherwise harmless ones."""
 
     def __init__(self, seed):
         self._random, self._source = random.Random(seed), Source(seed, danger=2)
@@ -491,38 +507,38 @@ def _places(value, here):
 class TestChance:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", EVERY)
-    @pytest.mark.parametrize("leave", [HOME, AWAY], ids=["home", "elsewhere"])
-    def test_no_patch_takes_more(self, name, leave):
-        """Whatever is laid over a baseline: what comes out differs from it in nothing that is not on the list."""
-        chance, passed, refused = Chance(f"{name} {leave.home}"), 0, 0
+    @pytest.mark.parametrize("permissions", [HOME, AWAY], ids=["home", "elsewhere"])
+    def test_random_patches_gain_no_rights(self, name, permissions):
+        """For every patch, the result differs from the baseline only in allowed fields."""
+        chance, passed, refused = Chance(f"{name} {permissions.home}"), 0, 0
         for _ in range(400):
             patch = chance.patch(EVERY[name])
             try:
-                made = forked(patch, of=name, leave=leave)
+                made = forked(patch, of=name, permissions=permissions)
             except CannotRenderError:
                 refused += 1
                 continue
             passed += 1
-            assert not escapes(made, EVERY[name], leave.home), patch
+            assert not escapes(made, EVERY[name], permissions.home), patch
         assert passed > 20
         assert refused > 100
 
     def test_oracle_detects_every_refused_patch(self):
-        """Where all is free, each of the table's patches is an escape to it: it is no oracle that cannot fail."""
+        """In a free namespace, the oracle reports each patch of the tables, so the oracle can fail."""
         blind = {
             key
             for table, home in ((ANYWHERE, True), (AT_HOME, True), (ELSEWHERE, False))
             for key, (patch, *_) in table.items()
-            if not escapes(forked(patch, leave=FREE), EVERY["web"], home)
+            if not escapes(forked(patch, permissions=FREE), EVERY["web"], home)
         }
         assert blind == {
-            # Not in the pod, which is all that the oracle looks at.
+            # These fields are outside of the pod, which the oracle reads.
             "of a Deployment",
             "of an object",
             "order on the object",
             "label on the object",
             "held for ever",
-            # No field that a server of today has.
+            # Current API servers do not have this field.
             "all variables of another kind",
         }
 

@@ -1,10 +1,10 @@
-"""The route of an endpoint's address: what it is called, what it gives each request, and when it works."""
+"""The route of a preview: its name, the headers that it adds, and its readiness."""
 
 from __future__ import annotations
 
 import pytest
 
-from dayfly.execute.gateway.preview import PreviewGateway, host_name, label, lacking, manifest
+from dayfly.execute.gateway.preview import PreviewGateway, find_lack, host_name, label, render_preview
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.kube.objects import AnnotatedMeta
 from dayfly.spec.routing import routing_keys
@@ -14,7 +14,7 @@ OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "r", "uid":
 
 
 def route(*told: tuple[str, str, int]):
-    """Of the second generation; `told` has condition, status and the generation that was looked at."""
+    """Return a route of generation 2. `told` has condition, status and observed generation."""
     conditions = [
         ParentCondition(type=kind, status=status, reason="Why", message="so", observed_generation=generation)
         for kind, status, generation in told
@@ -28,17 +28,29 @@ def route(*told: tuple[str, str, int]):
 @pytest.mark.parametrize(
     ("told", "lack", "refused"),
     [
-        ((), "Gateway infra/edge has not taken it yet", False),
-        ((("Accepted", "True", 2),), "Gateway infra/edge has not taken it yet", False),
-        ((("Accepted", "True", 2), ("ResolvedRefs", "True", 1)), "Gateway infra/edge has not taken it yet", False),
-        ((("Accepted", "False", 1), ("ResolvedRefs", "True", 2)), "Gateway infra/edge has not taken it yet", False),
+        ((), "Gateway infra/edge has not accepted the route yet", False),
+        ((("Accepted", "True", 2),), "Gateway infra/edge has not accepted the route yet", False),
+        (
+            (("Accepted", "True", 2), ("ResolvedRefs", "True", 1)),
+            "Gateway infra/edge has not accepted the route yet",
+            False,
+        ),
+        (
+            (("Accepted", "False", 1), ("ResolvedRefs", "True", 2)),
+            "Gateway infra/edge has not accepted the route yet",
+            False,
+        ),
         ((("Accepted", "True", 2), ("ResolvedRefs", "True", 2)), None, False),
-        ((("Accepted", "True", 2), ("ResolvedRefs", "False", 2)), "Gateway infra/edge does not take it: Why: so", True),
-        ((("Accepted", "False", 2),), "Gateway infra/edge does not take it: Why: so", True),
+        (
+            (("Accepted", "True", 2), ("ResolvedRefs", "False", 2)),
+            "Gateway infra/edge rejects the route: Why: so",
+            True,
+        ),
+        ((("Accepted", "False", 2),), "Gateway infra/edge rejects the route: Why: so", True),
     ],
 )
 def test_preview_is_ready_once_its_gateway_accepts_it(told, lack, refused):
-    found = lacking(route(*told), EDGE)
+    found = find_lack(route(*told), EDGE)
     assert (found and found.message) == lack
     assert bool(found and found.refused) is refused
 
@@ -55,8 +67,8 @@ def test_preview_url_names_an_unusual_port():
     assert EDGE._replace(scheme="https", port="8443").url("a.example") == "https://a.example:8443"
 
 
-def test_each_request_is_given_the_key_and_goes_to_the_service():
-    found = manifest(EDGE, "x", "site", "run", OWNER, key="k1", to=("shop", "web", 80))
+def test_preview_adds_the_key_and_routes_to_the_service():
+    found = render_preview(EDGE, "x", "site", "run", OWNER, key="k1", to=("shop", "web", 80))
     assert found["metadata"]["namespace"] == "shop"
     assert found["metadata"]["ownerReferences"] == [OWNER]
     assert set(found["metadata"]["labels"].values()) == {"site", "run", "dayfly"}
@@ -70,5 +82,5 @@ def test_each_request_is_given_the_key_and_goes_to_the_service():
     assert rule["backendRefs"] == [{"group": "", "kind": "Service", "name": "web", "port": 80, "weight": 1}]
     [given] = rule["filters"]
     assert [(each["name"], each["value"]) for each in given["requestHeaderModifier"]["add"]] == list(
-        routing_keys.injected("k1")
+        routing_keys.injected_headers("k1")
     )

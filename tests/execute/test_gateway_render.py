@@ -1,26 +1,25 @@
-"""The objects of ours beside a route, and what Gateways say of them."""
+"""Derived routes and Services, and the status of routes."""
 
 import msgspec
 import pytest
 
 from dayfly.execute.fork.read import ForkService, ServicePort, ServiceSpec
 from dayfly.execute.gateway import read
-from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import Parent, ParentCondition, RouteObject, RouteStatus
 from dayfly.execute.gateway.render import (
-    MOST_MATCHES,
+    MAX_MATCHES,
     RouteTarget,
-    beside,
-    concerned,
-    from_elsewhere,
     is_withdrawn,
-    leading,
-    named,
-    service,
+    render_routes,
+    render_service,
+    render_withdrawn,
+    routes_of_other_namespaces,
+    routes_to,
     service_name,
-    withdrawn,
+    services_for,
+    services_of,
 )
-from dayfly.execute.gateway.rules import RuleTargets
+from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
 from dayfly.execute.gateway.run import GRPC_ROUTES, HTTP_ROUTES, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta
@@ -57,7 +56,7 @@ def parent(name="edge", *, generation=1, at="2026-01-01T00:00:00Z", **said):
 
 
 def ours(base=None, forms=PLAIN):
-    [made] = beside(HTTP_ROUTES, base or route(), FORK, LEADS, signs(("k1",), forms)).manifests
+    [made] = render_routes(HTTP_ROUTES, base or route(), FORK, LEADS, build_key_matches(("k1",), forms)).manifests
     return made
 
 
@@ -77,22 +76,22 @@ def stored(manifest, **more):
 
 class TestObjects:
     def test_route_name_sorts_after_its_baseline_and_is_unique(self):
-        """Of two that are equal a Gateway takes the older, then the first in the alphabet: that is the baseline's."""
+        """A Gateway prefers the older of two equal routes, then the first by name: that is the baseline's."""
         name = ours()["metadata"]["name"]
         assert name > "web"
         assert name.startswith("web-")
         assert ours(route(uid="another"))["metadata"]["name"] != name
         assert len(ours(route(name=f"{'w' * 252}x"))["metadata"]["name"]) <= 253
 
-    def test_nothing_of_the_other_but_its_spec(self):
+    def test_derived_route_copies_only_the_spec(self):
         base = route(labels={"app": "web"}, annotations={"cert": "me"}, finalizers=["x"])
         assert ours(base)["metadata"]["labels"] == FORK.labels
         assert ours(base)["metadata"]["annotations"].keys() == {"dayfly.dev/beside"}
         assert ours(base)["metadata"]["ownerReferences"] == [OWNER]
 
     def test_grpc_route_has_no_query_match(self):
-        """The API server would drop it, and the rule would fit everything."""
-        made = beside(GRPC_ROUTES, route(), FORK, LEADS, signs(("k1",), Forms((), "key"))).manifests
+        """The API server would drop it, and the rule would match everything."""
+        made = render_routes(GRPC_ROUTES, route(), FORK, LEADS, build_key_matches(("k1",), Forms((), "key"))).manifests
         found = [match for each in made for rule in each["spec"]["rules"] for match in rule["matches"]]
         assert found
         assert all(match.keys() == {"headers"} for match in found)
@@ -101,7 +100,7 @@ class TestObjects:
         found = [match for rule in ours(forms=Forms((), "key"))["spec"]["rules"] for match in rule["matches"]]
         assert [match["queryParams"][0]["name"] for match in found if "queryParams" in match] == ["key"]
 
-    def test_which_routes_are_concerned(self):
+    def test_routes_to_services_are_found(self):
         every = [
             route("a", creation_timestamp="2026-01-02T00:00:00Z"),
             route("b", creation_timestamp="2026-01-01T00:00:00Z"),
@@ -110,31 +109,31 @@ class TestObjects:
             route("ending", deletion_timestamp="2026-01-01T00:00:00Z"),
             route("other", rules=[{"backendRefs": [{"name": "api"}]}]),
         ]
-        assert [each.metadata.name for each in concerned(every, ["web"])] == ["b", "a"], "the oldest first"
+        assert [each.metadata.name for each in routes_to(every, ["web"])] == ["b", "a"], "the oldest first"
 
-    def test_which_services_lead_to_a_baseline(self):
-        def service(name, selector, **labels):
+    def test_services_of_a_baseline_are_found(self):
+        def render_service(name, selector, **labels):
             return ForkService(metadata=ObjectMeta(name=name, labels=labels), spec=ServiceSpec(selector=selector))
 
         every = [
-            service("wide", {"app": "web"}),
-            service("exact", {"app": "web", "tier": "front"}),
-            service("narrow", {"app": "web", "track": "canary"}),
-            service("none", None),
-            service("forks", {"app": "web"}, **{RUN_LABEL: "r"}),
+            render_service("wide", {"app": "web"}),
+            render_service("exact", {"app": "web", "tier": "front"}),
+            render_service("narrow", {"app": "web", "track": "canary"}),
+            render_service("none", None),
+            render_service("forks", {"app": "web"}, **{RUN_LABEL: "r"}),
         ]
-        found = leading(every, {"app": "web", "tier": "front"})
+        found = services_for(every, {"app": "web", "tier": "front"})
         assert [each.metadata.name for each in found] == ["exact", "wide"]
 
     def test_omitted_matches_are_reported(self):
-        all_signs = signs(("k1",), PLAIN)
-        fits = MOST_MATCHES // len(all_signs)
+        all_signs = build_key_matches(("k1",), PLAIN)
+        fits = MAX_MATCHES // len(all_signs)
         whole, some = (
-            beside(HTTP_ROUTES, route(rules=RULES * count), FORK, LEADS, all_signs) for count in (fits, fits + 1)
+            render_routes(HTTP_ROUTES, route(rules=RULES * count), FORK, LEADS, all_signs) for count in (fits, fits + 1)
         )
         assert (whole.cut, some.cut) == (False, True)
         made = [match for each in some.manifests for rule in each["spec"]["rules"] for match in rule["matches"]]
-        assert len(made) == MOST_MATCHES == fits * len(all_signs)
+        assert len(made) == MAX_MATCHES == fits * len(all_signs)
 
 
 class TestElsewhere:
@@ -150,15 +149,15 @@ class TestElsewhere:
             led("to another", {"name": "api", "namespace": "shop"}, {"name": "web", "namespace": "else"}),
             led("its own", {"name": "web"}),
         ]
-        assert [each.metadata.name for each in from_elsewhere(every, ["web"], "shop")] == ["to us"]
+        assert [each.metadata.name for each in routes_of_other_namespaces(every, ["web"], "shop")] == ["to us"]
         rules = [{"backendRefs": [{"name": "web"}]}, {"backendRefs": [{"name": "db"}]}, {}]
-        assert named(rules, ["api", "db", "web"], "shop") == ["db", "web"]
+        assert services_of(rules, ["api", "db", "web"], "shop") == ["db", "web"]
 
     @pytest.mark.parametrize(("address", "headless"), [("10.0.0.1", {}), ("None", {"clusterIP": "None"})])
-    def test_a_fork_has_a_service_like_each_of_its_baselines(self, address, headless):
+    def test_fork_has_a_service_for_each_of_its_baselines(self, address, headless):
         ports = [ServicePort(port=80, name="http")]
         spec = ServiceSpec(selector={"app": "web"}, ports=ports, cluster_ip=address)
-        made = service(ForkService(metadata=ObjectMeta(name="web", namespace="shop"), spec=spec), FORK)
+        made = render_service(ForkService(metadata=ObjectMeta(name="web", namespace="shop"), spec=spec), FORK)
         assert made["metadata"]["name"] == service_name(FORK, "web") != service_name(FORK, "api")
         assert made["metadata"]["name"].startswith("f-web")
         assert made["metadata"]["namespace"] == "shop"
@@ -169,7 +168,7 @@ class TestElsewhere:
 
 
 class TestDiffering:
-    """What others have added to one of ours is left."""
+    """Labels and annotations that others added are kept."""
 
     def test_foreign_additions_are_no_difference_but_changes_are(self):
         manifest = ours()
@@ -189,9 +188,9 @@ class TestDiffering:
 
 
 class TestWithdrawn:
-    def test_no_request_fits_it_and_it_leads_where_it_led(self):
+    def test_withdrawn_route_matches_nothing_and_keeps_backends(self):
         seen = stored(ours(forms=Forms((), "key")))
-        made = withdrawn(HTTP_ROUTES, seen)
+        made = render_withdrawn(HTTP_ROUTES, seen)
         assert [rule["backendRefs"] for rule in made["spec"]["rules"]] == [
             rule["backendRefs"] for rule in seen.spec["rules"]
         ]
@@ -204,43 +203,43 @@ class TestWithdrawn:
 
 
 class TestTaken:
-    def test_taken_by_all_that_have_taken_the_other(self):
+    def test_route_is_ready_if_all_parents_accept_it(self):
         base = route(parents=[parent(), parent("inner")])
         seen = stored(ours(base), parents=[parent(), parent("inner")])
-        assert read.lacking(seen, base) is None
+        assert read.find_lack(seen, base) is None
         assert read.is_newest(seen)
-        assert read.taken_at(seen) == 1767225600000
+        assert read.accepted_at(seen) == 1767225600000
 
     def test_route_is_accepted_since_its_last_parent_accepted(self):
-        """Beside the Gateways of the other one more may have heard of ours."""
+        """A controller that does not know the existing route may report a status on the derived one."""
         silent = Parent(parent_ref={"name": "new"}, controller_name="d", conditions=None)
         assert not silent.holds("Accepted")
         said = [parent(at="2026-01-01T00:00:01Z"), silent, parent("inner")]
-        assert read.taken_at(stored(ours(), parents=said)) == 1767225601000
-        assert read.taken_at(stored(ours(), parents=[silent])) == 0
+        assert read.accepted_at(stored(ours(), parents=said)) == 1767225601000
+        assert read.accepted_at(stored(ours(), parents=[silent])) == 0
 
     @pytest.mark.parametrize("at", ["2026-01-01t00:00:01z", "9999-12-31T23:59:59-01:00", "now"])
-    def test_a_moment_that_cannot_be_read_is_not_over(self, at):
-        """A Gateway's definitions take more forms than Python, and keep them as they are."""
-        assert read.taken_at(stored(ours(), parents=[parent(), parent("inner", at=at)])) > 1 << 50
+    def test_invalid_time_is_in_the_future(self, at):
+        """The CustomResourceDefinitions accept times that Python cannot parse."""
+        assert read.accepted_at(stored(ours(), parents=[parent(), parent("inner", at=at)])) > 1 << 50
 
     @pytest.mark.parametrize(
         ("parents", "says", "refused"),
         [
-            (None, "Gateway edge has not taken route", False),
-            ([parent("inner")], "Gateway edge has not taken route", False),
-            ([parent(generation=0)], "Gateway edge has not taken route", False),
-            ([parent(Accepted="False")], "Gateway edge does not take route", True),
+            (None, "Gateway edge has not accepted route", False),
+            ([parent("inner")], "Gateway edge has not accepted route", False),
+            ([parent(generation=0)], "Gateway edge has not accepted route", False),
+            ([parent(Accepted="False")], "Gateway edge rejects route", True),
             ([parent(ResolvedRefs="False")], "Why: so", True),
         ],
     )
     def test_missing_acceptance_is_explained(self, parents, says, refused):
         base = route(parents=[parent()])
-        found = read.lacking(stored(ours(base), parents=parents), base)
+        found = read.find_lack(stored(ours(base), parents=parents), base)
         assert found is not None
         assert says in found.message
         assert found.refused == refused
 
     def test_condition_shared_with_the_baseline_is_not_missing(self):
         base = route(parents=[parent(ResolvedRefs="False"), parent("shut", Accepted="False")])
-        assert read.lacking(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None
+        assert read.find_lack(stored(ours(base), parents=[parent(ResolvedRefs="False")]), base) is None

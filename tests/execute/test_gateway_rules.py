@@ -1,4 +1,4 @@
-"""Which rule of which route a request meets: with a key the fork's where it was the baseline's, and else as before."""
+"""Selection of rules: with a key the fork's rule instead of the baseline's, and otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.execute.gateway.rules import MATCHES, RULES, SIGNS, TOTAL, Copied, RuleTargets, Sign, copied
+from dayfly.execute.gateway.rules import (
+    MATCHES,
+    MAX_CONDITIONS,
+    RULES,
+    TOTAL,
+    CopiedRules,
+    KeyMatch,
+    RuleTargets,
+    copy_rules,
+)
 from execute.gateways import Request, Route, choose, fitting
 
 KEY = "k1"
 SIGNS_OF_KEY = (
-    Sign("baggage", ".*sd-routing-key=k1.*", pattern=True),
-    Sign("sd-key", KEY),
-    Sign("key", KEY, query=True),
+    KeyMatch("baggage", ".*sd-routing-key=k1.*", pattern=True),
+    KeyMatch("sd-key", KEY),
+    KeyMatch("key", KEY, query=True),
 )
 MANY = 10_000
 WEB, API = {"name": "web", "port": 80}, {"name": "api", "port": 80}
@@ -23,11 +32,11 @@ CANARY = {"name": "canary", "port": 80}
 FORK, OTHER_FORK = {"name": "f-web", "port": 80}, {"name": "f-api", "port": 80}
 
 
-def copy(rules, signs=SIGNS_OF_KEY, forks=(("web", "f-web"),), others=(), most: int = MANY) -> Copied:
-    return copied(rules, signs, RuleTargets(dict(forks), others), "shop", most)
+def copy(rules, key_matches=SIGNS_OF_KEY, forks=(("web", "f-web"),), others=(), most: int = MANY) -> CopiedRules:
+    return copy_rules(rules, key_matches, RuleTargets(dict(forks), others), "shop", most)
 
 
-def routes(base, *made: Copied) -> list[Route]:
+def routes(base, *made: CopiedRules) -> list[Route]:
     ours = [
         Route(f"web-{at}-{number}", 5, rules)
         for at, each in enumerate(made)
@@ -37,7 +46,7 @@ def routes(base, *made: Copied) -> list[Route]:
 
 
 class TestCopies:
-    def test_a_rule_is_copied_for_each_sign(self):
+    def test_rule_is_copied_for_each_key_match(self):
         base = [{"backendRefs": [WEB], "matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "name": "all"}]
         (rules,) = copy(base).objects
         path = {"path": {"type": "PathPrefix", "value": "/"}}
@@ -53,11 +62,11 @@ class TestCopies:
             },
         )
 
-    def test_a_rule_without_a_match_fits_everything(self):
+    def test_rule_without_a_match_matches_everything(self):
         (rules,) = copy([{"backendRefs": [WEB]}]).objects
         assert [list(match) for match in rules[0]["matches"]] == [["headers"], ["headers"], ["queryParams"]]
 
-    def test_all_else_of_the_rule_stays(self):
+    def test_copied_rule_keeps_all_other_fields(self):
         filters = [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["x"]}}]
         base = [{"backendRefs": [WEB | {"filters": filters}], "filters": filters, "timeouts": {"request": "3s"}}]
         (rules,) = copy(base).objects
@@ -83,7 +92,7 @@ class TestCopies:
     def test_rule_without_the_baseline_is_not_copied(self, ref):
         assert copy([{"backendRefs": [ref]}]).objects == ()
 
-    def test_its_own_namespace_may_be_named(self):
+    def test_backend_may_name_its_own_namespace(self):
         (rules,) = copy([{"backendRefs": [WEB | {"namespace": "shop"}]}]).objects
         assert rules[0]["backendRefs"] == [FORK | {"namespace": "shop"}]
 
@@ -97,8 +106,8 @@ class TestCopies:
         ],
         ids=["the same", "another", "a prefix", "a method"],
     )
-    def test_only_a_rule_of_the_same_path_and_method_is_a_shield(self, match, shielded):
-        """By their paths and methods two are told apart before any header counts, and there is only so much room."""
+    def test_shield_needs_the_same_path_and_method(self, match, shielded):
+        """Rules with different paths or methods need no shield, and the number of matches is limited."""
         headers = [{"name": "x", "value": "1"}]
         baseline = {"backendRefs": [WEB], "matches": [{"path": {"type": "Exact", "value": "/a"}}]}
         made = copy([{"backendRefs": [CANARY], "matches": [match | {"headers": headers}]}, baseline])
@@ -111,17 +120,17 @@ class TestCopies:
             assert [rule["backendRefs"] for made in copy(rules).objects for rule in made] == led
 
     @pytest.mark.parametrize(("kind", "shielded"), [("PathPrefix", True), ("Exact", False)])
-    def test_a_slash_at_the_end_is_nothing_to_a_prefix(self, kind, shielded):
+    def test_trailing_slash_of_a_prefix_is_ignored(self, kind, shielded):
         slashed, plain = ({"path": {"type": kind, "value": value}} for value in ("/a/", "/a"))
         made = copy([{"backendRefs": [CANARY], "matches": [slashed]}, {"backendRefs": [WEB], "matches": [plain]}])
         assert ([CANARY] in [rule["backendRefs"] for rules in made.objects for rule in rules]) is shielded
 
-    def test_without_a_key_there_is_nothing(self):
-        assert copy([{"backendRefs": [WEB]}], signs=()) == Copied((), ())
+    def test_no_key_copies_no_rules(self):
+        assert copy([{"backendRefs": [WEB]}], key_matches=()) == CopiedRules((), ())
 
 
 class TestLimits:
-    def test_no_rule_and_no_object_has_more_than_the_api_takes(self):
+    def test_copies_stay_within_the_limits_of_the_api(self):
         match = {"path": {"type": "Exact", "value": "/a"}}
         base = [{"backendRefs": [WEB], "matches": [match] * MATCHES}] * RULES
         made = copy(base).objects
@@ -133,17 +142,17 @@ class TestLimits:
         found = [match for rules in made for rule in rules for match in rule["matches"]]
         assert len(found) == RULES * MATCHES * len(SIGNS_OF_KEY)
 
-    def test_a_filter_that_replaces_the_prefix_has_one_match_alone(self):
+    def test_prefix_replacement_needs_a_single_match(self):
         path = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
         filters = [{"type": "URLRewrite", "urlRewrite": path}]
         for rule in ({"backendRefs": [WEB], "filters": filters}, {"backendRefs": [WEB | {"filters": filters}]}):
             (rules,) = copy([rule]).objects
             assert [len(each["matches"]) for each in rules] == [1, 1, 1]
 
-    def test_a_match_that_is_full_is_said(self):
-        headers = [{"name": f"h{number}", "value": "v"} for number in range(SIGNS)]
-        made = copy([{"backendRefs": [WEB], "matches": [{"headers": headers}]}], signs=SIGNS_OF_KEY[:2])
-        assert made == Copied((), (0,))
+    def test_full_match_is_reported(self):
+        headers = [{"name": f"h{number}", "value": "v"} for number in range(MAX_CONDITIONS)]
+        made = copy([{"backendRefs": [WEB], "matches": [{"headers": headers}]}], key_matches=SIGNS_OF_KEY[:2])
+        assert made == CopiedRules((), (0,))
 
     def test_existing_header_match_is_not_duplicated(self):
         match = {"headers": [{"name": "Baggage", "value": "v"}]}
@@ -153,7 +162,7 @@ class TestLimits:
             [],
         ]
 
-    def test_no_more_than_so_many_matches_are_made(self):
+    def test_number_of_matches_is_limited(self):
         made = copy([{"backendRefs": [WEB]}] * 9, most=10)
         assert sum(len(rule["matches"]) for rules in made.objects for rule in rules) == 10
 
@@ -211,7 +220,7 @@ def backends(rule) -> list[str]:
 
 class TestMeaning:
     @given(rules, requests, st.sampled_from(({}, {"headers": {"sd-key": "k2"}}, {"query": {"key": "k"}})))
-    def test_without_a_known_key_all_is_as_before(self, base, request, carried):
+    def test_request_without_a_known_key_is_unchanged(self, base, request, carried):
         asked = with_key(request, carried)
         assert choose(routes(base, copy(base)), asked) == choose(routes(base), asked)
 
@@ -235,7 +244,7 @@ class TestMeaning:
         before = choose(routes(base), asked)
         equals = [each for each in fitting(routes(base), asked) if before and each.rank[:-1] == before.rank[:-1]]
         if len({json.dumps(backends(each.rule)) for each in equals}) > 1:
-            return  # told apart by nothing but their order: see docs/routing-kubernetes.md
+            return  # they differ only by their order: see docs/routing-kubernetes.md
         web, api = copy(base, others=("api",)), copy(base, forks=(("api", "f-api"),), others=("web",))
         now = choose(routes(base, web, api), asked)
         if before is None:

@@ -1,4 +1,4 @@
-"""What is done to routes of ours: each by its UID and the version seen, and none that would take everybody's requests."""
+"""Changes to derived routes: by UID and resource version, and never a route that would match all requests."""
 
 from __future__ import annotations
 
@@ -44,8 +44,11 @@ def listed(*items):
 class TestMaking:
     async def test_route_is_created_after_a_matching_dry_run(self):
         client, made = Client(create=[route(), route(labels={"made": "it"})]), route(labels={"made": "it"})
-        assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == made
-        assert client.asked("create") == [("HTTPRoute", MANIFEST, "shop", DRY), ("HTTPRoute", MANIFEST, "shop", REAL)]
+        assert await Routes(client).ensure(HTTP_ROUTES, MANIFEST) == made
+        assert client.calls_of("create") == [
+            ("HTTPRoute", MANIFEST, "shop", DRY),
+            ("HTTPRoute", MANIFEST, "shop", REAL),
+        ]
 
     @pytest.mark.parametrize(
         "kept",
@@ -58,38 +61,38 @@ class TestMaking:
     )
     async def test_route_altered_by_the_dry_run_is_not_created(self, kept):
         client = Client(create=route(kept))
-        with pytest.raises(AlteredRouteError, match="would keep HTTPRoute web-1 without some"):
-            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+        with pytest.raises(AlteredRouteError, match="would store HTTPRoute web-1 without some"):
+            await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
         assert len(client.done) == 1
 
     @pytest.mark.parametrize("fault", [refusal(errors.AlreadyExists), errors.OutcomeUnknown("POST /x", "no")])
     async def test_route_created_by_an_earlier_attempt_is_found(self, fault):
         client = Client(create=[route(), fault], find=route())
-        assert await Routes(client).make(HTTP_ROUTES, MANIFEST) == route()
-        assert client.asked("find") == [("HTTPRoute", "web-1", "shop", {})]
+        assert await Routes(client).ensure(HTTP_ROUTES, MANIFEST) == route()
+        assert client.calls_of("find") == [("HTTPRoute", "web-1", "shop", {})]
         client = Client(create=fault, find=None)
         with pytest.raises(type(fault)):
-            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+            await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
 
     @pytest.mark.parametrize("owner", ["another", ""])
     async def test_route_of_another_owner_is_left_unchanged(self, owner):
         client = Client(create=refusal(errors.AlreadyExists), find=route(owner=owner))
         with pytest.raises(ForeignRouteError, match="HTTPRoute shop/web-1 exists and does not belong to Dayfly"):
-            await Routes(client).make(HTTP_ROUTES, MANIFEST)
+            await Routes(client).ensure(HTTP_ROUTES, MANIFEST)
 
 
 class TestKeeping:
-    async def test_that_very_one_is_changed_at_the_version_seen(self):
+    async def test_route_is_updated_by_uid_and_version(self):
         client = Client(update=route())
-        assert await Routes(client).keep(HTTP_ROUTES, route(), MANIFEST) == route()
-        (_, body, *of, more), (_, again, *_, last) = client.asked("update")
+        assert await Routes(client).update(HTTP_ROUTES, route(), MANIFEST) == route()
+        (_, body, *of, more), (_, again, *_, last) = client.calls_of("update")
         assert body == again == {**MANIFEST, "metadata": {**META, "uid": "uid", "resourceVersion": "7"}}
         assert (of, more, last) == (["web-1", "shop"], DRY, REAL)
 
-    async def test_not_where_it_would_be_kept_in_another_form(self):
+    async def test_route_altered_by_the_dry_run_is_not_updated(self):
         client = Client(update=route([{}, {}]))
         with pytest.raises(AlteredRouteError):
-            await Routes(client).keep(HTTP_ROUTES, route(), MANIFEST)
+            await Routes(client).update(HTTP_ROUTES, route(), MANIFEST)
         assert len(client.done) == 1
 
 
@@ -103,10 +106,10 @@ class TestRemoving:
             (refusal(errors.Conflict), False),
         ],
     )
-    async def test_that_very_one_goes_unless_it_is_another_by_now(self, answer, gone):
+    async def test_route_is_deleted_by_uid(self, answer, gone):
         client = Client(delete=answer)
         assert await Routes(client).remove(HTTP_ROUTES, route()) is gone
-        assert client.asked("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
+        assert client.calls_of("delete") == [("HTTPRoute", "web-1", "shop", {"uid": "uid"})]
 
     async def test_route_being_deleted_is_not_deleted_again(self):
         client = Client()
@@ -117,12 +120,15 @@ class TestRemoving:
 class TestAsking:
     async def test_routes_of_a_fork_are_found_by_label(self):
         client = Client(list_all=listed(route()))
-        assert await Routes(client).left(HTTP_ROUTES, "box", "web", "shop") == [route()]
-        [(_, namespace, more)] = client.asked("list_all")
+        assert await Routes(client).list_of_fork(HTTP_ROUTES, "box", "web", "shop") == [route()]
+        [(_, namespace, more)] = client.calls_of("list_all")
         assert (namespace, more) == ("shop", {"labels": "dayfly.dev/run=box,dayfly.dev/route=web"})
 
     async def test_unsupported_route_kind_has_no_routes(self):
-        assert await Routes(Client(list_all=refusal(errors.NotServed))).left(HTTP_ROUTES, "box", "web", "shop") == []
+        assert (
+            await Routes(Client(list_all=refusal(errors.NotServed))).list_of_fork(HTTP_ROUTES, "box", "web", "shop")
+            == []
+        )
 
     @pytest.mark.parametrize(
         ("slices", "answers"),
@@ -134,12 +140,12 @@ class TestAsking:
             ([{}, {"endpoints": [{}]}], True),
         ],
     )
-    async def test_a_service_answers_if_any_of_its_pods_is_ready(self, slices, answers):
+    async def test_service_with_a_ready_pod_has_a_ready_endpoint(self, slices, answers):
         client = Client(list_all=listed(*slices))
-        assert await Routes(client).answers("f-web", "shop") is answers
-        [(_, namespace, more)] = client.asked("list_all")
+        assert await Routes(client).has_ready_endpoint("f-web", "shop") is answers
+        [(_, namespace, more)] = client.calls_of("list_all")
         assert (namespace, more) == ("shop", {"labels": "kubernetes.io/service-name=f-web"})
 
     @pytest.mark.parametrize("fault", [errors.NotServed, errors.Forbidden])
     async def test_fork_with_unreadable_endpoints_counts_as_answering(self, fault):
-        assert await Routes(Client(list_all=refusal(fault))).answers("f-web", "shop") is True
+        assert await Routes(Client(list_all=refusal(fault))).has_ready_endpoint("f-web", "shop") is True

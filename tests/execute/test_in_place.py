@@ -1,6 +1,6 @@
-"""What is changed where it is keeps the generation from which it was begun; all else has the newest."""
+"""Units that are updated in place keep their generation; all others have the newest."""
 
-from dayfly.execute.in_place_updates import in_place
+from dayfly.execute.turn import pin_generations
 from dayfly.plan.sealed import seal
 from dayfly.spec.lifecycle import Baseline, ForkUnit, Route, Target, Unit
 from dayfly.spec.run import Run, State, UnitRecord
@@ -17,23 +17,23 @@ def generations(state):
         uid="u", target=Target(kind="Sandbox", name="s", uid="u"), plan="", units=dict.fromkeys(plan.kept, record)
     )
     newest = {name: step.generation for name, step in plan.kept.items()}
-    kept = in_place(plan, run, {"route"}).kept
+    kept = pin_generations(plan, run, {"route"}).kept
     return {name: "newest" if kept[name].generation == newest[name] else kept[name].generation for name in kept}
 
 
-def test_only_these_kinds():
+def test_only_given_kinds_are_pinned():
     assert generations(State.CLAIMED) == {"fork:shop/web": "newest", "route:shop/web": "then"}
 
 
-def test_only_while_they_live():
+def test_only_running_units_are_pinned():
     assert set(generations(State.DONE).values()) == {"newest"}
 
 
 def test_unit_without_recorded_form_has_the_desired_one():
-    """Ledgers of the days before there were any."""
+    """Old ledgers have no generations."""
     plan = seal((), (ROUTE,))
     record = UnitRecord(attempt=1, state=State.CLAIMED)
     run = Run(
         uid="u", target=Target(kind="Sandbox", name="s", uid="u"), plan="", units=dict.fromkeys(plan.kept, record)
     )
-    assert in_place(plan, run, {"route"}).kept == plan.kept
+    assert pin_generations(plan, run, {"route"}).kept == plan.kept

@@ -1,25 +1,35 @@
-"""Rules woven into a VirtualService: a call with a key goes where it would have gone without, but to the fork."""
+"""Rules in a VirtualService: a request with a key reaches the fork exactly if it would reach the baseline without."""
 
 import itertools
 import random
 
 import pytest
 
-from dayfly.execute.gateway.key_matches import signs
+from dayfly.execute.gateway.rules import build_key_matches
 from dayfly.execute.istio.read import (
     SHARED_LABEL,
     ServiceRef,
     VirtualService,
     Write,
     WrittenMeta,
-    covers,
-    in_order,
-    place_of,
-    renamed,
+    applies_to,
+    replace_service,
+    service_of_host,
+    sort_by_age,
     written_at,
 )
-from dayfly.execute.istio.rules import LONGEST, MOST_MATCHES, Mark, Thread, by_run, mark_of, others, without, woven
-from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected
+from dayfly.execute.istio.rules import (
+    MAX_MATCHES,
+    MAX_PATTERN_CHARS,
+    ForkRules,
+    RuleOwner,
+    group_by_run,
+    insert_rules,
+    others,
+    owner_of,
+    remove_rules,
+)
+from dayfly.spec.routing.routing_keys import PLAIN, Forms, injected_headers
 from execute.meshes import Call, choose
 
 KEY, OTHER = "k7xw0q1m2n3p4", "another-key"
@@ -31,11 +41,11 @@ def to(host, **more):
 
 
 def thread(*keys, born=1, fork="f-web", leads=None, forms=None):
-    return Thread(
-        Mark(born, f"run-{fork}", fork),
+    return ForkRules(
+        RuleOwner(born, f"run-{fork}", fork),
         NS,
         leads or {"web": fork},
-        signs(keys or (KEY,), forms or Forms(), longest=LONGEST),
+        build_key_matches(keys or (KEY,), forms or Forms(), max_chars=MAX_PATTERN_CHARS),
     )
 
 
@@ -61,18 +71,18 @@ CALLS = [
 
 
 @pytest.mark.slow
-def test_with_a_key_a_call_goes_where_it_went_but_to_the_fork():
-    """Whatever the rules are, and whoever else's are among them: all orders of up to four."""
-    ways = [dict([each]) for each in injected(KEY)] + [{name: KEY} for name in PLAIN]
+def test_request_with_a_key_reaches_the_fork_instead():
+    """The test covers all orders of up to four rules, also with rules of other forks."""
+    ways = [dict([each]) for each in injected_headers(KEY)] + [{name: KEY} for name in PLAIN]
     for rules in itertools.chain.from_iterable(itertools.permutations(POOL, count) for count in (1, 2, 3, 4)):
-        made = woven(woven(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
+        made = insert_rules(insert_rules(rules, thread(OTHER, born=2, fork="f-other"), NS).rules, thread(), NS).rules
         assert others(made) == list(rules)
         for call, way in zip(CALLS, itertools.cycle(ways)):
             plain, keyed = answer(rules, call), answer(made, call._replace(headers={**call.headers, **way}))
             assert answer(made, call) == plain
-            asked = place_of(plain, NS) if plain else None
+            asked = service_of_host(plain, NS) if plain else None
             if asked == ServiceRef("web", NS):
-                assert place_of(keyed, NS) == ServiceRef("f-web", NS), (rules, call)
+                assert service_of_host(keyed, NS) == ServiceRef("f-web", NS), (rules, call)
             else:
                 assert keyed == plain, (rules, call)
 
@@ -84,18 +94,18 @@ def test_weaving_is_idempotent_and_fully_reversible():
         threads = [thread(f"key{n}", born=chance.randint(1, 3), fork=f"f-{n}") for n in range(4)]
         made = list(rules)
         for each in chance.sample(threads, 4):
-            made = list(woven(made, each, NS).rules)
+            made = list(insert_rules(made, each, NS).rules)
         for each in threads:
-            assert list(woven(made, each, NS).rules) == made
+            assert list(insert_rules(made, each, NS).rules) == made
         for each in chance.sample(threads, 4):
-            made = without(made, run=each.mark.run, fork=each.mark.fork)
+            made = remove_rules(made, run=each.owner.run, fork=each.owner.fork)
         assert made == rules
 
 
-def test_one_fork_is_taken_out_or_all_of_a_run():
-    marked = [{"name": Mark(1, run, fork).name(0)} for run, fork in (("a", "f"), ("a", "g"), ("b", "f"))]
-    assert without(marked, run="a", fork="f") == marked[1:]
-    assert without(marked, run="a") == marked[2:]
+def test_rules_of_a_fork_or_run_are_removed():
+    marked = [{"name": RuleOwner(1, run, fork).name(0)} for run, fork in (("a", "f"), ("a", "g"), ("b", "f"))]
+    assert remove_rules(marked, run="a", fork="f") == marked[1:]
+    assert remove_rules(marked, run="a") == marked[2:]
 
 
 def test_oldest_key_wins_in_any_weaving_order():
@@ -104,17 +114,17 @@ def test_oldest_key_wins_in_any_weaving_order():
     for order in ((old, new), (new, old)):
         made = [{"route": [to("web")]}]
         for each in order:
-            made = list(woven(made, each, NS).rules)
+            made = list(insert_rules(made, each, NS).rules)
         assert answer(made, Call(headers=both)) == "f-old"
 
 
 def test_copied_rule_sends_only_to_the_fork():
     rule = {"route": [{**to("web", subset="v1", port={"number": 81}), "weight": 90}, {**to("canary"), "weight": 10}]}
-    [copy, kept] = woven([rule], thread(), NS).rules
+    [copy, kept] = insert_rules([rule], thread(), NS).rules
     assert copy["route"] == [to("f-web", port={"number": 81})]
     assert kept == rule
     nothing = {"route": [{**to("web"), "weight": 0}, {**to("canary"), "weight": 100}]}
-    assert woven([nothing], thread(), NS).rules == (nothing,)
+    assert insert_rules([nothing], thread(), NS).rules == (nothing,)
 
 
 def test_everything_else_of_a_rule_is_in_its_copy():
@@ -126,8 +136,8 @@ def test_everything_else_of_a_rule_is_in_its_copy():
         "rewrite": {"uri": "/b"},
         "corsPolicy": {"allowOrigins": [{"exact": "*"}]},
     }
-    [copy, _] = woven([rule], thread(forms=Forms(("x-key",), "sd")), NS).rules
-    assert mark_of(copy) == Mark(1, "run-f-web", "f-web")
+    [copy, _] = insert_rules([rule], thread(forms=Forms(("x-key",), "sd")), NS).rules
+    assert owner_of(copy) == RuleOwner(1, "run-f-web", "f-web")
     assert {key: copy[key] for key in ("retries", "rewrite", "corsPolicy")} == {
         key: rule[key] for key in ("retries", "rewrite", "corsPolicy")
     }
@@ -137,35 +147,35 @@ def test_everything_else_of_a_rule_is_in_its_copy():
     assert all(match["uri"] == PATH["uri"] and match["queryParams"]["q"] == {"exact": "1"} for match in copy["match"])
 
 
-def test_a_rule_that_asks_for_such_headers_itself_is_said():
+def test_rule_with_the_same_headers_is_reported():
     full = {"match": [{"headers": {name: {"exact": "x"} for name in ("Baggage", "tracestate", *PLAIN)}}]}
-    made = woven([{**full, "route": [to("web")]}, {"route": [to("web")]}], thread(), NS)
+    made = insert_rules([{**full, "route": [to("web")]}, {"route": [to("web")]}], thread(), NS)
     assert made.crowded == (1,)
-    one = woven([{"match": [{"headers": {"Baggage": {"exact": "x"}}}], "route": [to("web")]}], thread(), NS)
+    one = insert_rules([{"match": [{"headers": {"Baggage": {"exact": "x"}}}], "route": [to("web")]}], thread(), NS)
     assert not one.crowded
     assert all("Baggage" in match["headers"] and "baggage" not in match["headers"] for match in one.rules[0]["match"])
 
 
-def test_no_pattern_is_longer_than_istio_takes():
+def test_patterns_stay_within_istios_limit():
     keys = [f"{'k' * 28}{number:04}" for number in range(40)]
-    [copy, _] = woven([{"route": [to("web")]}], thread(*keys), NS).rules
+    [copy, _] = insert_rules([{"route": [to("web")]}], thread(*keys), NS).rules
     values = [each["regex"] for match in copy["match"] for each in match["headers"].values()]
-    assert max(map(len, values)) <= LONGEST
+    assert max(map(len, values)) <= MAX_PATTERN_CHARS
     for key in keys:
         assert answer([copy], Call(headers={"tracestate": f"sd-routing-key={key}"})) == "f-web"
 
 
-def test_no_sandbox_adds_more_than_so_much():
+def test_number_of_matches_of_a_fork_is_limited():
     keys = [f"{'k' * 28}{number:04}" for number in range(600)]
-    made = woven([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
+    made = insert_rules([{"match": [PATH], "route": [to("web")]}] * 9, thread(*keys), NS)
     assert made.cut
-    assert sum(len(rule["match"]) for rule in by_run(made.rules)["run-f-web"]) == MOST_MATCHES
+    assert sum(len(rule["match"]) for rule in group_by_run(made.rules)["run-f-web"]) == MAX_MATCHES
 
 
-def test_that_matches_are_left_out_is_said_where_they_are():
-    fits = MOST_MATCHES // len(thread("k1").signs)
-    assert fits * len(thread("k1").signs) == MOST_MATCHES
-    cut = [woven([{"route": [to("web")]}] * count, thread("k1"), NS).cut for count in (fits, fits + 1)]
+def test_omitted_matches_are_reported():
+    fits = MAX_MATCHES // len(thread("k1").key_matches)
+    assert fits * len(thread("k1").key_matches) == MAX_MATCHES
+    cut = [insert_rules([{"route": [to("web")]}] * count, thread("k1"), NS).cut for count in (fits, fits + 1)]
     assert cut == [False, True]
 
 
@@ -184,13 +194,13 @@ def test_that_matches_are_left_out_is_said_where_they_are():
         ("", None),
     ],
 )
-def test_a_host_is_read_as_istio_reads_it(host, place):
-    assert place_of(host, NS) == place
+def test_host_names_are_parsed_as_in_istio(host, place):
+    assert service_of_host(host, NS) == place
 
 
-def test_a_forks_host_is_said_as_its_baselines_was():
-    assert renamed("web", {"web": "f"}) == "f"
-    assert renamed("web.shop.svc.corp.internal", {"web": "f"}) == "f.shop.svc.corp.internal"
+def test_host_of_a_fork_keeps_the_notation():
+    assert replace_service("web", {"web": "f"}) == "f"
+    assert replace_service("web.shop.svc.corp.internal", {"web": "f"}) == "f.shop.svc.corp.internal"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ def test_a_forks_host_is_said_as_its_baselines_was():
 )
 def test_virtual_service_covers_the_service_by_its_hosts(spec, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=NS), spec)
-    assert covers(seen, ServiceRef("web", NS)) is covered
+    assert applies_to(seen, ServiceRef("web", NS)) is covered
 
 
 @pytest.mark.parametrize(
@@ -223,7 +233,7 @@ def test_virtual_service_covers_the_service_by_its_hosts(spec, covered):
 )
 def test_virtual_service_covers_by_its_export_namespaces(where, namespace, covered):
     seen = VirtualService(WrittenMeta(name="v", namespace=namespace), {"hosts": ["*"], "exportTo": where})
-    assert covers(seen, ServiceRef("web", NS)) is covered
+    assert applies_to(seen, ServiceRef("web", NS)) is covered
 
 
 def test_virtual_services_are_ordered_by_age_without_ending():
@@ -237,7 +247,7 @@ def test_virtual_services_are_ordered_by_age_without_ending():
         service("gone", "2026-01-01T00:00:00Z", deletion_timestamp="2026-01-03T00:00:00Z"),
         service("new", None),
     ]
-    assert [each.metadata.name for each in in_order(every)] == ["new", "c", "a", "b"]
+    assert [each.metadata.name for each in sort_by_age(every)] == ["new", "c", "a", "b"]
 
 
 def test_last_write_is_read_from_our_field_manager():
@@ -251,12 +261,12 @@ def test_last_write_is_read_from_our_field_manager():
 
 @pytest.mark.parametrize("time", ["10000-01-01T13:59:59Z", "x", "9999-12-31T23:59:59-14:00"])
 def test_unreadable_write_time_counts_as_in_the_future(time):
-    """Whoever may write one may say of it what Dayfly has written; a server keeps 14 hours more than Python has."""
+    """Users can forge `managedFields`. An API server accepts time zones up to 14 hours, so the year can exceed 9999."""
     forged = WrittenMeta(name="v", namespace=NS, managed_fields=[Write("dayfly", time)])
     assert written_at(VirtualService(forged)) > 1 << 50
 
 
-def test_whether_it_is_ours_or_left_alone_is_said_on_it():
+def test_labels_and_annotations_mark_ownership():
     plain = VirtualService(WrittenMeta(name="v", namespace=NS))
     assert (plain.is_ours, plain.is_left_alone) == (False, False)
     said = {"labels": {SHARED_LABEL: "web"}, "annotations": {"dayfly.dev/routing": "ignore"}}
@@ -264,15 +274,15 @@ def test_whether_it_is_ours_or_left_alone_is_said_on_it():
     assert (marked.is_ours, marked.is_left_alone) == (True, True)
 
 
-def test_only_names_of_our_form_are_ours():
+def test_only_valid_rule_names_have_an_owner():
     names = ["", "dayfly", "dayfly/", "dayfly/1/run/fork", "dayfly/x/run/fork/00", "mine/1/run/fork/00"]
-    assert [mark_of({"name": name}) for name in names] == [None] * len(names)
-    assert mark_of({}) is None
+    assert [owner_of({"name": name}) for name in names] == [None] * len(names)
+    assert owner_of({}) is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "?watch=1", "%2e%2e", "Box", "-box", "box-", "b" * 64, "ü"])
-def test_names_that_no_run_or_fork_can_have_are_not_ours(name):
-    """They are asked for at the server, and anybody may write them: of no name, all runs there are would be asked for."""
+def test_rule_names_with_invalid_parts_have_no_owner(name):
+    """Users can write such rules, and the operator requests runs by these names. An empty name would list all runs."""
     of = [("box", "f-web"), (name, "f-web"), ("box", name)]
-    assert [bool(mark_of({"name": Mark(1, *each).name(0)})) for each in of] == [True, False, False]
-    assert mark_of({"name": Mark(1, "b" * 63, "0").name(0)})
+    assert [bool(owner_of({"name": RuleOwner(1, *each).name(0)})) for each in of] == [True, False, False]
+    assert owner_of({"name": RuleOwner(1, "b" * 63, "0").name(0)})

@@ -1,16 +1,16 @@
-"""What is done to VirtualServices: of somebody else's the rules of ours alone, each at the version seen."""
+"""Changes to VirtualServices: by resource version, and only Dayfly's rules in those of other owners."""
 
 from __future__ import annotations
 
 import pytest
 
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService, WrittenMeta
-from dayfly.execute.istio.rules import Mark
+from dayfly.execute.istio.rules import RuleOwner
 from dayfly.execute.istio.run import (
     AlteredRulesError,
     ForeignVirtualServiceError,
     VirtualServices,
-    shared,
+    render_shared,
     shared_name,
 )
 from dayfly.kube import errors
@@ -22,7 +22,7 @@ THEIRS = {"route": [{"destination": {"host": "web"}}]}
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "web-uid"}
 IDENTITY = {"uid": "uid", "resourceVersion": "7"}
 DRY, REAL = {"dry_run": True}, {"dry_run": False}
-NAME = Mark(1_700_000_000_000, "box", "web").name(0)
+NAME = RuleOwner(1_700_000_000_000, "box", "web").name(0)
 OURS = {"name": NAME, "match": [{"headers": {"sd-key": {"exact": "k"}}}], "route": THEIRS["route"]}
 
 
@@ -45,12 +45,12 @@ def refusal(kind):
 
 
 class TestSharing:
-    """The one that all forks of a Service share."""
+    """The VirtualService that all forks of a Service share."""
 
     async def test_virtual_service_is_created_after_a_matching_dry_run(self):
-        client = Client(find=None, create=stored(OURS, *shared(KEY, "web")["spec"]["http"]))
-        await VirtualServices(client).share(KEY, "web", OWNER, put_in)
-        (_, manifest, *of, more), (_, again, *_, last) = client.asked("create")
+        client = Client(find=None, create=stored(OURS, *render_shared(KEY, "web")["spec"]["http"]))
+        await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
+        (_, manifest, *of, more), (_, again, *_, last) = client.calls_of("create")
         assert (of, more, last) == (["shop"], {"dry_run": True}, {})
         assert manifest == again
         assert manifest["metadata"]["ownerReferences"] == [OWNER]
@@ -60,13 +60,13 @@ class TestSharing:
 
     async def test_virtual_service_altered_by_the_dry_run_is_not_created(self):
         client = Client(find=None, create=stored({**OURS, "match": None}, THEIRS))
-        with pytest.raises(AlteredRulesError, match="would keep VirtualService shop/mesh without some"):
-            await VirtualServices(client).share(KEY, "web", OWNER, put_in)
-        assert len(client.asked("create")) == 1
+        with pytest.raises(AlteredRulesError, match="would store VirtualService shop/mesh without some"):
+            await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
+        assert len(client.calls_of("create")) == 1
 
     async def test_virtual_service_of_another_owner_is_left_unchanged(self):
         with pytest.raises(ForeignVirtualServiceError, match="VirtualService shop/mesh exists and does not belong"):
-            await VirtualServices(Client(find=stored(THEIRS))).share(KEY, "web", OWNER, put_in)
+            await VirtualServices(Client(find=stored(THEIRS))).ensure_shared(KEY, "web", OWNER, put_in)
 
     @pytest.mark.parametrize("known", [True, False])
     async def test_shared_virtual_service_gets_rules_and_owner_of_a_peer(self, known):
@@ -74,8 +74,8 @@ class TestSharing:
         own = OwnerReference(api_version="apps/v1", kind="Deployment", name="web", uid="web-uid")
         seen = stored(THEIRS, ours=True, owners=[peer, own] if known else [peer])
         client = Client(find=seen, patch=stored(OURS, THEIRS, ours=True))
-        await VirtualServices(client).share(KEY, "web", OWNER, put_in)
-        (_, patch, *of, more), (_, again, *_, last) = client.asked("patch")
+        await VirtualServices(client).ensure_shared(KEY, "web", OWNER, put_in)
+        (_, patch, *of, more), (_, again, *_, last) = client.calls_of("patch")
         assert (of, more, last) == (["mesh", "shop"], DRY, REAL)
         assert patch == again
         assert patch["spec"] == {"http": [OURS, THEIRS]}
@@ -93,16 +93,16 @@ class TestSharing:
     async def test_current_virtual_service_is_not_written(self):
         own = OwnerReference(api_version="apps/v1", kind="Deployment", name="web", uid="web-uid")
         client = Client(find=stored(OURS, THEIRS, ours=True, owners=[own]))
-        await VirtualServices(client).share(KEY, "web", OWNER, lambda rules: rules)
+        await VirtualServices(client).ensure_shared(KEY, "web", OWNER, lambda rules: rules)
         assert [verb for verb, *_ in client.done] == ["find"]
 
 
 class TestChanging:
     async def test_only_the_rules_are_written_at_the_version_seen(self):
         client = Client(find=stored(THEIRS), patch=stored(OURS, THEIRS))
-        await VirtualServices(client).change(KEY, put_in)
-        assert client.asked("find") == [("VirtualService", "mesh", "shop", {})]
-        assert [each[1] for each in client.asked("patch")] == [
+        await VirtualServices(client).update_rules(KEY, put_in)
+        assert client.calls_of("find") == [("VirtualService", "mesh", "shop", {})]
+        assert [each[1] for each in client.calls_of("patch")] == [
             {"metadata": IDENTITY, "spec": {"http": [OURS, THEIRS]}}
         ] * 2
 
@@ -113,42 +113,44 @@ class TestChanging:
     )
     async def test_missing_virtual_service_needs_no_change(self, found):
         client = Client(find=found)
-        await VirtualServices(client).change(KEY, put_in)
+        await VirtualServices(client).update_rules(KEY, put_in)
         assert len(client.done) == 1
 
     async def test_change_altered_by_the_dry_run_is_not_written(self):
         client = Client(find=stored(THEIRS), patch=stored(THEIRS))
         with pytest.raises(AlteredRulesError):
-            await VirtualServices(client).change(KEY, put_in)
-        assert len(client.asked("patch")) == 1
+            await VirtualServices(client).update_rules(KEY, put_in)
+        assert len(client.calls_of("patch")) == 1
 
     async def test_change_that_drops_foreign_rules_is_not_written(self):
         client = Client(find=stored(THEIRS))
-        with pytest.raises(AssertionError, match="stays as it is"):
-            await VirtualServices(client).change(KEY, lambda _rules: [OURS])
+        with pytest.raises(AssertionError, match="must not change"):
+            await VirtualServices(client).update_rules(KEY, lambda _rules: [OURS])
         assert len(client.done) == 1
 
-    async def test_with_the_last_rule_goes_one_that_is_ours_and_no_other(self):
+    async def test_shared_virtual_service_is_deleted_with_its_last_rule(self):
         client = Client(find=stored(OURS, THEIRS, ours=True), delete=None)
-        await VirtualServices(client).change(KEY, take_out)
-        assert client.asked("delete") == [("VirtualService", "mesh", "shop", {"uid": "uid", "resource_version": "7"})]
+        await VirtualServices(client).update_rules(KEY, take_out)
+        assert client.calls_of("delete") == [
+            ("VirtualService", "mesh", "shop", {"uid": "uid", "resource_version": "7"})
+        ]
         client = Client(find=stored(OURS, THEIRS), patch=stored(THEIRS))
-        await VirtualServices(client).change(KEY, take_out)
-        assert len(client.asked("patch")) == 2
-        other = {**OURS, "name": Mark(1_700_000_000_000, "other", "web").name(0)}
+        await VirtualServices(client).update_rules(KEY, take_out)
+        assert len(client.calls_of("patch")) == 2
+        other = {**OURS, "name": RuleOwner(1_700_000_000_000, "other", "web").name(0)}
         client = Client(find=stored(OURS, other, THEIRS, ours=True), patch=stored(other, THEIRS))
-        await VirtualServices(client).change(KEY, take_out)
-        assert len(client.asked("patch")) == 2
+        await VirtualServices(client).update_rules(KEY, take_out)
+        assert len(client.calls_of("patch")) == 2
 
 
 class TestAsking:
     async def test_virtual_services_with_rules_for_a_fork_are_found(self):
-        other = {**OURS, "name": Mark(1, "box", "api").name(0)}
+        other = {**OURS, "name": RuleOwner(1, "box", "api").name(0)}
         client = Client(list_all=type("Listing", (), {"items": [stored(THEIRS), stored(OURS), stored(other)]}))
-        assert await VirtualServices(client).left("box", "web", "shop") == [stored(OURS)]
-        assert await VirtualServices(client).left("other", "web", "shop") == []
-        assert client.asked("list_all")[0][1] == "shop"
+        assert await VirtualServices(client).list_of_fork("box", "web", "shop") == [stored(OURS)]
+        assert await VirtualServices(client).list_of_fork("other", "web", "shop") == []
+        assert client.calls_of("list_all")[0][1] == "shop"
 
     async def test_unsupported_virtual_service_kind_has_none(self):
         client = Client(list_all=refusal(errors.NotServed))
-        assert await VirtualServices(client).left("box", "web", "shop") == []
+        assert await VirtualServices(client).list_of_fork("box", "web", "shop") == []

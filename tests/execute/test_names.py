@@ -1,4 +1,4 @@
-"""Where the pod of an attempt lies, or what it tells."""
+"""Namespaces of pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to objects of steps: by the namespace's own account, to that very object, and again where it is safe."""
+"""Changes to objects: with the namespace's ServiceAccount, by UID, and with retries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TestKinds:
         client = Client(kinds=[self.SERVED, self.SERVED, UNSERVED])
         objects = ObjectClient(client)
         for kind, words, scope in (
-            ("Zone", "in no namespace", True),
+            ("Zone", "cluster-scoped", True),
             ("Queue", "serves no", False),
             ("Topic", "serves no", False),
         ):
@@ -60,20 +60,20 @@ class TestKinds:
 
 class TestLooking:
     async def test_kind_no_longer_served_is_discovered_again(self):
-        """And how the kind is served is asked anew."""
+        """The kind is discovered again."""
         client = Client(kinds=TestKinds.SERVED, find=UNSERVED)
         objects = ObjectClient(client)
         kind = await objects.kind("queues.dev/v1", "Topic")
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
             await objects.find(kind, "t", "shop")
         await objects.kind("queues.dev/v1", "Topic")
-        assert len(client.asked("kinds")) == 2
+        assert len(client.calls_of("kinds")) == 2
 
     @pytest.mark.parametrize(
         ("found", "ending"),
         [(None, False), (namespace(), False), (namespace(deletion_timestamp="2026-01-01T00:00:00Z"), True)],
     )
-    async def test_whether_a_namespace_goes(self, found, ending):
+    async def test_ending_namespace_is_detected(self, found, ending):
         assert await ObjectClient(Client(find=found)).is_ending("shop") is ending
 
     @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ class TestLooking:
     )
     async def test_secret_is_read_as_its_data(self, found, holds):
         client = Client(find=found)
-        assert await ObjectClient(client).secret("s", "shop") == holds
+        assert await ObjectClient(client).read_secret("s", "shop") == holds
         assert client.done[0] == ACTING
 
 
@@ -94,20 +94,20 @@ class TestChanging:
     async def test_webhook_without_dry_run_support_refuses_nothing(self):
         free = {"patch": GONE, "delete": GONE}
         refused = refusal(errors.Refused, "it does not support dry run")
-        await ObjectClient(Client(create=refused, **free)).try_out(TOPIC, WRITTEN)
+        await ObjectClient(Client(create=refused, **free)).dry_run(TOPIC, WRITTEN)
         with pytest.raises(errors.Refused):
-            await ObjectClient(Client(create=refusal(errors.Refused), **free)).try_out(TOPIC, WRITTEN)
+            await ObjectClient(Client(create=refusal(errors.Refused), **free)).dry_run(TOPIC, WRITTEN)
 
     @pytest.mark.parametrize("answer", [None, refusal(errors.NotFound), refusal(errors.Conflict)])
     async def test_replaced_object_is_left_unchanged(self, answer):
         client = Client(patch=answer, delete=answer)
-        await ObjectClient(client).change(TOPIC, FOUND, {"a": 1})
+        await ObjectClient(client).patch(TOPIC, FOUND, {"a": 1})
         for unchanged in (False, True):
             await ObjectClient(client).delete(TOPIC, FOUND, unchanged=unchanged)
-        assert client.asked("patch") == [("Topic", {"a": 1}, "t", "shop", {})]
-        gone = [(*of, more["uid"], more["resource_version"]) for *of, more in client.asked("delete")]
+        assert client.calls_of("patch") == [("Topic", {"a": 1}, "t", "shop", {})]
+        gone = [(*of, more["uid"], more["resource_version"]) for *of, more in client.calls_of("delete")]
         assert gone == [("Topic", "t", "shop", "uid", ""), ("Topic", "t", "shop", "uid", "7")]
-        assert client.asked("delete")[0][-1]["propagation"] is Propagation.FOREGROUND
+        assert client.calls_of("delete")[0][-1]["propagation"] is Propagation.FOREGROUND
         assert client.done.count(ACTING) == 3
 
     async def test_object_being_deleted_is_not_deleted_again(self):
@@ -120,26 +120,26 @@ class TestLettingGo:
     @pytest.mark.parametrize("found", [FOUND, {"metadata": {**META, "finalizers": ["other"]}}])
     async def test_object_without_our_finalizer_is_left_unchanged(self, found):
         client = Client()
-        await ObjectClient(client).let_go(TOPIC, found)
+        await ObjectClient(client).remove_finalizer(TOPIC, found)
         assert client.done == []
 
     @pytest.mark.parametrize("seen", [None, {"metadata": {**META, "uid": "another"}}, FOUND])
     async def test_finalizer_of_a_gone_or_replaced_object_needs_no_retry(self, seen):
-        await ObjectClient(Client(patch=GONE)).let_go(TOPIC, HELD)
+        await ObjectClient(Client(patch=GONE)).remove_finalizer(TOPIC, HELD)
         client = Client(patch=refusal(errors.Invalid), find=seen)
-        await ObjectClient(client).let_go(TOPIC, HELD)
-        assert len(client.asked("patch")) == 1
+        await ObjectClient(client).remove_finalizer(TOPIC, HELD)
+        assert len(client.calls_of("patch")) == 1
 
     async def test_object_of_unserved_kind_is_still_held(self):
         with pytest.raises(NotServedError, match=r"^this cluster serves no Topic of queues.dev/v1: "):
-            await ObjectClient(Client(patch=UNSERVED)).let_go(TOPIC, HELD)
+            await ObjectClient(Client(patch=UNSERVED)).remove_finalizer(TOPIC, HELD)
 
     async def test_moved_finalizer_is_removed_after_retries_or_raises(self):
         moved = {"metadata": {**META, "finalizers": [FINALIZER]}}
         client = Client(patch=[refusal(errors.Conflict), None], find=moved)
-        await ObjectClient(client).let_go(TOPIC, HELD)
-        assert client.asked("patch")[1][1][2] == {"op": "remove", "path": "/metadata/finalizers/0"}
+        await ObjectClient(client).remove_finalizer(TOPIC, HELD)
+        assert client.calls_of("patch")[1][1][2] == {"op": "remove", "path": "/metadata/finalizers/0"}
         client = Client(patch=refusal(errors.Conflict), find=moved)
         with pytest.raises(errors.Conflict):
-            await ObjectClient(client).let_go(TOPIC, HELD)
-        assert len(client.asked("patch")) == 3
+            await ObjectClient(client).remove_finalizer(TOPIC, HELD)
+        assert len(client.calls_of("patch")) == 3

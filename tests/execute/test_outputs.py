@@ -1,10 +1,10 @@
-"""What of a run's outputs goes into its ledger: text or bytes, and no more than fit."""
+"""Outputs in the ledger: text or binary, within the limit."""
 
 import msgspec
 import pytest
 
 from dayfly.execute import outputs as execute_outputs
-from dayfly.execute.outputs import RUN_OUTPUT_LIMIT, described, foreseen
+from dayfly.execute.outputs import RUN_OUTPUT_LIMIT, apply_ends, mark_binary
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Running, Sealed
 from dayfly.spec.run import OutputRecord, Result, Run, State, Target, UnitRecord
@@ -25,22 +25,22 @@ def end(*, outcome="succeeded", kind=Ended, **sizes):
 
 
 def within_limit(run, facts, *, cleans=()):
-    return execute_outputs.within_limit(run, facts, lambda name: name not in cleans)
+    return execute_outputs.enforce_limit(run, facts, lambda name: name not in cleans)
 
 
 CLAIMED = UnitRecord(attempt=1, state=State.CLAIMED)
 
 
-def test_an_output_with_a_zero_byte_is_no_text():
-    told = described(end(a=1, b=3), {"a": b"x", "b": b"a\0b"})
+def test_output_with_a_zero_byte_is_binary():
+    told = mark_binary(end(a=1, b=3), {"a": b"x", "b": b"a\0b"})
     assert {name: output.text for name, output in told.result.outputs.items()} == {"a": True, "b": False}
     plain = end(a=1)
-    assert described(plain, {"a": b"x"}) is plain
+    assert mark_binary(plain, {"a": b"x"}) is plain
 
 
 @pytest.mark.parametrize("kind", [Ended, Sealed])
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
-def test_all_of_them_together_have_a_limit(kind, more, fits):
+def test_outputs_of_a_run_have_a_limit(kind, more, fits):
     kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=1_000))
     fact = end(kind=kind, a=RUN_OUTPUT_LIMIT - 1_001, b=1 + more)
     [found] = within_limit(run(a=CLAIMED, k=kept), {("a", 1): fact}).values()
@@ -54,7 +54,8 @@ def test_all_of_them_together_have_a_limit(kind, more, fits):
             {},
         )
         assert (
-            f"its {RUN_OUTPUT_LIMIT - 999} bytes of outputs would make {RUN_OUTPUT_LIMIT + 1}" in found.result.message
+            f"with its {RUN_OUTPUT_LIMIT - 999} bytes of outputs the run would have {RUN_OUTPUT_LIMIT + 1}"
+            in found.result.message
         )
 
 
@@ -64,16 +65,18 @@ def test_all_of_them_together_have_a_limit(kind, more, fits):
     [("succeeded", "", ""), ("succeeded", "input i has", "input i has; "), ("failed", "code 1", "code 1; ")],
 )
 def test_delete_step_with_too_many_outputs_still_succeeds(kind, outcome, before, said):
-    """It would be tried again for ever, and could not tell less. What it has told is not kept."""
+    """The step would be retried forever with the same outputs, so they are discarded."""
     kept = UnitRecord(attempt=1, state=State.DONE, outcome="succeeded", outputs=outputs(x=RUN_OUTPUT_LIMIT))
     fact = end(kind=kind, outcome=outcome, gone=4)
     fact = kind(result=msgspec.structs.replace(fact.result, message=before))
     ledger = run(k=kept, drop=CLAIMED)
     found = within_limit(ledger, {("drop", 1): fact}, cleans=("drop",))
     [result] = [each.result for each in found.values()]
-    message = f"{said}its 4 bytes of outputs would make {RUN_OUTPUT_LIMIT + 4} for the run; at most {RUN_OUTPUT_LIMIT}"
-    assert result == msgspec.structs.replace(fact.result, message=f"{message} fit, so they are not kept", outputs={})
-    assert within_limit(ledger, found, cleans=("drop",)) == found, "seen once more it is the same"
+    message = f"{said}with its 4 bytes of outputs the run would have {RUN_OUTPUT_LIMIT + 4}; at most {RUN_OUTPUT_LIMIT}"
+    assert result == msgspec.structs.replace(
+        fact.result, message=f"{message} are allowed, so they are discarded", outputs={}
+    )
+    assert within_limit(ledger, found, cleans=("drop",)) == found, "a second observation has the same result"
 
 
 def test_second_of_two_large_results_may_exceed_the_limit():
@@ -107,7 +110,7 @@ def test_unrecorded_result_is_not_measured(record, attempt):
     assert within_limit(run(a=record), {("a", attempt): fact}) == {("a", attempt): fact}
 
 
-def test_the_ledger_is_foreseen_with_the_ends_that_it_waits_for():
+def test_awaited_ends_are_applied_to_the_ledger():
     facts = {("a", 1): end(o=1), ("b", 1): end(o=1), ("c", 1): end(o=1), ("d", 1): Running(since=1)}
     units = {
         "a": CLAIMED,
@@ -115,6 +118,6 @@ def test_the_ledger_is_foreseen_with_the_ends_that_it_waits_for():
         "c": UnitRecord(attempt=1, state=State.VOID),
         "d": CLAIMED,
     }
-    found = foreseen(run(**units), facts)
+    found = apply_ends(run(**units), facts)
     assert found.unit("a").state is State.DONE
     assert {name: found.unit(name) for name in "bcd"} == {name: units[name] for name in "bcd"}

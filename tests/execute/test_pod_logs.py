@@ -1,4 +1,4 @@
-"""A log that comes in pieces: what the step said, and what the runner sealed behind it."""
+"""Splitting of logs in pieces: the output of the step and the receipt of the runner."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ DIGEST = hashlib.sha256(DOCUMENT).hexdigest()
 
 
 def sealed(document: bytes = DOCUMENT, digest: str = DIGEST) -> bytes:
-    """As the runner writes it, in two lines."""
+    """Return the receipt as the runner writes it, in two lines."""
     coded = base64.b64encode(document)
     lines = [MARK + b"dayfly-receipt", MARK + b"=" + coded[:40], MARK + b"=" + coded[40:]]
     return b"\n".join([*lines, MARK + b"dayfly-end " + digest.encode(), b""])
@@ -33,7 +33,7 @@ def test_log_split_anywhere_gives_the_same_result(size):
     log = b"one\n" + MARK * 2 + b"two\n" + sealed()
     found = fed(*(log[at : at + size] for at in range(0, len(log), size)))
     assert bytes(found.tail) == b"one\n" + MARK + b"two\n"
-    assert found.whole
+    assert found.is_complete
     assert (found.records, found.digest, found.dropped) == (RECORDS, DIGEST, 0)
     assert (found.field("pod"), found.field("none")) == ("p", "")
     assert found.contents() == {"url": b"db://1\0x", "key": b""}
@@ -44,29 +44,29 @@ def test_log_split_anywhere_gives_the_same_result(size):
 )
 def test_document_that_differs_from_its_seal_is_rejected(log):
     found = fed(log)
-    assert not found.whole
+    assert not found.is_complete
     assert (found.field("pod"), found.contents()) == ("", {})
 
 
 def test_invalid_base64_is_rejected():
-    assert not fed(MARK + b"=%%\n" + MARK + b"dayfly-end " + DIGEST.encode() + b"\n").whole
+    assert not fed(MARK + b"=%%\n" + MARK + b"dayfly-end " + DIGEST.encode() + b"\n").is_complete
 
 
 @pytest.mark.parametrize("stray", [b"%", b" ", b"-"])
 def test_stray_character_in_base64_is_rejected(stray):
-    """A decoder that passes over it would find the document that was sealed."""
+    """A decoder that ignores it would find the sealed receipt."""
     line = MARK + b"=" + base64.b64encode(DOCUMENT)[:40]
-    assert not fed(sealed().replace(line, line + stray)).whole
+    assert not fed(sealed().replace(line, line + stray)).is_complete
 
 
 def test_restarted_document_replaces_the_one_before():
-    assert fed(MARK + b"=Zm9v\n", sealed()).whole
+    assert fed(MARK + b"=Zm9v\n", sealed()).is_complete
 
 
 @pytest.mark.parametrize(
     ("last", "tail"), [(b"end", b"end"), (MARK * 2 + b"end", MARK + b"end"), (MARK + b"=Zm", b""), (b"", b"")]
 )
-def test_a_line_without_an_end_is_the_steps_too(last, tail):
+def test_last_line_without_newline_is_kept(last, tail):
     found = fed(last)
     assert bytes(found.tail) == b""
     found.end()
@@ -93,7 +93,7 @@ def test_line_longer_than_1_mib_is_kept_in_parts():
 
 
 def timed(*lines: tuple[str, bytes]) -> bytes:
-    """As a kubelet gives it that is asked for times."""
+    """Return lines with timestamps, as the kubelet does."""
     return b"".join(f"2026-01-01T{moment}000000Z ".encode() + line for moment, line in lines)
 
 
@@ -112,14 +112,14 @@ def test_timestamp_is_kept_as_text_without_timed_mode():
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_the_times_in_front_of_its_lines_are_no_part_of_them(size):
+def test_timestamps_are_not_part_of_the_lines(size):
     found = Splitter(timed=True)
     for at in range(0, len(LINES), size):
         found.feed(LINES[at : at + size])
     found.end()
     text = b"one\n\n" + MARK + b"two\n2026-01-01T00:00:00Z its own\n"
     assert found.printed() == (text, len(text), ((0, AT), (5, AT + 1_500)))
-    assert found.whole
+    assert found.is_complete
 
 
 def test_dropped_beginning_loses_its_times():
@@ -157,17 +157,17 @@ def test_line_without_end_has_one_time():
 
 def test_each_line_up_to_the_limit_has_its_own_time():
     found = Splitter(timed=True)
-    for number in range(logs.MOST_TIMES):
+    for number in range(logs.MAX_TIMES):
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
-    assert found.printed().times == tuple((2 * number, AT + 1_000 * number) for number in range(logs.MOST_TIMES))
+    assert found.printed().times == tuple((2 * number, AT + 1_000 * number) for number in range(logs.MAX_TIMES))
 
 
-def test_no_step_makes_them_many():
+def test_number_of_times_is_limited():
     found = Splitter(timed=True)
     for number in range(3_000):
         found.feed(timed((f"00:{number // 60:02d}:{number % 60:02d}.000", b"x\n")))
-        assert len(found.times) <= logs.MOST_TIMES
-    assert len(found.printed().times) > logs.MOST_TIMES // 8
+        assert len(found.times) <= logs.MAX_TIMES
+    assert len(found.printed().times) > logs.MAX_TIMES // 8
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_log_without_its_end_is_marked_incomplete(printed, total, kept):
 
 
 def test_log_with_receipt_but_fewer_bytes_lacks_its_start():
-    """The kubelet rotates logs: the newest file has the receipt, and the older ones are not returned."""
+    """The kubelet rotates logs and returns only the newest file, which has the receipt."""
     found = fed(b"last\n", sealed())
     assert found.printed(1_000)[:2] == (b"last\n", 1_000)
 

@@ -1,4 +1,4 @@
-"""Which words of the kubelet prove that a step never ran, which that it ended, and which prove nothing."""
+"""Facts of pods: which statuses prove that a step never ran, or has ended, and which prove nothing."""
 
 import base64
 
@@ -35,7 +35,7 @@ def seen(
     unit=UNIT,
     **told,
 ):
-    """The fact of a pod whose main container's state is `main`, with whatever else is told of that container."""
+    """Return the fact of a pod with this state and these fields of the main container."""
     statuses = [{"name": "main", "state": main, "restartCount": restarts, **told}] if main is not None else []
     added = [{"name": f"dayfly-recall-{recalled}"}] if recalled else []
     pod = {
@@ -50,11 +50,11 @@ def seen(
     for field, others in (beside or {}).items():
         pod["status"][field] = [*pod["status"].get(field, ()), *others]
     told = msgspec.convert(pod, Pod)
-    return read.pod(told, unit=unit, record=RECORD, nonce="n", now=2_000).fact
+    return read.read_pod(told, unit=unit, record=RECORD, nonce="n", now=2_000).fact
 
 
 def overlaid(field):
-    """The same step with another container beside it."""
+    """Return the step with another container in its pod template."""
     other = {"name": "other", "image": "x"}
     template = {"spec": {field: [other]}}
     return msgspec.structs.replace(UNIT, exec=msgspec.structs.replace(UNIT.exec, pod_template=template))
@@ -65,26 +65,27 @@ def ended(**terminated):
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
-def test_a_container_that_could_not_be_started_never_ran(reason):
+def test_unstartable_container_never_ran(reason):
     assert isinstance(seen(main=ended(reason=reason, startedAt="1970-01-01T00:00:00Z")), NeverRan)
 
 
-def test_started_container_may_have_run_whatever_its_reason():
+def test_started_container_may_have_run_with_any_reason():
     fact = seen(main=ended(reason="StartError", startedAt=NOW))
     assert isinstance(fact, Ended)
     assert fact.result.reason == "StartError"
 
 
-def test_an_unknown_end_is_no_proof_that_it_never_began():
-    """The kubelet writes this, without a start, of containers that did run: taken for void, the script runs twice.
+def test_unknown_end_proves_nothing():
+    """The kubelet writes this reason, without a start, also for containers that did run.
 
-    Whatever else its last status says is what it knew then: here all that it says where an image is missing.
+    The other fields of the status are the last report of the kubelet, here for a missing image. If this counted as
+    proof, the script would run twice.
     """
     never = {"imageID": "", "started": False, "image": "no-such-image", "lastState": {}}
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=NOW, **never)
     assert isinstance(fact, Ended)
     assert (fact.result.outcome, fact.result.reason) == ("failed", "ContainerStatusUnknown")
-    assert "not certain whether it ever began" in fact.result.message
+    assert "not known whether it began" in fact.result.message
 
 
 WAITS = {"waiting": {"reason": "ErrImagePull"}}
@@ -92,7 +93,7 @@ CODES = {"void": 125, "refused": 125, "not-executable": 127}
 
 
 def sealed(outcome, code=None):
-    """The end of a container with the runner's receipt in its message."""
+    """Return a terminated container with the runner's receipt in its message."""
     records = [("nonce", b"n"), ("attempt", b"1"), ("outcome", outcome.encode()), ("code", b"0")]
     coded = base64.b64encode(encode("dayfly-receipt", records)).decode()
     code = CODES.get(outcome, 137) if code is None else code
@@ -136,14 +137,14 @@ def test_sidecar_of_the_cluster_leaves_the_proof_alone():
 
 
 @pytest.mark.parametrize(("message", "said"), [("no such file", "no such file"), ("", "its container never started")])
-def test_why_it_never_ran_is_said(message, said):
+def test_reason_of_a_step_that_never_ran_is_reported(message, said):
     fact = seen(main=ended(reason="StartError", message=message))
     assert (fact.reason, fact.message) == ("StartError", said)
 
 
 @pytest.mark.parametrize(("altered", "kept"), [("", True), ("\n", True), (" ", True), ("!", False), ("\u00e4", False)])
 def test_altered_receipt_is_rejected_except_for_line_ends(altered, kept):
-    """Line ends are the kubelet's to make."""
+    """The kubelet may change line ends."""
     state = sealed("void")
     head, _, body = state["terminated"]["message"].partition("\n")
     state["terminated"]["message"] = f"{head}\n{body[:8]}{altered}{body[8:]}"
@@ -167,12 +168,12 @@ def test_step_beside_other_containers_cannot_be_recalled(field):
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff"])
-def test_a_step_that_waits_for_something_else_cannot_be_recalled(reason):
+def test_step_waiting_for_another_reason_is_not_recallable(reason):
     assert not seen(main={"waiting": {"reason": reason}}, phase="Pending").recallable
 
 
-def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
-    """The fact of a recalled pod whose added container has sealed `outcome`."""
+def recalled_pod(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
+    """Return the fact of a recalled pod whose added container has sealed `outcome`."""
     told = [{"name": f"dayfly-recall-{since}", "state": sealed(outcome, code)}]
     beside = {"ephemeralContainerStatuses": told, **more.pop("beside", {})}
     return seen(main=main, phase="Pending", recalled=since, beside=beside, **more)
@@ -181,8 +182,8 @@ def asked(outcome="void", *, main=WAITS, since=5_000, code=None, **more):
 @pytest.mark.parametrize(
     ("since", "reason"), [(600_999, "NeverRan"), (601_000, "StartDeadlineExceeded"), (700_000, "StartDeadlineExceeded")]
 )
-def test_sealed_recall_is_proof_and_gives_its_cause(since, reason):
-    fact = asked(since=since)
+def test_sealed_recall_proves_and_explains_that_it_never_ran(since, reason):
+    fact = recalled_pod(since=since)
     assert isinstance(fact, NeverRan)
     assert fact.reason == reason
     assert ("did not start within 10 min" in fact.message) == (reason == "StartDeadlineExceeded")
@@ -193,13 +194,13 @@ def test_sealed_recall_is_proof_and_gives_its_cause(since, reason):
     [
         WAITS,
         ended(reason="ContainerStatusUnknown"),
-        ended(exitCode=3, reason="Error", startedAt=NOW),  # it came while the recall held the lock
+        ended(exitCode=3, reason="Error", startedAt=NOW),  # it started while the recall held the lock
         sealed("void"),
         sealed("refused"),
     ],
 )
 def test_recall_is_proof_if_the_container_did_not_run(main):
-    assert isinstance(asked(main=main), NeverRan)
+    assert isinstance(recalled_pod(main=main), NeverRan)
 
 
 @pytest.mark.parametrize(
@@ -207,14 +208,14 @@ def test_recall_is_proof_if_the_container_did_not_run(main):
     [{"running": {"startedAt": NOW}}, sealed("exited"), ended(reason="OOMKilled", startedAt=NOW), sealed("void", 137)],
 )
 def test_recall_is_no_proof_against_a_container_that_ran(main):
-    """A script of the same user can remove the marker that the recall looks for."""
-    assert not isinstance(asked(main=main), NeverRan)
+    """A script of the same user can remove the marker that the recall needs."""
+    assert not isinstance(recalled_pod(main=main), NeverRan)
 
 
 @pytest.mark.parametrize("outcome", ["refused", "lost", "cancelled", "exited"])
 def test_recall_without_a_sealed_void_proves_nothing(outcome):
-    """The runner of the recall may have another user, whom the files of the first one are closed to."""
-    fact = asked(outcome)
+    """The runner of the recall may have another user, which cannot read the files of the first runner."""
+    fact = recalled_pod(outcome)
     assert isinstance(fact, Waiting)
     assert fact.recalled == 5_000
 
@@ -228,8 +229,8 @@ def test_recall_of_another_attempt_proves_nothing():
     assert isinstance(seen(main=WAITS, recalled=5_000, beside={"ephemeralContainerStatuses": told}), Waiting)
 
 
-def test_recall_is_no_proof_where_other_containers_may_have_run():
-    assert isinstance(asked(unit=overlaid("initContainers")), Waiting)
+def test_recall_beside_other_containers_proves_nothing():
+    assert isinstance(recalled_pod(unit=overlaid("initContainers")), Waiting)
 
 
 @pytest.mark.parametrize("state", [{"waiting": {"reason": "ErrImagePull"}}, {"running": {"startedAt": NOW}}])
@@ -249,7 +250,10 @@ def test_end_without_receipt_is_lost_or_the_kernel_reason():
     ("deleted", "reason"),
     [
         ("1970-01-01T00:09:59Z", "ContainerStatusUnknown"),
-        ("1970-01-01T00:10:00Z", "StartDeadlineExceeded"),  # whole seconds: asked for in this one, due 1 s after 10 min
+        (
+            "1970-01-01T00:10:00Z",
+            "StartDeadlineExceeded",
+        ),  # whole seconds: requested in this second, due 1 s after 10 min
         ("1970-01-01T00:10:01Z", "StartDeadlineExceeded"),
     ],
 )
@@ -257,7 +261,7 @@ def test_removed_pod_past_its_start_deadline_reports_that(deleted, reason):
     fact = seen(main=ended(reason="ContainerStatusUnknown"), phase="Failed", deleted=deleted)
     assert fact.result.reason == reason
     assert ("did not start within 10 min" in fact.result.message) == (reason == "StartDeadlineExceeded")
-    assert "not certain whether it ever began" in fact.result.message
+    assert "not known whether it began" in fact.result.message
 
 
 @pytest.mark.parametrize(
@@ -266,7 +270,7 @@ def test_removed_pod_past_its_start_deadline_reports_that(deleted, reason):
         ({"resources": {"limits": {"memory": "24Mi", "cpu": "1"}}}, "needed more memory than its limit of 24Mi ("),
         ({"resources": {"limits": {"cpu": "1"}}}, "needed more memory than its node had left ("),
         ({"resources": {}}, "needed more memory than its node had left ("),
-        ({}, "needed more memory than its limit ("),  # a server before 1.33 does not tell it
+        ({}, "needed more memory than its limit ("),  # API servers before 1.33 lack this field
     ],
 )
 def test_out_of_memory_names_the_limit(told, message):
@@ -285,11 +289,13 @@ def test_ended_pod_with_running_container_is_unclear():
 def test_pod_refused_by_the_kubelet_never_ran():
     assert isinstance(seen(phase="Failed", reason="OutOfcpu"), NeverRan)
     assert isinstance(seen(phase="Failed", reason="NodeLost"), Unclear)
-    assert isinstance(seen(phase="Failed", reason="NodeLost", node=""), NeverRan), "it never had a node to be lost"
+    assert isinstance(seen(phase="Failed", reason="NodeLost", node=""), NeverRan), (
+        "it was never bound, so its node cannot be lost"
+    )
 
 
 @pytest.mark.parametrize("metadata", [{}, {"annotations": {}}, {"annotations": {ORDER_ANNOTATION: "rubbish"}}])
-def test_an_order_that_is_not_there_says_nothing_of_time(metadata):
+def test_missing_order_has_no_times(metadata):
     assert read.dead_by_order({"metadata": metadata}) == 0
     assert read.start_before({"metadata": metadata}) == 0
 
@@ -302,7 +308,7 @@ def test_order_gives_the_latest_possible_end():
     whole = ordered(start_before_ms=1_000, run_ms=20_000, grace_ms=300)
     assert read.start_before(whole) == 1_000
     assert read.dead_by_order(whole) == 21_300 + read.SKEW_MS
-    assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=0, grace_ms=300)) == 0, "it may run for ever"
+    assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=0, grace_ms=300)) == 0, "it may run forever"
     assert read.dead_by_order(ordered(start_before_ms=0, run_ms=20_000, grace_ms=300)) == 0
     assert read.dead_by_order(ordered(start_before_ms=1_000, run_ms=20_000)) == 0
 
@@ -325,7 +331,7 @@ def test_container_without_state_is_starting(state):
     assert (fact.reason, fact.placed, fact.recallable) == ("Starting", True, False)
 
 
-def test_a_placed_pod_that_is_pending_proves_nothing():
+def test_placed_pending_pod_proves_nothing():
     assert isinstance(seen(phase="Pending", deleted=NOW), Waiting)
     assert isinstance(seen(main={"waiting": {"reason": "ErrImagePull"}}, phase="Pending"), Waiting)
     assert isinstance(seen(main={"running": {"startedAt": "2026-01-01T00:00:00Z"}}), Running)
@@ -341,12 +347,12 @@ def test_placed_pod_waits_since_the_kubelet_accepted_it():
             "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:05:00Z"}],
         },
     }
-    fact = read.pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    fact = read.read_pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
     assert fact == Waiting(since=360_000, reason="Starting", message="", placed=True)
 
 
 def test_placed_pod_waits_since_the_scheduler_placed_it():
-    """Its kubelet has written nothing yet: when it began is the scheduler's word."""
+    """The kubelet has written no status yet, so the time is from the scheduler's condition."""
     pod = {
         "metadata": {"name": "r", "uid": "p", "creationTimestamp": "1970-01-01T00:00:01Z"},
         "spec": {"nodeName": "n"},
@@ -355,18 +361,18 @@ def test_placed_pod_waits_since_the_scheduler_placed_it():
             "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:05:00Z"}],
         },
     }
-    fact = read.pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    fact = read.read_pod(msgspec.convert(pod, Pod), unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
     assert fact == Waiting(since=300_000, reason="Starting", message="", placed=True)
 
 
-def told(status, spec=None, **metadata):
-    """A pod as it is told of."""
+def pod_from_server(status, spec=None, **metadata):
+    """Return a pod as the API server returns it."""
     raw = {"metadata": {"name": "r", "uid": "p", **metadata}, "spec": spec or {"nodeName": "n"}, "status": status}
     return msgspec.convert(raw, Pod)
 
 
 def fact_of(pod):
-    return read.pod(pod, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
+    return read.read_pod(pod, unit=UNIT, record=RECORD, nonce="n", now=2_000).fact
 
 
 ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": NOW}}
@@ -374,36 +380,38 @@ ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {"startedAt": NOW}}
 
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
 def test_result_is_final_only_after_all_containers_ended(kind):
-    """Neither a retry nor a cleanup may begin beside it."""
+    """Neither a retry nor cleanup may start while it may run."""
     for state, over in ((RUNS, False), ({"waiting": {"reason": "x"}}, False), (ENDED, True)):
         status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": sealed("exited")}]}
         status[kind] = [*status.get(kind, ()), {"name": "side", "state": state}]
-        assert type(fact_of(told(status))) is (Ended if over else Sealed)
-        assert read.over(told(status)) is over
-        assert read.over(told(status | {"phase": "Failed"})) is over
+        assert type(fact_of(pod_from_server(status))) is (Ended if over else Sealed)
+        assert read.is_over(pod_from_server(status)) is over
+        assert read.is_over(pod_from_server(status | {"phase": "Failed"})) is over
 
 
 def test_step_without_deadline_is_never_late():
     endless = msgspec.structs.replace(UNIT, timeouts=msgspec.structs.replace(UNIT.timeouts, run_ms=0))
-    running = told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
+    running = pod_from_server({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]})
     for now in (2_000, 10**13):
-        assert read.pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
+        assert read.read_pod(running, unit=endless, record=RECORD, nonce="n", now=now).fact == Running(since=2_000)
 
 
-def test_nothing_of_a_pod_lives_that_was_never_placed():
-    assert read.over(told({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
-    assert not read.over(told({"phase": "Pending"}, {"nodeName": ""}))
-    assert not read.over(told({"phase": "Pending"}, deletionTimestamp=NOW))
-    assert read.over(told({"phase": "Failed"}))
-    assert not read.over(told({"phase": "Failed", "reason": "NodeLost"}))
+def test_pod_that_was_never_placed_is_over():
+    assert read.is_over(pod_from_server({"phase": "Pending"}, {"nodeName": ""}, deletionTimestamp=NOW))
+    assert not read.is_over(pod_from_server({"phase": "Pending"}, {"nodeName": ""}))
+    assert not read.is_over(pod_from_server({"phase": "Pending"}, deletionTimestamp=NOW))
+    assert read.is_over(pod_from_server({"phase": "Failed"}))
+    assert not read.is_over(pod_from_server({"phase": "Failed", "reason": "NodeLost"}))
     main = [{"name": "main", "state": RUNS}]
-    assert not read.over(told({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW))
+    assert not read.is_over(
+        pod_from_server({"phase": "Running", "containerStatuses": main}, {"nodeName": ""}, deletionTimestamp=NOW)
+    )
 
 
 def test_kubelet_refusal_is_reported_in_its_words():
-    refused = fact_of(told({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
+    refused = fact_of(pod_from_server({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"}))
     assert (refused.reason, refused.message) == ("OutOfcpu", "no room")
-    silent = fact_of(told({"phase": "Failed"}))
+    silent = fact_of(pod_from_server({"phase": "Failed"}))
     assert (silent.reason, silent.message) == (Reason.CANNOT_START, "its pod ended before it started")
 
 
@@ -417,32 +425,32 @@ def test_kubelet_refusal_is_reported_in_its_words():
     ],
 )
 def test_deletion_grace_is_not_counted_as_placement_time(deleted, grace, reason):
-    """The moment of its deletion is told with its grace added."""
+    """The deletion timestamp includes the grace period."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     status = {"phase": "Pending", "conditions": [refusal]}
     meta = {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
-    assert fact_of(told(status, {"nodeName": ""}, **meta)).reason == reason
+    assert fact_of(pod_from_server(status, {"nodeName": ""}, **meta)).reason == reason
 
 
 def test_unscheduled_deleted_pod_reports_deletion():
     status = {"phase": "Pending", "conditions": []}
     late = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
-    assert fact_of(told(status, {"nodeName": ""}, **late)).reason == "Deleted"
+    assert fact_of(pod_from_server(status, {"nodeName": ""}, **late)).reason == "Deleted"
 
 
 def test_pod_deleted_just_before_its_deadline_reports_deletion():
-    """The server tells whole seconds: the second in which its deletion was asked for counts as over, and no more."""
+    """Times have whole seconds, so the time is rounded up by at most one second."""
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW[:-3] + "01Z"}
     removed = {"deletionTimestamp": "1970-01-01T00:10:00Z", "deletionGracePeriodSeconds": 0}
-    pod = told({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
+    pod = pod_from_server({"phase": "Pending", "conditions": [refusal]}, {"nodeName": ""}, **removed)
     for claimed_at, reason in ((1_000, "StartDeadlineExceeded"), (1_001, "Deleted")):
         record = msgspec.structs.replace(RECORD, claimed_at=claimed_at)
-        assert read.pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
+        assert read.read_pod(pod, unit=UNIT, record=record, nonce="n", now=2_000).fact.reason == reason
 
 
-def test_a_deadline_that_is_long_over_is_said_of_its_node():
-    late = read.pod(
-        told({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
+def test_long_passed_deadline_is_reported_with_the_node():
+    late = read.read_pod(
+        pod_from_server({"phase": "Running", "containerStatuses": [{"name": "main", "state": RUNS}]}),
         unit=UNIT,
         record=RECORD,
         nonce="n",
@@ -456,11 +464,11 @@ def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     refusal = {"type": "PodScheduled", "status": "False", "message": "no node", "lastTransitionTime": NOW}
     for reason, shown in (("", "Unschedulable"), ("SchedulerError", "SchedulerError")):
         conditions = [refusal | {"reason": reason}]
-        fact = fact_of(told({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
+        fact = fact_of(pod_from_server({"phase": "Pending", "conditions": conditions}, {"nodeName": ""}))
         assert fact == Waiting(since=2_000, reason=shown, message="no node", placed=False)
     at_once = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}]}
-    assert fact_of(told(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
-    fresh = fact_of(told({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
+    assert fact_of(pod_from_server(at_once, {"nodeName": ""}, creationTimestamp=NOW)).since == 2_000
+    fresh = fact_of(pod_from_server({"phase": "Pending"}, {"nodeName": ""}, creationTimestamp=NOW))
     assert fresh == Waiting(since=2_000, reason="Starting", message="is being placed on a node", placed=False)
 
 
@@ -469,8 +477,8 @@ def test_unplaced_pod_reports_the_scheduler_reason_and_time():
     [("content", b"no end"), ("content", b"\xff\0x"), ("output-in-log", b"\xff"), ("log-document", b"\xff")],
     ids=lambda record: f"{record[0]}={record[1]!r}",
 )
-def test_a_message_that_no_runner_writes_is_an_end_all_the_same(record):
-    """A step can write it, with a nonce and a digest that fit: nobody may wait for its end for ever."""
+def test_invalid_termination_message_still_ends_the_step(record):
+    """A step can forge a receipt with a valid nonce and digest. Nothing may wait for it forever."""
     words = [("nonce", b"n"), ("outcome", b"exited"), ("code", b"1"), record]
     message = "dayfly-receipt 1 x\n" + base64.b64encode(encode("dayfly-receipt", words)).decode()
     fact = seen(main=ended(message=message))

@@ -1,10 +1,10 @@
-"""A step's pod, whole: what the kubelet and the runner are told of it."""
+"""The manifest and the work order of a step's pod."""
 
 import pytest
 from msgspec import structs
 
 from dayfly.execute.pod.read import is_traced
-from dayfly.execute.pod.render import PodAttempt, PodSecretKey, pod
+from dayfly.execute.pod.render import PodAttempt, PodSecretKey, render_pod
 from dayfly.execute.state import access
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.frames import decode
@@ -32,7 +32,7 @@ OWNER = {"apiVersion": "dayfly.dev/v1alpha1", "kind": "Run", "name": "s-abc", "u
 URL, KEY = PodSecretKey("outputs", "url"), PodSecretKey("outputs", "key")
 
 
-def made(unit=UNIT, **fields):
+def rendered(unit=UNIT, **fields):
     values = {"plain": b"1", "url": URL, "again": URL, "key": KEY, "gone": None}
     given = {
         "run": "u",
@@ -49,15 +49,15 @@ def made(unit=UNIT, **fields):
         "start_before": 7_000,
         "reads": "abc",
     }
-    return pod(unit, PodAttempt(**given | fields))
+    return render_pod(unit, PodAttempt(**given | fields))
 
 
 def order(manifest):
     return decode("dayfly-order", manifest["metadata"]["annotations"]["dayfly.dev/order"].encode())
 
 
-def test_its_spec():
-    assert made()["spec"] == {
+def test_pod_has_the_expected_spec():
+    assert rendered()["spec"] == {
         "restartPolicy": "Never",
         "schedulingGates": [{"name": "dayfly.dev/claim"}],
         "automountServiceAccountToken": False,
@@ -126,7 +126,7 @@ def test_its_spec():
 
 
 def test_pod_has_owner_labels_and_annotations():
-    meta = made()["metadata"]
+    meta = rendered()["metadata"]
     assert (meta["namespace"], meta["finalizers"], meta["ownerReferences"]) == ("jobs", ["dayfly.dev/record"], [OWNER])
     assert meta["labels"] == {
         "dayfly.dev/run": "s-abc",
@@ -149,7 +149,7 @@ def test_overlay_labels_are_kept_but_ours_win():
         }
     }
     exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
-    meta = made(Unit(name="seed", kind="exec", exec=exec_), inputs={})["metadata"]
+    meta = rendered(Unit(name="seed", kind="exec", exec=exec_), inputs={})["metadata"]
     assert (meta["labels"]["team.example/a"], meta["labels"]["dayfly.dev/run"]) == ("b", "s-abc")
     assert (meta["annotations"]["team.example/c"], meta["annotations"]["dayfly.dev/attempt"]) == ("d", "2")
 
@@ -169,15 +169,17 @@ def test_overlay_labels_are_kept_but_ours_win():
 def test_empty_overlay_fields_remove_nothing(overlay):
     exec_ = Exec(script="#!/bin/sh\n", image="x:1")
     laid_over = structs.replace(exec_, pod_template=parse_overlay(overlay))
-    plain, found = (made(Unit(name="seed", kind="exec", exec=each), inputs={}) for each in (exec_, laid_over))
+    plain, found = (rendered(Unit(name="seed", kind="exec", exec=each), inputs={}) for each in (exec_, laid_over))
     assert found == plain
 
 
 @pytest.mark.parametrize("overlay", [{"metadata": None}, {"spec": None}])
 def test_null_fields_of_a_stored_overlay_remove_nothing(overlay):
-    """One that was not made of a plugin: nobody has read its template before."""
+    """A document that was not compiled from a plugin may have an unchecked template."""
     plain, found = (
-        made(Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1", pod_template=each)), inputs={})
+        rendered(
+            Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n", image="x:1", pod_template=each)), inputs={}
+        )
         for each in (None, overlay)
     )
     assert found == plain
@@ -186,21 +188,21 @@ def test_null_fields_of_a_stored_overlay_remove_nothing(overlay):
 @pytest.mark.parametrize(
     ("overlay", "said"),
     [
-        ({"metadata": "x"}, "metadata is no map"),
-        ({"spec": [1]}, "spec is no map"),
-        ({"metadata": {"labels": "x"}}, "metadata.labels is no map"),
+        ({"metadata": "x"}, "metadata of the pod template must be a mapping"),
+        ({"spec": [1]}, "spec of the pod template must be a mapping"),
+        ({"metadata": {"labels": "x"}}, "metadata.labels of the pod template must be a mapping"),
         ({"spec": {"containers": [{"image": "y:1"}]}}, "needs name"),
     ],
 )
-def test_a_template_that_is_none_is_refused(overlay, said):
+def test_invalid_pod_template_is_refused(overlay, said):
     exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
     with pytest.raises(CannotRenderError, match=said):
-        made(Unit(name="seed", kind="exec", exec=exec_), inputs={})
+        rendered(Unit(name="seed", kind="exec", exec=exec_), inputs={})
 
 
-def test_its_order():
+def test_pod_has_the_expected_work_order():
     nonce_of = nonce("u", "db/seed", 2)
-    assert order(made()) == [
+    assert order(rendered()) == [
         ("nonce", nonce_of.encode()),
         ("attempt", b"2"),
         ("start-before-ms", b"7000"),
@@ -229,38 +231,38 @@ def test_its_order():
 
 def test_optional_pod_fields_depend_on_the_step():
     bare = Unit(name="seed", kind="exec", exec=Exec(script="#!/bin/sh\n"))
-    other = made(bare, inputs={}, restricted=False, cleaning=True, architecture="arm64", start_before=0)
+    other = rendered(bare, inputs={}, restricted=False, cleaning=True, architecture="arm64", start_before=0)
     assert "image" not in other["spec"]["containers"][0]
     assert other["spec"]["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
     assert other["spec"]["priorityClassName"] == "dayfly-cleanup"
     assert other["spec"]["nodeSelector"]["kubernetes.io/arch"] == "arm64"
     assert "start-before-ms" not in dict(order(other))
-    assert "priorityClassName" not in made()["spec"]
+    assert "priorityClassName" not in rendered()["spec"]
 
 
-def test_a_script_that_no_pod_can_carry_is_refused():
+def test_script_too_large_for_a_pod_is_refused():
     long = Unit(name="seed", kind="exec", exec=Exec(script="x" * 300_000))
-    with pytest.raises(CannotRenderError, match="move large constants into the image"):
-        made(long, inputs={})
+    with pytest.raises(CannotRenderError, match="Move large constants into the image"):
+        rendered(long, inputs={})
 
 
 def test_trace_parent_is_in_the_order_unless_the_plugin_sets_it():
     def variables(manifest):
         return [value for key, value in order(manifest) if key == "env" and value.startswith(b"TRACEPARENT=")]
 
-    traced = made(trace="00-a-b-01")
-    assert (variables(made()), variables(traced)) == ([], [b"TRACEPARENT=00-a-b-01"])
-    assert [is_traced(each) for each in (made(), traced)] == [False, True]
-    assert [each for each in order(traced) if each[1] != b"TRACEPARENT=00-a-b-01"] == order(made())
-    # Where the plugin has one of its own a pod is the same, traced or not: of a constant, of a value and of a Secret.
+    traced = rendered(trace="00-a-b-01")
+    assert (variables(rendered()), variables(traced)) == ([], [b"TRACEPARENT=00-a-b-01"])
+    assert [is_traced(each) for each in (rendered(), traced)] == [False, True]
+    assert [each for each in order(traced) if each[1] != b"TRACEPARENT=00-a-b-01"] == order(rendered())
+    # If an input sets TRACEPARENT, the pod does not change: a constant, a value and a Secret.
     constant = structs.replace(UNIT, exec=structs.replace(UNIT.exec, env={"TRACEPARENT": "mine"}))
-    assert variables(made(constant, trace="00-a-b-01")) == [b"TRACEPARENT=mine"]
+    assert variables(rendered(constant, trace="00-a-b-01")) == [b"TRACEPARENT=mine"]
     for name in ("plain", "url"):
         inputs = tuple(
             structs.replace(each, as_=As(env="TRACEPARENT")) if each.name == name else each for each in UNIT.inputs
         )
         unit = structs.replace(UNIT, inputs=inputs)
-        assert made(unit, trace="00-a-b-01") == made(unit)
+        assert rendered(unit, trace="00-a-b-01") == rendered(unit)
 
 
 @pytest.mark.parametrize("said", ["", "no order", "dayfly-order\n"])
@@ -270,14 +272,14 @@ def test_invalid_order_is_not_traced(said):
 
 
 def test_ephemeral_storage_limit_is_set_without_a_request():
-    resources = made(ephemeral_storage="2Gi")["spec"]["containers"][0]["resources"]
+    resources = rendered(ephemeral_storage="2Gi")["spec"]["containers"][0]["resources"]
     assert resources == {"limits": {"ephemeral-storage": "2Gi"}, "requests": {"ephemeral-storage": "0"}}
 
 
 def test_overlay_can_replace_the_ephemeral_storage_limit():
     overlay = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"ephemeral-storage": "9Gi"}}}]}}
     exec_ = Exec(script="#!/bin/sh\n", image="x:1", pod_template=overlay)
-    pod = made(Unit(name="seed", kind="exec", exec=exec_), inputs={}, ephemeral_storage="2Gi")
+    pod = rendered(Unit(name="seed", kind="exec", exec=exec_), inputs={}, ephemeral_storage="2Gi")
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"ephemeral-storage": "9Gi"}
 
 
@@ -303,8 +305,10 @@ def test_overlay_can_replace_the_ephemeral_storage_limit():
 def test_state_server_is_excepted_from_proxies_of_overlay(env, excepted):
     overlay = {"spec": {"containers": [{"name": "main", "env": env}]}}
     unit = structs.replace(UNIT, exec=structs.replace(UNIT.exec, pod_template=overlay))
-    state = access.variables(access.Door("https://states.example:8443"), access.caller("u", "db", "db/seed", 2))
-    found = dict(value.decode().split("=", 1) for kind, value in order(made(unit, state=state)) if kind == "env")
+    state = access.variables(
+        access.StateEndpoint("https://states.example:8443"), access.state_caller("u", "db", "db/seed", 2)
+    )
+    found = dict(value.decode().split("=", 1) for kind, value in order(rendered(unit, state=state)) if kind == "env")
     assert {name: value for name, value in found.items() if name.lower() == "no_proxy"} == excepted
     assert state.items() <= found.items()
 
@@ -312,4 +316,4 @@ def test_state_server_is_excepted_from_proxies_of_overlay(env, excepted):
 def test_step_without_state_keeps_its_proxies():
     overlay = {"spec": {"containers": [{"name": "main", "env": [{"name": "HTTPS_PROXY", "value": "x"}]}]}}
     unit = structs.replace(UNIT, exec=structs.replace(UNIT.exec, pod_template=overlay))
-    assert not any(value.startswith(b"NO_PROXY") for _, value in order(made(unit)))
+    assert not any(value.startswith(b"NO_PROXY") for _, value in order(rendered(unit)))

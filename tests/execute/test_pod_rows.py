@@ -1,11 +1,11 @@
-"""The small checks that the policy's table is made of, at their bounds."""
+"""The checks of the policy's shapes, at their bounds."""
 
 import pytest
 
 from dayfly.execute.pod.policy import rows
 
 PAIR = rows.record({"a": rows.flag(), "b": rows.number(1, 3)}, ("a",))
-NOT_THERE = "must be there: Dayfly sets it, and it may not be taken away"
+NOT_THERE = "is set by Dayfly and must not be removed"
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_row_accepts_valid_and_rejects_invalid_values(row, good, bad, said):
 def test_each_problem_has_its_path():
     told = list(rows.each(PAIR, 9)([{"a": 1, "b": 9, "c": 1, "hostPort": 2}, {"a": True}], "spec"))
     assert [path for path, _ in told] == ["spec[0].a", "spec[0].b", "spec[0].c", "spec[0].hostPort"]
-    assert "is not among the fields" in told[2][1]
+    assert "is not an allowed field" in told[2][1]
     assert told[3][1] == rows.REASONS["hostPort"]
     assert [path for path, _ in PAIR({"b": 9}, "")] == ["b", "a"]
 
 
 @pytest.mark.parametrize(("key", "value"), [(1, "x"), ("a", 1), ("a", "xxx")])
-def test_an_entry_that_is_no_string_or_too_long_is_named(key, value):
+def test_invalid_entry_of_a_mapping_is_named(key, value):
     [(path, problem)] = rows.strings(2, 2)({key: value}, "here")
     assert (path, problem) == (f"here[{key}]", "must be a string of at most 2 characters")

@@ -1,4 +1,4 @@
-"""What is done to pods, each by itself: which one is ours, and which log is the one that was sealed."""
+"""Changes to pods: ownership, recall, and outputs from the log."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def another(**metadata):
 
 
 def prepared(there):
-    """What comes of making our pod where that one is already."""
+    """Return the result of `prepare` if this pod exists."""
 
     async def main():
         cluster = FakeCluster(seed=1)
@@ -72,8 +72,8 @@ def test_pod_without_our_nonce_is_foreign(metadata):
         prepared(another(**metadata))
 
 
-def test_outputs_come_from_the_very_document_that_was_sealed():
-    """A log is found by name, and is on a node's disk."""
+def test_outputs_need_the_receipt_with_the_sealed_digest():
+    """A log is requested by pod name and can be from another pod."""
     document = encode("dayfly-receipt", [("content", b"url\0db://1")])
     digest = hashlib.sha256(document).hexdigest()
     log = b"\x1edayfly-receipt 1 %d\n\x1e=%s\n\x1edayfly-end %s\n" % (
@@ -90,33 +90,33 @@ def test_outputs_come_from_the_very_document_that_was_sealed():
         assert isinstance(pod, Pod)
         cluster.log_of("r-make", "default").write(log, ended=True)
         async with asyncio.timeout(60):
-            return await Pods(client).contents(pod, wanted)
+            return await Pods(client).read_outputs(pod, wanted)
 
     assert run(main(digest)) == {"url": b"db://1"}
     assert run(main("of another document")) is None
 
 
-def test_a_pod_that_took_its_place_is_not_read_for_it():
+def test_replaced_pod_is_not_read():
     async def main():
         cluster = FakeCluster(seed=1)
         client = Client(cluster.transport("operator"), seed=1)
         body = {"metadata": {"name": "r-make"}, "spec": MANIFEST["spec"]}
         first = await client.create(PODS, body, "default")
-        whole = await Pods(client).whole(first)
+        whole = await Pods(client).read_stored(first)
         await client.delete(PODS, "r-make", "default", uid=first.metadata.uid, grace=0)
         await client.create(PODS, body, "default")
-        return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).whole(first)
+        return whole["metadata"]["uid"] == first.metadata.uid, await Pods(client).read_stored(first)
 
     assert run(main()) == (True, None)
 
 
 class TestRecall:
-    """A pod whose container cannot start gets another one, in which the runner excludes that start."""
+    """The runner in an ephemeral container excludes the start of the step."""
 
     OURS = {"name": f"{names.RECALL}5"}
 
     def recalled(self, *, stored="the pod", fault=None, image="spare", added=()):
-        """Whether there is such a way, and what was sent for it."""
+        """Return the result of the recall and the sent patches."""
         sent = []
 
         async def find(*_):
@@ -164,8 +164,8 @@ class TestRecall:
         assert self.recalled(image="missing") == (False, [])
 
 
-def test_a_log_without_an_end_is_read_again_later():
-    """It tells nothing of what is in it: it is no log without the document."""
+def test_log_that_does_not_end_raises_a_temporary_error():
+    """The content of the log is unknown then, which differs from a log without a receipt."""
 
     async def main():
         cluster = FakeCluster(seed=1)
@@ -176,8 +176,8 @@ def test_a_log_without_an_end_is_read_again_later():
         pods = Pods(
             SimpleNamespace(log=lambda *_, **__: client.log("r-make", "default", container="main", follow=True))
         )
-        with pytest.raises(errors.ServerTrouble, match=r"log of pod r-make: no end within \d+ s"):
-            await pods.contents(pod, "x")
+        with pytest.raises(errors.ServerTrouble, match=r"log of pod r-make: incomplete after \d+ s"):
+            await pods.read_outputs(pod, "x")
 
     run(main())
 
@@ -189,12 +189,12 @@ def test_unheld_pod_needs_no_release():
 
 def test_pod_without_gate_needs_no_ungating():
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"))
-    assert run(Pods(None).let_go(pod)) is True
+    assert run(Pods(None).remove_gate(pod)) is True
 
 
 @pytest.mark.parametrize("fault", [errors.NotFound, errors.Conflict, errors.Invalid])
 def test_changed_pod_is_not_ungated(fault):
     gate = SchedulingGate(name=names.GATE)
     pod = Pod(metadata=ObjectMeta(name="r", namespace="n", uid="u"), spec=PodSpec(scheduling_gates=[gate]))
-    assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).let_go(pod)) is False
-    assert run(Pods(Requests(patch=pod)).let_go(pod)) is True
+    assert run(Pods(Requests(patch=fault("PATCH /x", "no", status=409))).remove_gate(pod)) is False
+    assert run(Pods(Requests(patch=pod)).remove_gate(pod)) is True

@@ -1,4 +1,4 @@
-"""What no pod could ever be made of is told before anybody waits for one."""
+"""Early check of steps whose pod would be refused in every namespace."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def step(name="make", *, inputs=(), **fields):
     return Unit(name=name, kind="exec", inputs=inputs, exec=Exec(**{"script": "#!/bin/sh", "image": "x:1", **fields}))
 
 
-def told(*units, plugin="db", **events):
+def objections_of(*units, plugin="db", **events):
     document = Lifecycle(
         target=Target(kind="Sandbox", name="box", uid="u"),
         resource="db",
@@ -32,45 +32,45 @@ def told(*units, plugin="db", **events):
         step(pod_template=SECRET),
         step(pod_template=ROOT),  # a namespace may be granted `baseline`, and any key
         step(pod_template=KEYED),
-        step(inputs=(UnitInput(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # of one sandbox alone
+        step(inputs=(UnitInput(name="url", value="x" * 200_000, as_=As(env="URL")),)),  # values of one sandbox
         step(env={"DAYFLY_SANDBOX_NAME": "x" * 200_000}),
         Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a.example/"})),
     ],
 )
 def test_admissible_pod_has_no_objections(unit):
-    assert told(unit) == []
+    assert objections_of(unit) == []
 
 
 @pytest.mark.parametrize(
     ("unit", "said"),
     [
         (step(pod_template={"spec": {"hostNetwork": True}}), "spec.hostNetwork must be false"),
-        (step(image=""), "spec.containers[0].image is missing: name an image in the plugin's runner"),
-        (step(script="x" * 300_000), "script and constant inputs make"),
+        (step(image=""), "spec.containers[0].image is missing: set an image in the plugin's runner"),
+        (step(script="x" * 300_000), "script and constant inputs have"),
         (
             Unit(name="make", kind="webhook", webhook=WebhookUnit(request={"method": "POST", "url": "https://a\\b/"})),
-            "is no plain URL of a server",
+            "is not a plain http or https URL",
         ),
     ],
 )
 def test_inadmissible_pod_names_its_step_and_reason(unit, said):
-    [found] = told(unit)
-    assert found.startswith("the pod of step make may not be made: ")
+    [found] = objections_of(unit)
+    assert found.startswith("the pod of step make is refused: ")
     assert said in found
 
 
-def test_an_inline_step_reads_nothing_of_its_namespace():
-    [found] = told(step(pod_template=SECRET), plugin="")
+def test_inline_step_may_not_read_its_namespace():
+    [found] = objections_of(step(pod_template=SECRET), plugin="")
     assert "only a published plugin can be granted that" in found
 
 
-def test_every_step_of_every_event_is_tried():
+def test_steps_of_all_events_are_checked():
     bad = {"pod_template": {"spec": {"nodeName": "n"}}}
-    found = told(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
+    found = objections_of(step("a", **bad), step("b"), pre_stop=(step("c", **bad),), post_stop=(step("d", **bad),))
     assert [each.split()[4] for each in found] == ["a", "c", "d"]
 
 
 def test_grant_is_checked_in_the_namespace_of_the_step():
     account = {"spec": {"serviceAccountName": "admin"}}
-    [said] = told(step(namespace="jobs", pod_template=account))
+    [said] = objections_of(step(namespace="jobs", pod_template=account))
     assert "admin is not granted to plugins in jobs" in said

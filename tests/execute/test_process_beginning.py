@@ -1,4 +1,4 @@
-"""Folders in which steps begin: one that a step has touched in any way is nobody else's."""
+"""Working directories of steps: a folder that a step has changed is not reused."""
 
 import errno
 import os
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dayfly.execute.process.attempt_folders import Beginnings, clear
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.run import Folder
+from dayfly.execute.process.step_folders import StepFolders, clear_step_folder
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def beginnings(place):
-    return Beginnings(place)
+    return StepFolders(place)
 
 
 def attempt(place, number):
@@ -36,18 +36,18 @@ def steps(place):
 
 def test_untouched_start_folder_is_reused(place, beginnings):
     first = inode(beginnings.make(attempt(place, 1)))
-    assert beginnings.leave(attempt(place, 1), again=True)
-    assert not Path(attempt(place, 1).begins).exists()
+    assert beginnings.remove(attempt(place, 1), can_reuse=True)
+    assert not Path(attempt(place, 1).step_folder).exists()
     again = beginnings.make(attempt(place, 2))
-    assert again == attempt(place, 2).begins
+    assert again == attempt(place, 2).step_folder
     assert inode(again) == first
-    assert inode(beginnings.make(attempt(place, 3))) != first, "that one is at work"
+    assert inode(beginnings.make(attempt(place, 3))) != first, "that step is running"
 
 
-def test_all_that_were_not_touched_wait_for_the_next(place, beginnings):
+def test_untouched_start_folders_become_spare(place, beginnings):
     first = {inode(beginnings.make(attempt(place, number))) for number in (1, 2)}
     for number in (1, 2):
-        assert beginnings.leave(attempt(place, number), again=True)
+        assert beginnings.remove(attempt(place, number), can_reuse=True)
     assert len(steps(place)) == 2
     assert {inode(beginnings.make(attempt(place, number))) for number in (3, 4)} == first
 
@@ -58,18 +58,18 @@ def test_start_folders_have_mode_0700_after_recreation(place, beginnings):
     assert {each.stat().st_mode & 0o777 for each in (path, path.parent)} == {0o700}
 
 
-def test_no_more_wait_than_a_few_steps_at_once_could_use(place, beginnings):
+def test_number_of_spare_start_folders_is_limited(place, beginnings):
     for number in range(1, 67):
         beginnings.make(attempt(place, number))
     for number in range(1, 67):
-        assert beginnings.leave(attempt(place, number), again=True)
+        assert beginnings.remove(attempt(place, number), can_reuse=True)
     assert len(steps(place)) == 64
 
 
 def test_missing_start_folder_is_ignored(place, beginnings):
     Path(beginnings.make(attempt(place, 1))).rmdir()
-    assert beginnings.leave(attempt(place, 1), again=True)
-    assert beginnings.leave(attempt(place, 2), again=False)
+    assert beginnings.remove(attempt(place, 1), can_reuse=True)
+    assert beginnings.remove(attempt(place, 2), can_reuse=False)
     assert steps(place) == []
 
 
@@ -91,16 +91,16 @@ def come_and_gone(path):
 def test_touched_start_folder_is_removed(place, beginnings, touch):
     path = Path(beginnings.make(attempt(place, 1)))
     before = path.stat().st_ctime_ns
-    # Times of files stand still for some milliseconds on older kernels.
+    # On older kernels, file times have a resolution of some milliseconds.
     while path.stat().st_ctime_ns == before:
         touch(path)
-    assert beginnings.leave(attempt(place, 1), again=True)
+    assert beginnings.remove(attempt(place, 1), can_reuse=True)
     assert steps(place) == []
 
 
 def test_start_folder_with_content_is_reported(place, beginnings):
     (Path(beginnings.make(attempt(place, 1))) / "file").touch()
-    assert not beginnings.leave(attempt(place, 1), again=True)
+    assert not beginnings.remove(attempt(place, 1), can_reuse=True)
     assert steps(place) == ["run.r.a.1"]
 
 
@@ -114,35 +114,35 @@ def test_unremovable_start_folder_is_reported(place, beginnings, monkeypatch, ag
     beginnings.make(attempt(place, 1))
     monkeypatch.setattr("os.rmdir", refuse)
     monkeypatch.setattr("os.rename", refuse)
-    assert not beginnings.leave(attempt(place, 1), again=again)
+    assert not beginnings.remove(attempt(place, 1), can_reuse=again)
     monkeypatch.undo()
     assert steps(place) == ["run.r.a.1"]
 
 
 def test_start_folder_of_a_step_with_processes_is_removed(place, beginnings):
     beginnings.make(attempt(place, 1))
-    assert beginnings.leave(attempt(place, 1), again=False)
+    assert beginnings.remove(attempt(place, 1), can_reuse=False)
     assert steps(place) == []
 
 
 def test_start_folder_of_another_server_is_removed(place, beginnings):
     beginnings.make(attempt(place, 1))
-    assert Beginnings(place).leave(attempt(place, 1), again=True)
+    assert StepFolders(place).remove(attempt(place, 1), can_reuse=True)
     assert steps(place) == []
 
 
 def test_existing_start_folder_is_kept_for_its_step(place, beginnings):
     beginnings.make(attempt(place, 1))
-    beginnings.leave(attempt(place, 1), again=True)
-    Path(attempt(place, 2).begins).mkdir()
-    there = inode(attempt(place, 2).begins)
+    beginnings.remove(attempt(place, 1), can_reuse=True)
+    Path(attempt(place, 2).step_folder).mkdir()
+    there = inode(attempt(place, 2).step_folder)
     assert inode(beginnings.make(attempt(place, 2))) == there
 
 
 def test_spare_start_folders_are_removed_on_close_or_next_start(place, beginnings):
-    for last in (beginnings.close, lambda: Beginnings(place)):
+    for last in (beginnings.close, lambda: StepFolders(place)):
         beginnings.make(attempt(place, 1))
-        beginnings.leave(attempt(place, 1), again=True)
+        beginnings.remove(attempt(place, 1), can_reuse=True)
         assert len(steps(place)) == 1
         last()
         assert steps(place) == []
@@ -150,22 +150,22 @@ def test_spare_start_folders_are_removed_on_close_or_next_start(place, beginning
 
 def test_missing_spare_start_folder_is_made_again(place, beginnings):
     beginnings.make(attempt(place, 1))
-    beginnings.leave(attempt(place, 1), again=True)
+    beginnings.remove(attempt(place, 1), can_reuse=True)
     for name in steps(place):
         (Path(place.steps) / name).rmdir()
     assert Path(beginnings.make(attempt(place, 2))).is_dir()
 
 
 def test_deeply_nested_content_is_removed(place, beginnings):
-    """As of a script whose loop makes a folder and enters it, and does not end."""
+    """For example a script with an endless loop that creates and enters a folder."""
     path = beginnings.make(attempt(place, 1))
     descriptor = os.open(path, os.O_RDONLY)
-    for _ in range(2_500):  # deeper than calls go, and than a path can be long
+    for _ in range(2_500):  # deeper than the recursion limit and the maximum path length
         os.mkdir("in", dir_fd=descriptor)
         inner = os.open("in", os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
         descriptor = inner
     os.close(os.open("file", os.O_CREAT, dir_fd=descriptor))
     os.close(descriptor)
-    clear(attempt(place, 1))
+    clear_step_folder(attempt(place, 1))
     assert steps(place) == []

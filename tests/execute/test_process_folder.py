@@ -1,4 +1,4 @@
-"""The attempt's folder: whoever links the marker first wins, and the other one is told so."""
+"""The folder of an attempt: the first link of the marker wins."""
 
 import errno
 import fcntl
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.paths import declared_paths, private_directories, usual_folders
+from dayfly.execute.process.render import declared_paths, private_directories, usual_folders
 from dayfly.execute.process.run import (
     MARGIN_MS,
     Folder,
-    folders,
-    forget,
-    logged,
+    delete_logs,
+    list_attempts,
+    list_logs,
 )
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import As, Unit, UnitInput, UnitOutput, UnitTimeouts
@@ -42,7 +42,7 @@ def folder(place):
 
 def test_fenced_attempt_stays_fenced(folder):
     assert folder.fence()
-    assert folder.fence(), "done twice it is done once"
+    assert folder.fence()
     assert Path(folder.path, "marker").read_bytes() == b"void\n"
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
     fact = folder.observe(record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
@@ -74,7 +74,7 @@ def test_started_attempt_is_not_fenced(folder):
 
 
 def test_altered_output_bytes_are_rejected(folder):
-    """Somebody has altered them, or the disk has lost them: nobody is told another value than the step wrote."""
+    """A user has changed the bytes, or the disk has lost them. No other value than the step's is returned."""
     Path(folder.path).mkdir()
     Path(folder.path, "out.url").write_bytes(b"db://1")
     sealed = f"sha256:{hashlib.sha256(b'db://1').hexdigest()}"
@@ -88,7 +88,7 @@ def test_altered_output_bytes_are_rejected(folder):
 
 
 def begun(folder, *, first="0", boot="boot", began=""):
-    """The folder of an attempt that says that it has started, this very process being its runner."""
+    """Return the folder of a started attempt with this process as its runner."""
     Path(folder.path).mkdir()
     marker = ["started", str(os.getpid()), str(first), boot, "5", "", *([began] if began else [])]
     Path(folder.path, "marker").write_text("\n".join(marker))
@@ -97,36 +97,36 @@ def begun(folder, *, first="0", boot="boot", began=""):
 
 @pytest.fixture
 def lock(folder):
-    """The folder's lock, free."""
+    """Create the lock file without a lock."""
     Path(folder.path).mkdir(exist_ok=True)
     with Path(folder.path, "lock").open("w") as file:
         yield file
 
 
 def ticks(pid):
-    """When a process began, as the kernel tells it."""
+    """Return the start time of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 @pytest.fixture
 def child():
-    """Another process, which waits to be ended."""
+    """A process that waits until it is killed."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
 def test_step_with_a_living_first_process_is_locked(folder, child):
-    """Its runner was killed: the kernel takes the lock from it before it has ended the others."""
+    """The kernel releases the lock of a killed runner before it has ended the other processes."""
     assert begun(folder, first=child.pid, began=ticks(child.pid)).locked()
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        {"began": "1"},  # another process has its number now
+        {"began": "1"},  # the process ID was reused
         {"boot": "an earlier one"},
-        {"began": ""},  # a runner that did not write that
+        {"began": ""},  # an older runner
         {"first": "0"},
     ],
 )
@@ -135,12 +135,12 @@ def test_step_without_its_first_process_is_not_locked(folder, child, said):
 
 
 @pytest.mark.parametrize("first", ["self", "0/../self", "-1", "\0"])
-def test_a_first_process_is_named_by_its_number_alone(folder, first):
-    """A step can write what it likes where the marker lies."""
+def test_first_process_is_identified_by_number_and_start(folder, first):
+    """A step can change the marker."""
     assert not begun(folder, first=first, began=ticks("self")).locked()
 
 
-def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
+def test_zombie_first_process_counts_as_ended(folder):
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         began = ticks(process.pid)
         process.kill()
@@ -151,7 +151,7 @@ def test_a_first_process_that_is_dead_and_not_waited_for_is_gone(folder):
 
 def test_lock_holder_can_be_watched(folder, lock):
     begun_here(folder)
-    assert folder.watch() is None, "nobody holds it"
+    assert folder.watch() is None, "no process holds the lock"
     fcntl.flock(lock, fcntl.LOCK_EX)
     descriptor = folder.watch()
     assert descriptor is not None
@@ -161,7 +161,7 @@ def test_lock_holder_can_be_watched(folder, lock):
 @pytest.mark.parametrize(
     ("told", "since"), [("5", 5), ("", 3), ("0", 3), ("soon", 3), ("-1", 3), ("٣", 3), ("9" * 5000, 3)]
 )
-def test_a_step_runs_since_its_runner_says_or_its_claim(folder, lock, told, since):
+def test_start_is_from_the_marker_or_the_claim(folder, lock, told, since):
     Path(folder.path, "marker").write_text(f"started\n{os.getpid()}\n0\nboot\n{told}\n")
     fcntl.flock(lock, fcntl.LOCK_EX)
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
@@ -170,7 +170,7 @@ def test_a_step_runs_since_its_runner_says_or_its_claim(folder, lock, told, sinc
 
 
 @pytest.mark.parametrize("marker", ["started", "started\n7\n8\n", "started\n\n../../etc\nboot\n\n\n1\n"])
-def test_a_damaged_marker_is_a_step_that_has_begun(folder, lock, marker):
+def test_damaged_marker_counts_as_started(folder, lock, marker):
     Path(folder.path, "marker").write_text(marker)
     record = UnitRecord(attempt=1, state=State.CLAIMED, ref="boot 1", claimed_at=3)
     look = functools.partial(folder.observe, record, unit=Unit(name="a", kind="exec"), nonce="n", now=9)
@@ -184,13 +184,13 @@ def begun_here(folder, runner=None, word="started"):
 
 
 def descriptors():
-    """How many files this process has open."""
+    """Return the number of open files of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("runner", ["", "none", "4194305", "1", "-1", "0", "9" * 30, "\u0661", " 1"])
 def test_process_without_the_lock_is_not_watched(folder, lock, runner):
-    """The number of a runner that has ended may be another process's by now."""
+    """The process ID of an ended runner may have been reused."""
     before = descriptors()
     begun_here(folder, runner or os.getppid())
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -229,7 +229,7 @@ def test_unreadable_process_is_watched_as_the_noted_runner(folder, lock, monkeyp
     os.close(descriptor)
 
 
-def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child):
+def test_only_lock_holders_are_killed(folder, lock, child):
     folder.kill_holders()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock.fileno()]) as holder:
         folder.kill_holders()
@@ -240,7 +240,7 @@ def test_whatever_holds_the_lock_is_killed_and_nothing_else(folder, lock, child)
 
 
 def test_uninspectable_process_raises_an_error(folder, lock, monkeypatch):
-    """For want of a descriptor: it may be the one that is to end."""
+    """Without a free descriptor, the holder may be missed."""
     listed = os.listdir
 
     def refuse(path):
@@ -262,11 +262,11 @@ def test_folder_is_released_with_its_files_once_unlocked(folder, lock):
     fcntl.flock(lock, fcntl.LOCK_UN)
     assert folder.release()
     assert not folder.exists()
-    assert folder.release(), "done twice it is done once"
+    assert folder.release()
 
 
 def test_folders_made_by_the_step_are_cleared_separately(folder, tmp_path):
-    """They may be large, so whoever releases it says when."""
+    """Folders may be large, so the caller decides when to remove them."""
     kept = tmp_path / "kept"
     kept.mkdir()
     locked = Path(folder.path, "made", "locked")
@@ -289,13 +289,13 @@ def test_folders_and_logs_name_their_units(folder, place, name):
     Path(place.steps).mkdir()
     Path(place.logs, "run", "notes.txt").touch()
     Path(place.work, "epoch").touch()
-    assert folders(place) == [("run", name, 12)]
-    assert logged(place, "run") == [(name, 12)]
+    assert list_attempts(place) == [("run", name, 12)]
+    assert list_logs(place, "run") == [(name, 12)]
     assert (one.log_size(), one.read_log(1, 6)) == (18, b"dayfly")
-    assert logged(place, "other") == []
+    assert list_logs(place, "other") == []
     assert (folder.log_size(), folder.read_log(0, 1)) == (None, None)
-    forget(place, "run")
-    assert logged(place, "run") == []
+    delete_logs(place, "run")
+    assert list_logs(place, "run") == []
 
 
 def test_files_of_a_step_are_private(folder, place):
@@ -316,10 +316,10 @@ def test_newest_logs_of_a_unit_are_kept(place, number, kept):
     newest = Folder(place, "run", "a", number)
     newest.say("it begins")
     newest.drop_older_logs()
-    assert [each for unit, each in logged(place, "run") if unit == "a"] == kept
-    assert ("other", 1) in logged(place, "run")
+    assert [each for unit, each in list_logs(place, "run") if unit == "a"] == kept
+    assert ("other", 1) in list_logs(place, "run")
     said = newest.read_log(0, 1_000).decode().splitlines()
-    gone = "[dayfly: the last 20 logs are kept; those before attempt 2 are gone]"
+    gone = "[dayfly: the last 20 logs are kept; logs before attempt 2 are deleted]"
     assert said == ["[dayfly: it begins]", *([gone] if number > 20 else [])]
 
 
@@ -339,7 +339,7 @@ def test_private_directories_are_declared_and_usual_paths(tmp_path):
 
 
 class TestObserving:
-    """What is known of an attempt that the ledger believes alive, by what is left of it."""
+    """Facts of attempts that are alive according to the ledger, after files were removed."""
 
     UNIT = Unit(name="a", kind="exec", timeouts=UnitTimeouts(schedule_ms=1, pull_ms=20, run_ms=300, grace_ms=4_000))
     HERE = "boot 1"
@@ -349,7 +349,7 @@ class TestObserving:
         return folder.observe(record, unit=self.UNIT, nonce="n", now=9)
 
     def left(self, folder, *what):
-        """There was a folder; of it this is left."""
+        """Create the remaining files of a removed folder."""
         folder.write_order(b"order")
         if "folder" not in what:
             shutil.rmtree(folder.path)
@@ -358,7 +358,7 @@ class TestObserving:
         if "log" in what:
             folder.say("begun")
 
-    def test_after_another_boot_it_has_ended(self, folder):
+    def test_step_has_ended_after_a_reboot(self, folder):
         fact = self.seen(folder, "another 1")
         assert isinstance(fact, Unclear)
         assert (fact.reason, fact.since, fact.dead_by) == ("MachineRestarted", 3, 9)
@@ -371,14 +371,14 @@ class TestObserving:
 
     @pytest.mark.parametrize("what", [("trace",), ("log",), ("trace", "log")])
     def test_attempt_with_a_removed_folder_is_unclear_until_its_end(self, folder, what):
-        """It has ended for certain once all its time is over."""
+        """The step has certainly ended after its deadline."""
         self.left(folder, *what)
         fact = self.seen(folder)
         assert isinstance(fact, Unclear)
         assert (fact.reason, fact.since, fact.dead_by) == ("FolderLost", 3, 3 + 1 + 20 + 300 + 4_000 + MARGIN_MS)
 
-    def test_also_where_all_folders_were_removed(self, folder):
-        """This work folder is another one than that in which it was claimed."""
+    def test_removed_work_folder_makes_attempts_unclear(self, folder):
+        """The work folder is not the one in which it was claimed."""
         assert self.seen(folder, "boot 2").reason == "FolderLost"
 
     def test_kept_attempt_with_a_removed_folder_is_stalled(self, folder):
@@ -392,7 +392,7 @@ class TestObserving:
         assert (fact.result.reason, fact.result.message) == ("ResultLost", "its runner ended without a receipt")
         assert (fact.result.started_at, fact.result.ended_at) == (3, 9)
 
-    def test_a_receipt_that_comes_before_the_lock_is_free_is_found(self, folder, lock, monkeypatch):
+    def test_receipt_written_before_the_unlock_is_found(self, folder, lock, monkeypatch):
         begun_here(folder)
 
         def sealed():

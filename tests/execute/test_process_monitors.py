@@ -1,4 +1,4 @@
-"""What a killed podman leaves: the monitors of one container are ended, with what they began, and nobody else is."""
+"""Cleanup after a killed podman: only the monitors of one container and their descendants are ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATH = "/home/attempts/u/r.a.1"
 
 
 class Machine:
-    """Its processes and its clock are the test's."""
+    """A machine with simulated processes and clock."""
 
     def __init__(self, folder, monkeypatch) -> None:
         self.proc, self.bundles = folder / "proc", folder / "bundles"
@@ -23,7 +23,7 @@ class Machine:
         self.looks = 0
         self.killed: list[tuple[int, int]] = []
         self.stubborn: set[int] = set()
-        self.later: dict[int, list] = {}  # by how often was looked
+        self.later: dict[int, list] = {}  # by the number of polls
         (self.proc / "self").mkdir()
         monkeypatch.setattr(podman_monitors, "os", SimpleNamespace(kill=self._kill))
         monkeypatch.setattr(podman_monitors, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
@@ -50,7 +50,7 @@ class Machine:
         (self.proc / str(pid) / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
 
     def monitor(self, pid, container="dayfly-a", path=PATH, program="/usr/bin/conmon"):
-        """`path` is mounted into its container; None: nothing is left of that."""
+        """Add a monitor whose container has a mount of `path`. None: its bundle is gone."""
         bundle = self.bundles / str(pid)
         bundle.mkdir(parents=True)
         if path is not None:
@@ -58,7 +58,7 @@ class Machine:
         self.process(pid, program, "--full", "-n", container, "-b", str(bundle))
 
     def end(self):
-        podman_monitors.end("dayfly-a", PATH, self.proc)
+        podman_monitors.end_monitors("dayfly-a", PATH, self.proc)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def machine(tmp_path, monkeypatch):
     return Machine(tmp_path, monkeypatch)
 
 
-def test_search_without_a_monitor_looks_three_times(machine):
+def test_search_without_a_monitor_polls_three_times(machine):
     machine.process(7, "sleep", "60")
     machine.end()
     assert (machine.looks, machine.killed) == (3, [])
@@ -106,7 +106,7 @@ def test_foreign_monitors_are_left_running(machine):
     (machine.proc / "12").mkdir()  # it has just ended
     machine.monitor(11)
     (machine.bundles / "11" / "config.json").unlink()
-    (machine.bundles / "11" / "config.json").mkdir()  # as little to be read as another user's
+    (machine.bundles / "11" / "config.json").mkdir()  # unreadable, as those of other users
     machine.end()
     assert (machine.looks, machine.killed) == (3, [])
 
@@ -120,14 +120,14 @@ def test_monitor_of_a_vanished_container_is_killed(machine):
 def test_unkillable_monitor_raises_an_error(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
-    with pytest.raises(TimeoutError, match=r"watched the container dayfly-a does not end: process 7"):
+    with pytest.raises(TimeoutError, match=r"monitor of container dayfly-a does not end: process 7"):
         machine.end()
-    assert machine.now - machine.began == pytest.approx(podman_monitors.LONGEST_S, abs=0.06)
+    assert machine.now - machine.began == pytest.approx(podman_monitors.TIMEOUT_S, abs=0.06)
 
 
 def test_slow_end_of_a_monitor_is_awaited(machine):
     machine.monitor(7)
     machine.stubborn.add(7)
-    machine.later[int(podman_monitors.LONGEST_S / 0.05) - 1] = [lambda: machine.gone(7)]
+    machine.later[int(podman_monitors.TIMEOUT_S / 0.05) - 1] = [lambda: machine.gone(7)]
     machine.end()
     assert {pid for pid, _ in machine.killed} == {7}

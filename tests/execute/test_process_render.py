@@ -1,4 +1,4 @@
-"""A step's order where it is a process: what it is told, and by whom."""
+"""The work order of a step as a process."""
 
 import os
 
@@ -26,7 +26,7 @@ def main(**fields):
     "template",
     [None, {}, {"spec": None}, {"spec": {"containers": None}}, {"spec": {"containers": []}}, main(), main(env=None)],
 )
-def test_a_pod_template_that_sets_no_environment_sets_none(template):
+def test_pod_template_without_environment_adds_no_variables(template):
     assert overlay_entries(step(template)) == []
     assert overlay_env(step(template)) == {}
 
@@ -95,7 +95,7 @@ def test_input_overrides_built_in_and_template_variables():
     ]
 
 
-def test_a_kept_process_has_its_command_and_no_deadline():
+def test_kept_process_has_a_command_and_no_deadline():
     order = service_order(ATTEMPT, command=("serve", "-x"), workdir="/srv", env={"A": b"1"}, grace_ms=9)
     tail = [("arg", b"serve"), ("arg", b"-x"), ("cwd", b"/srv"), ("run-ms", b"0"), ("grace-ms", b"9"), ("env", b"A=1")]
     assert decode("dayfly-order", order) == [*HEAD, *tail]
@@ -105,7 +105,7 @@ def test_a_kept_process_has_its_command_and_no_deadline():
 
 
 def test_folder_and_log_paths_may_be_any_bytes():
-    """A home's name need not be text."""
+    """The path of a home may not be valid UTF-8."""
     home = os.fsdecode(b"/caf\xe9")
     told = dict(decode("dayfly-order", step_order(UNIT, msgspec.structs.replace(ATTEMPT, folder=home, log=home))))
     assert (told["cwd"], told["log"]) == (b"/caf\xe9", b"/caf\xe9")

@@ -50,16 +50,16 @@ def mute(tmp_path):
     return Resident(resident(tmp_path), ENVIRONMENT)
 
 
-async def asked(runner, count=1):
+async def send_requests(runner, count=1):
     """Send requests."""
     questions = [asyncio.ensure_future(runner.fork(f"/folder/{number}", "none")) for number in range(count)]
     await asyncio.sleep(0)
     return questions
 
 
-async def test_closed_runner_is_gone_and_leaves_no_question_open(mute, begun):
+async def test_closed_runner_ends_and_answers_all_requests(mute, begun):
     for _ in range(2):
-        questions = await asked(mute, 2)
+        questions = await send_requests(mute, 2)
         assert len(begun()) == 1
         questions[0].cancel()
         await asyncio.sleep(0)
@@ -79,7 +79,7 @@ def ignoring_children():
 
 
 async def test_runner_closes_if_the_kernel_reaps_its_children(ignoring_children, mute, begun):
-    [question] = await asked(mute)
+    [question] = await send_requests(mute)
     mute.close()
     assert not begun()
     with pytest.raises(UnansweredError):
@@ -88,7 +88,7 @@ async def test_runner_closes_if_the_kernel_reaps_its_children(ignoring_children,
 
 async def test_runner_does_not_write_to_our_terminal(mute, begun):
     """The runner and its launchers may outlive the server."""
-    [question] = await asked(mute)
+    [question] = await send_requests(mute)
     [process] = begun()
     printed = [leads_to(process, number) for number in (1, 2)]
     mute.close()
@@ -118,7 +118,7 @@ async def test_stopped_runner_ends_when_it_is_closed(tmp_path, begun):
     path.write_text("#!/bin/sh\nkill -STOP $$\n")
     path.chmod(0o700)
     runner = Resident(str(path), ENVIRONMENT)
-    [question] = await asked(runner)
+    [question] = await send_requests(runner)
     [process] = begun()
     await asyncio.to_thread(os.waitid, os.P_PID, process, os.WSTOPPED | os.WNOWAIT)
     runner.close()
@@ -158,7 +158,7 @@ def full(monkeypatch):
     return refuse
 
 
-async def test_failure_to_fork_ahead_is_none_of_the_fork_itself(mute, full):
+async def test_failed_preparation_does_not_fail_the_fork(mute, full):
     """Otherwise the step would run twice."""
     full(b"ahead", 1)
     question = asyncio.ensure_future(mute.fork("/folder", "user"))

@@ -1,4 +1,4 @@
-"""By which command a step is begun in a container, and taken away."""
+"""Commands that start and remove containers of steps."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def engine(tmp_path, name, runner="/runner"):
-    """A program that writes down what it was called with, and says something."""
+    """Write a program that records its arguments and prints a message."""
     path = tmp_path / name
     path.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\ncut -d" " -f6 /proc/$$/stat > {tmp_path}/session\n'
@@ -40,7 +40,7 @@ def engine(tmp_path, name, runner="/runner"):
 
 
 @pytest.mark.parametrize(("name", "user"), [("podman", "0:0"), ("docker", "1001:1002")])
-async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monkeypatch, name, user):
+async def test_step_starts_in_a_container_of_its_image(tmp_path, folder, monkeypatch, name, user):
     monkeypatch.setattr(os, "geteuid", lambda: 1001)
     monkeypatch.setattr(os, "getegid", lambda: 1002)
     containers = engine(tmp_path, name)
@@ -54,12 +54,12 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
         *("--mount", f"type=bind,src=/runner,dst={runner},readonly=true"),
         *("--mount", f"type=bind,src={folder.path},dst={folder.path}"),
         *("--mount", f"type=bind,src={folder.logs},dst={folder.logs}"),
-        *("--mount", f"type=bind,src={folder.begins},dst={folder.begins}"),
+        *("--mount", f"type=bind,src={folder.step_folder},dst={folder.step_folder}"),
         *("x:1", "host", folder.path),
     ]
     assert folder.complaint() == "err"
-    assert int((tmp_path / "session").read_text()) == child, "our terminal's signals are not for it"
-    assert (containers.isolation, containers.fork_isolation, containers.apart) == ("none", "full", True)
+    assert int((tmp_path / "session").read_text()) == child, "signals of the terminal must not reach it"
+    assert (containers.isolation, containers.fork_isolation, containers.isolates_paths) == ("none", "full", True)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_a_step_begins_in_a_container_of_its_image(tmp_path, folder, monke
         ('/a"b', 'type=bind,"src=/a""b",dst=/dayfly/runner,readonly=true'),
     ],
 )
-async def test_path_is_mounted_whatever_is_in_it(tmp_path, folder, path, written):
+async def test_paths_with_special_characters_are_mounted(tmp_path, folder, path, written):
     child = await engine(tmp_path, "docker", path).start(folder, STEP)
     await asyncio.to_thread(os.waitpid, child, 0)
     assert written in (tmp_path / "called").read_text().splitlines()
@@ -78,7 +78,7 @@ async def test_path_is_mounted_whatever_is_in_it(tmp_path, folder, path, written
 
 @pytest.mark.parametrize("engine", ["", "podman"])
 async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
-    """By an engine only forks and webhooks run as processes, and theirs are reported."""
+    """With an engine, only forks and webhooks run as processes. Their notifications are delivered."""
     told, processes = [], Processes(resident(tmp_path, {folder.path: 8}, sealed={folder.path: 7}), "none", {})
     starter = Containers(engine, "/runner", processes) if engine else processes
     starter.tell(told.append)
@@ -88,7 +88,7 @@ async def test_receipts_are_reported_before_the_end(tmp_path, folder, engine):
 
 
 async def test_webhook_runs_as_a_process_under_any_engine(tmp_path, folder, monkeypatch):
-    """A webhook is sent by the machine itself, whatever engine its steps have."""
+    """A webhook always runs as a process."""
     begun = []
 
     async def start(self, *what):
@@ -121,7 +121,7 @@ async def test_container_does_not_read_the_server_terminal(tmp_path, folder):
 
 
 @pytest.mark.parametrize(("name", "at_once"), [("podman", ["--time", "0"]), ("docker", [])])
-def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at_once):
+def test_container_is_removed_by_its_name(tmp_path, folder, name, at_once):
     engine(tmp_path, name).clear(folder)
     assert (tmp_path / "called").read_text().splitlines() == ["rm", "--force", *at_once, "dayfly-run.db.make.2"]
 
@@ -129,7 +129,7 @@ def test_its_container_is_taken_away_by_the_same_name(tmp_path, folder, name, at
 @pytest.mark.parametrize(("name", "ended"), [("podman", ["dayfly-run.db.make.2"]), ("docker", [])])
 def test_monitors_of_a_killed_podman_are_ended(tmp_path, folder, monkeypatch, name, ended):
     found = []
-    monkeypatch.setattr(podman_monitors, "end", lambda container, path: found.append((container, path)))
+    monkeypatch.setattr(podman_monitors, "end_monitors", lambda container, path: found.append((container, path)))
     engine(tmp_path, name).clear(folder)
     assert found == [(each, folder.path) for each in ended]
 
@@ -141,12 +141,12 @@ def test_clearing_a_missing_container_prints_nothing(tmp_path, folder, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_engine_that_does_not_end_is_not_waited_for_for_ever(tmp_path, folder, monkeypatch):
+def test_removal_by_a_hanging_engine_times_out(tmp_path, folder, monkeypatch):
     def waits(command, *, timeout, **_more):
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(subprocess, "run", waits)
-    with pytest.raises(TimeoutError, match=r"docker does not remove the container dayfly-run\.db\.make\.2"):
+    with pytest.raises(TimeoutError, match=r"docker did not remove the container dayfly-run\.db\.make\.2"):
         engine(tmp_path, "docker").clear(folder)
 
 
@@ -160,6 +160,6 @@ async def test_sender_of_webhooks_ends_with_its_engine(tmp_path, folder):
 
 
 @pytest.mark.parametrize(("isolation", "apart"), [("full", True), ("none", False)])
-def test_processes_are_apart_if_they_are_isolated(isolation, apart):
+def test_isolated_processes_do_not_share_paths(isolation, apart):
     processes = Processes("/runner", isolation, {})
-    assert (processes.isolation, processes.fork_isolation, processes.apart) == (isolation, isolation, apart)
+    assert (processes.isolation, processes.fork_isolation, processes.isolates_paths) == (isolation, isolation, apart)

@@ -1,11 +1,11 @@
-"""When a log was printed, as the file beside it says: entries of sixteen bytes, of which the last may be cut."""
+"""The file with print times of a log: entries of 16 bytes, of which the last may be incomplete."""
 
 import struct
 import time
 
 import pytest
 
-from dayfly.execute.process.log_times_file import LogTimes, entry_now
+from dayfly.execute.process.log_times import LogTimes, entry_now
 
 ENTRIES = [(0, 1_700_000_000_000), (9, 1_700_000_000_001), (1 << 40, 1_700_000_000_002)]
 DATA = b"".join(struct.pack(">qq", *each) for each in ENTRIES)

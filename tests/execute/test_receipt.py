@@ -1,8 +1,8 @@
-"""What a receipt's records tell, whoever wrote them."""
+"""Facts of receipts, also of forged ones."""
 
 import pytest
 
-from dayfly.execute.receipt import receipt, understand
+from dayfly.execute.receipt import read_receipt, read_records
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.lifecycle import Exec, Unit, UnitOutput, UnitTimeouts
@@ -17,13 +17,13 @@ UNIT = Unit(
 )
 
 
-def told(*outputs: str, **fields: str) -> Ended | NeverRan:
+def fact_of(*outputs: str, **fields: str) -> Ended | NeverRan:
     records = [(key.replace("_", "-"), value.encode()) for key, value in {"nonce": "n", **fields}.items()]
-    return understand([*records, *(("output", output.encode()) for output in outputs)], nonce="n", unit=UNIT)
+    return read_records([*records, *(("output", output.encode()) for output in outputs)], nonce="n", unit=UNIT)
 
 
 def failure(*outputs: str, **fields: str) -> tuple[str, str]:
-    end = told(*outputs, **fields)
+    end = fact_of(*outputs, **fields)
     assert isinstance(end, Ended)
     assert end.result.outcome == "failed"
     return end.result.reason, end.result.message
@@ -35,7 +35,9 @@ def test_output_without_a_receipt_entry_is_missing():
 
 
 def test_success_returns_outputs_and_start_time():
-    end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5")
+    end = fact_of(
+        f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", started_ms="5"
+    )
     assert isinstance(end, Ended)
     assert (end.result.outcome, end.result.started_at) == ("succeeded", 5)
     found = end.result.outputs
@@ -53,9 +55,9 @@ def test_success_returns_outputs_and_start_time():
         ({"outcome": "signaled", "code": "9"}, "Signal", "killed by signal 9 (SIGKILL)"),
         ({"outcome": "signaled", "code": "99"}, "Signal", "killed by signal 99 (unknown)"),
         ({"outcome": "deadline"}, Reason.RUN_DEADLINE, "ran longer than its limit of 20 s"),
-        ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
+        ({"outcome": "cancelled"}, Reason.CANCELLED, "was cancelled, with a grace period of 2 s"),
         ({"outcome": "lost", "detail": "Nobody saw it."}, Reason.RESULT_LOST, "Nobody saw it"),
-        ({"outcome": "new word"}, Reason.RESULT_LOST, "its receipt says 'new word'"),
+        ({"outcome": "new word"}, Reason.RESULT_LOST, "its receipt has the unknown outcome 'new word'"),
     ],
 )
 def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: str, message: str):
@@ -66,11 +68,11 @@ def test_each_failure_has_a_reason_and_message(fields: dict[str, str], reason: s
     ("outcome", "reason"), [("void", "NeverRan"), ("refused", "CannotPrepare"), ("not-executable", "NotExecutable")]
 )
 def test_outcome_without_a_start_proves_that_nothing_ran(outcome, reason):
-    assert told(outcome=outcome, detail="It cannot.") == NeverRan(reason=reason, message="It cannot")
+    assert fact_of(outcome=outcome, detail="It cannot.") == NeverRan(reason=reason, message="It cannot")
 
 
 LIMIT = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
-RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set in {LIMIT}"
+RAISE, NONE = f"raise {LIMIT}", f"it has no limit; set one in {LIMIT}"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ RAISE, NONE = f"raise {LIMIT}", f"it has no limit of its own, which would be set
             Reason.OOM_KILLED,
             f"needed more memory than its node had left (killed by signal 9 (SIGKILL)); {NONE}",
         ),
-        ({"outcome": "cancelled"}, Reason.CANCELLED, "was asked to end, with 2 s of grace"),
+        ({"outcome": "cancelled"}, Reason.CANCELLED, "was cancelled, with a grace period of 2 s"),
     ],
 )
 def test_out_of_memory_message_names_limit_and_field(fields: dict[str, str], reason: str, message: str):
@@ -109,7 +111,9 @@ def test_out_of_memory_message_names_limit_and_field(fields: dict[str, str], rea
 
 
 def test_success_ignores_killed_child_processes():
-    end = told(f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", oom_kills="1")
+    end = fact_of(
+        f"o\0present\x003\0{DIGEST}", f"key\0present\x004\0{DIGEST}", outcome="exited", code="0", oom_kills="1"
+    )
     assert isinstance(end, Ended)
     assert (end.result.outcome, end.result.message) == ("succeeded", "")
 
@@ -125,17 +129,17 @@ def test_successful_script_with_an_invalid_output_fails(state: str, reason: str)
 
 
 def test_outputs_written_before_a_failure_are_kept():
-    end = told(f"o\0present\x003\0{DIGEST}", "key\0missing\x000\0", outcome="exited", code="1")
+    end = fact_of(f"o\0present\x003\0{DIGEST}", "key\0missing\x000\0", outcome="exited", code="1")
     assert isinstance(end, Ended)
     assert list(end.result.outputs) == ["o"]
 
 
 def test_attempt_that_never_ran_reports_its_reason():
-    assert told(outcome="void", detail="The attempt was voided.") == NeverRan(
+    assert fact_of(outcome="void", detail="The attempt was voided.") == NeverRan(
         reason="NeverRan", message="The attempt was voided"
     )
-    assert told(outcome="void") == NeverRan(reason="NeverRan", message="it was fenced before it started")
-    assert told(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
+    assert fact_of(outcome="void") == NeverRan(reason="NeverRan", message="it was fenced before it started")
+    assert fact_of(outcome="refused", detail="No room.") == NeverRan(reason="CannotPrepare", message="No room")
 
 
 def test_untrusted_receipt_means_a_lost_outcome():
@@ -143,7 +147,7 @@ def test_untrusted_receipt_means_a_lost_outcome():
         Reason.RESULT_LOST,
         "its receipt belongs to another attempt",
     )
-    end = receipt(b"rubbish", nonce="n", unit=UNIT)
+    end = read_receipt(b"rubbish", nonce="n", unit=UNIT)
     assert isinstance(end, Ended)
     assert end.result.reason == Reason.RESULT_LOST
     assert "damaged" in end.result.message
@@ -151,8 +155,8 @@ def test_untrusted_receipt_means_a_lost_outcome():
 
 @pytest.mark.parametrize("number", ["x", "-1", "9" * 20, "9" * 5000])
 @pytest.mark.parametrize("field", ["code", "started_ms", "ended_ms", "oom_kills", "memory_limit"])
-def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, number: str):
-    """A step can put anything where its runner's words are to be, with a nonce and a digest that fit."""
+def test_receipt_with_invalid_numbers_is_damaged(field: str, number: str):
+    """A step can forge a receipt with a valid nonce and digest."""
     known = {"outcome": "exited", "code": "1", "oom_kills": "1"}
     assert failure(**{**known, field: number}) == (Reason.RESULT_LOST, "its receipt is damaged")
 
@@ -168,6 +172,6 @@ def test_a_receipt_with_numbers_that_no_runner_writes_is_damaged(field: str, num
         *(f"{name}\0present\x001\0{DIGEST}" for name in ("", "a b", "../a", "log.tail", "a" * 64)),
     ],
 )
-def test_a_receipt_with_outputs_that_no_runner_writes_is_damaged(output: str):
-    """Nor has any output a name that no plugin may give it: no Secret would be taken with that for a key."""
+def test_receipt_with_invalid_outputs_is_damaged(output: str):
+    """An invalid name of an output cannot be a key of a Secret."""
     assert failure(output, outcome="exited", code="0") == (Reason.RESULT_LOST, "its receipt is damaged")

@@ -53,7 +53,7 @@ def refused(by="apply", attempt=1):
 
 
 def judged(name, head, run, result=OK, *, plan=PLAN, kind=Ended, **peers):
-    """Reason and message of the end of that step, as both hosts record it."""
+    """Return reason and message of an ended step, as both hosts record them."""
     facts = {(f"r/{each}", 1): kind(result=told) for each, told in {**peers, name: result}.items()}
     found = with_state(plan, run, (f"r/{name}", 1), facts, head)
     assert type(found) is kind
@@ -113,7 +113,7 @@ def test_delete_after_a_refused_create_is_not_done(versions):
     reason, message = judged("destroy", Head(versions=versions, refused=(refused(),)), run)
     assert reason == Reason.STATE_REFUSED
     assert message == (
-        "state was refused: the reason (of r/apply, attempt 1); delete what is left by hand, then abandon the sandbox"
+        "state was refused: the reason (of r/apply, attempt 1); delete any remaining objects by hand, then abandon the sandbox"
     )
 
 
@@ -136,7 +136,7 @@ def test_delete_after_a_create_that_failed_early_is_done():
 @pytest.mark.parametrize("versions", [(), (version(),)], ids=["no state", "an empty state"])
 @pytest.mark.parametrize("readers", [(), ("r/apply",)])
 def test_delete_that_never_read_the_state_is_not_done(versions, readers):
-    """With a backend of its own, `terraform destroy` deletes nothing and succeeds."""
+    """With another backend, `terraform destroy` deletes nothing and succeeds."""
     run = ledger(apply=done("failed", Reason.EXIT_CODE), destroy=ALIVE)
     reason, message = judged("destroy", Head(versions=versions, readers=readers), run)
     assert reason == Reason.STATE_NOT_READ

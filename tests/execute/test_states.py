@@ -1,4 +1,4 @@
-"""States: who may lock, read and write, whatever is lost and whoever comes between."""
+"""Terraform states: locks, reads and writes, with lost responses and concurrent attempts."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class TestOneAttempt:
         assert store.heads[PLACE].head.readers == ("stack/apply",)
         recorded = store.heads[PLACE]
         await first.read()
-        assert store.heads[PLACE] == recorded, "only the first one"
+        assert store.heads[PLACE] == recorded, "only the first refusal"
         store.run = running(destroy=(1, State.CLAIMED))
         await second.read()
         assert store.heads[PLACE].head.readers == ("stack/apply", "stack/destroy")
@@ -65,7 +65,7 @@ class TestOneAttempt:
         status, body = await mine.lock("b")
         shown = "a (held by stack/apply, attempt 1, which has not ended)"
         assert (status, msgspec.json.decode(body)["ID"]) == (423, shown)
-        assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own"
+        assert (await mine.ask("UNLOCK"))[0] == 200, "force-unlock of its own lock"
         assert (await mine.lock("b"))[0] == 200
 
     async def test_altered_state_is_an_error_naming_its_version(self, store):
@@ -86,9 +86,9 @@ class TestOneAttempt:
         monkeypatch.setattr(store, "find", find)
         for status, said in (await mine.lock("a"), await mine.ask("GET")):
             assert status == 500
-            assert b"the head of a state is not what was written (there)" in said
+            assert b"the head of a state is damaged (there)" in said
 
-    async def test_a_deleted_state_is_none(self, store):
+    async def test_deleted_state_reads_as_missing(self, store):
         mine = Client(store)
         await mine.lock("a")
         await mine.write(b"{}", "a")
@@ -105,27 +105,27 @@ class TestOneAttempt:
         assert (await Client(store).ask("LOCK", body))[0] == 400
         assert PLACE not in store.heads
 
-    async def test_only_so_many_versions_are_kept(self, store):
+    async def test_number_of_versions_is_limited(self, store):
         mine = Client(store)
         await mine.lock("a")
-        for number in range(head.KEEP + 5):
+        for number in range(head.MAX_VERSIONS + 5):
             await mine.write(b"%d" % number, "a")
         versions = store.heads[PLACE].head.versions
-        assert [version.number for version in versions] == list(range(6, head.KEEP + 6))
+        assert [version.number for version in versions] == list(range(6, head.MAX_VERSIONS + 6))
         assert store.blobs.keys() == {version.blob for version in versions}
 
     async def test_state_too_large_when_compressed_is_refused(self, store, monkeypatch):
-        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
+        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK_BYTES)
         mine = Client(store)
         await mine.lock("a")
-        assert await mine.write(random.Random(0).randbytes(seal.CHUNK), "a") == 413
-        assert await mine.write(b"x" * 2 * seal.CHUNK, "a") == 200
+        assert await mine.write(random.Random(0).randbytes(seal.CHUNK_BYTES), "a") == 413
+        assert await mine.write(b"x" * 2 * seal.CHUNK_BYTES, "a") == 200
         assert len(store.blobs) == 1
 
     @pytest.mark.parametrize("drops", [True, False])
     async def test_partially_stored_chunks_are_dropped_after_an_error(self, store, monkeypatch, drops):
-        """Whoever asks again has others. What cannot be dropped either goes with the run."""
-        mine, keep = Client(store), store.keep
+        """A retry writes other chunks. Chunks that cannot be deleted now are deleted with the run."""
+        mine, keep = Client(store), store.write_chunks
 
         async def halfway(*of):
             await keep(*of)
@@ -135,17 +135,17 @@ class TestOneAttempt:
             raise OSError("nor can anything be removed")
 
         await mine.lock("a")
-        monkeypatch.setattr(store, "keep", halfway)
+        monkeypatch.setattr(store, "write_chunks", halfway)
         if not drops:
-            monkeypatch.setattr(store, "drop", refused)
+            monkeypatch.setattr(store, "delete_chunks", refused)
         with pytest.raises(OSError, match="the disk is full"):
             await mine.write(b"1", "a")
         assert len(store.blobs) == (not drops)
         assert store.heads[PLACE].head.versions == ()
 
     async def test_chunks_are_dropped_if_the_request_times_out(self, store, monkeypatch):
-        """As where the API server is slow: whoever asks again would leave as many each time, and no quota counts them."""
-        mine, keep, kept = Client(store), store.keep, asyncio.Event()
+        """For example a slow API server. Each retry would leave chunks, which no quota counts."""
+        mine, keep, kept = Client(store), store.write_chunks, asyncio.Event()
 
         async def slow(*of):
             await keep(*of)
@@ -153,7 +153,7 @@ class TestOneAttempt:
             await asyncio.Event().wait()
 
         await mine.lock("a")
-        monkeypatch.setattr(store, "keep", slow)
+        monkeypatch.setattr(store, "write_chunks", slow)
         asked = asyncio.create_task(mine.write(b"1", "a"))
         await kept.wait()
         asked.cancel()
@@ -162,9 +162,9 @@ class TestOneAttempt:
         assert store.blobs == {}
         assert store.heads[PLACE].head.versions == ()
 
-    @pytest.mark.parametrize(("step", "stays"), [("find", False), ("ledger", False), ("swap", True)])
+    @pytest.mark.parametrize(("step", "stays"), [("find", False), ("read_ledger", False), ("swap", True)])
     async def test_chunks_stay_only_if_their_head_may_still_be_written(self, store, monkeypatch, step, stays):
-        mine, keep, waits = Client(store), store.keep, asyncio.Event()
+        mine, keep, waits = Client(store), store.write_chunks, asyncio.Event()
 
         async def slow(*_):
             waits.set()
@@ -175,7 +175,7 @@ class TestOneAttempt:
             monkeypatch.setattr(store, step, slow)
 
         await mine.lock("a")
-        monkeypatch.setattr(store, "keep", then)
+        monkeypatch.setattr(store, "write_chunks", then)
         asked = asyncio.create_task(mine.write(b"1", "a"))
         await waits.wait()
         asked.cancel()
@@ -185,7 +185,7 @@ class TestOneAttempt:
 
 
 def written(serial, lineage="one", resources=0, **more):
-    """A state as Terraform writes it."""
+    """Return a state as Terraform writes it."""
     entry = {"mode": "managed", "type": "t", "name": "n", "instances": [{}]}
     return msgspec.json.encode(
         {"version": 4, "serial": serial, "lineage": lineage, "resources": [entry] * resources} | more
@@ -229,7 +229,7 @@ class TestWithoutLock:
         mine = Client(store)
         assert await mine.write(written(1), "") == 200
         assert await mine.write(second, "") == 409
-        # Its next write has a higher serial. Both writers look the same, so neither may write again.
+        # The next write has a higher serial. Both writers look the same, so neither may write again.
         assert await mine.write(written(8, "two"), "") == 409
         assert await mine.write(written(8), "") == 409
         assert await mine.read() == written(1)
@@ -247,12 +247,12 @@ class TestWithoutLock:
     async def test_unlocked_delete_is_refused(self, store):
         mine = Client(store)
         await mine.write(written(1), "")
-        assert (await mine.ask("DELETE"))[0] == 409, "the attempt holds the lock without a name"
+        assert (await mine.ask("DELETE"))[0] == 409, "the attempt holds the lock without an ID"
         store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
         assert (await Client(store, "destroy").ask("DELETE"))[0] == 409
 
     async def test_lock_sent_as_a_state_is_refused(self, store):
-        """As by a module with `lock_method = "POST"` and a lock address of its own."""
+        """For example a module with `lock_method = "POST"` and its own lock address."""
         mine = Client(store)
         info = b'{"ID":"a","Operation":"OperationTypeApply","Who":"me"}'
         assert (await mine.ask("POST", info))[0] == 400
@@ -260,7 +260,7 @@ class TestWithoutLock:
 
     async def test_lock_address_takes_other_methods(self, store):
         mine = Client(store)
-        told = access.variables(access.Door("http://x"), mine.who)
+        told = access.variables(access.StateEndpoint("http://x"), mine.who)
         path = told["TF_HTTP_LOCK_ADDRESS"].removeprefix("http://x")
         assert mine.service.identify(path, mine.authorization) == mine.who
         asked = [access.method_of(path, method) for method in ("LOCK", "POST", "PUT", "UNLOCK", "DELETE", "GET")]
@@ -270,10 +270,10 @@ class TestWithoutLock:
 
 class TestRefusals:
     async def test_too_large_state_is_recorded_until_stored(self, store, monkeypatch):
-        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK)
+        monkeypatch.setattr(seal, "MAX_STORED", seal.CHUNK_BYTES)
         mine = Client(store)
         await mine.lock("a")
-        assert await mine.write(random.Random(0).randbytes(seal.CHUNK), "a") == 413
+        assert await mine.write(random.Random(0).randbytes(seal.CHUNK_BYTES), "a") == 413
         (refusal,) = store.heads[PLACE].head.refused
         assert "at most" in refusal.message
         assert await mine.write(b"{}", "a") == 200
@@ -285,7 +285,7 @@ class TestRefusals:
         await mine.write(b"{}", "a")
         assert await mine.write(b"", "a") == 400
         assert await mine.read() == b"{}"
-        assert [each.message for each in store.heads[PLACE].head.refused] == ["an empty body is no state"]
+        assert [each.message for each in store.heads[PLACE].head.refused] == ["the body is empty, so it is not a state"]
 
     async def test_late_write_is_recorded_once(self, store):
         late = Client(store)
@@ -313,11 +313,11 @@ class TestRefusals:
         await mine.service.record_unsaved()
         assert store.heads[PLACE].head.refused == ()
 
-    @pytest.mark.parametrize("step", ["keep", "swap"])
+    @pytest.mark.parametrize("step", ["write_chunks", "swap"])
     @pytest.mark.parametrize("failed_before", [False, True])
     @pytest.mark.parametrize("ends_first", [False, True])
     async def test_write_under_way_is_not_recorded(self, store, monkeypatch, step, failed_before, ends_first):
-        """Other runs record what is unsaved at any moment of it: before the state is stored, and before the answer."""
+        """Other requests record unsaved writes at any time: before the state is stored, and before the response."""
         mine = Client(store)
         await mine.lock("a")
         if failed_before:
@@ -326,7 +326,7 @@ class TestRefusals:
                 raise OSError("no disk")
 
             with monkeypatch.context() as broken, contextlib.suppress(OSError):
-                broken.setattr(store, "keep", full)
+                broken.setattr(store, "write_chunks", full)
                 await mine.write(b"{}", "a")
         usual = getattr(store, step)
         recording = []
@@ -363,7 +363,7 @@ class TestRefusals:
             return await usual(*given)
 
         with monkeypatch.context() as broken, contextlib.suppress(OSError):
-            broken.setattr(store, "keep", full)
+            broken.setattr(store, "write_chunks", full)
             await mine.write(b"{}", "a")
         with monkeypatch.context() as broken:
             broken.setattr(store, "swap", late)
@@ -400,7 +400,7 @@ class TestStrangers:
         ],
     )
     @pytest.mark.parametrize("method", ["GET", "POST", "LOCK", "UNLOCK", "DELETE"])
-    async def test_a_token_is_worth_nothing_for_another(self, store, changed, method):
+    async def test_password_is_invalid_for_another_attempt(self, store, changed, method):
         store.run = running(apply=(1, State.CLAIMED), destroy=(1, State.CLAIMED))
         mine = Client(store)
         await mine.lock("a")
@@ -411,21 +411,21 @@ class TestStrangers:
         assert b"secret" not in body
         assert store.heads == {PLACE: before}
 
-    async def test_a_token_of_another_key_is_worth_nothing(self, store):
-        foreign = Client(store, keys=access.StateKeys.of(b"x" * 32))
+    async def test_password_of_another_key_is_invalid(self, store):
+        foreign = Client(store, keys=access.StateKeys.derive(b"x" * 32))
         assert (await Client(store).ask("GET", password=foreign.password))[0] == 401
 
     @pytest.mark.parametrize("given", ["", "Basic", "Basic !", "Basic AAAA", "Bearer x", "Basic /w==", "Basic \xe9"])
     def test_missing_or_malformed_credentials_identify_no_attempt(self, store, given):
         assert Client(store).service.identify("/state/u/stack", given) is None
 
-    async def test_no_other_method(self, store):
+    async def test_other_methods_are_refused(self, store):
         assert (await Client(store).ask("PATCH"))[0] == 405
 
 
 class TestTwoAttempts:
     @pytest.mark.parametrize("state", [State.CLAIMED, State.UNKNOWN])
-    async def test_a_lock_is_not_broken_while_its_holder_may_live(self, store, state):
+    async def test_lock_is_not_broken_while_its_holder_may_run(self, store, state):
         await Client(store).lock("a")
         store.run = running(apply=(1, state), destroy=(1, State.CLAIMED))
         status, body = await Client(store, "destroy").lock("b")
@@ -478,7 +478,7 @@ class TestTwoAttempts:
         assert len(after.refused) == (method == "POST" and then is not None)
 
     async def test_chunks_of_a_refused_version_are_dropped(self, store):
-        mine, kept = Client(store), store.keep
+        mine, kept = Client(store), store.write_chunks
         await mine.lock("a")
 
         async def breaking(*place):
@@ -486,13 +486,13 @@ class TestTwoAttempts:
             store.run = running(apply=(1, State.DONE), destroy=(1, State.CLAIMED))
             await Client(store, "destroy").lock("b")
 
-        store.keep = breaking
+        store.write_chunks = breaking
         assert await mine.write(b"{}", "a") == 403
         assert not store.blobs
 
     @pytest.mark.parametrize("done", [False, True])
     async def test_chunks_of_an_unwritten_head_are_dropped(self, store, done):
-        """A Terraform that asks again and again would fill what is left. It stays if the head speaks of it all the same."""
+        """Retries of Terraform would fill the storage. Chunks stay if the head refers to them."""
         mine, swap = Client(store), store.swap
         await mine.lock("a")
 
@@ -510,20 +510,20 @@ class TestTwoAttempts:
         assert await mine.read() == b"{}"
         assert len(store.blobs) == 1
 
-    async def test_the_end_of_the_run_is_the_end_of_all(self, store):
+    async def test_ended_run_refuses_all_requests(self, store):
         mine = Client(store)
         store.run = None
         assert [(await mine.lock("a"))[0], await mine.write(b"{}", "a")] == [423, 403]
         assert not store.heads
 
-    def test_a_ledger_that_is_older_than_the_holder_proves_nothing(self):
+    def test_ledger_older_than_the_holder_proves_nothing(self):
         assert not head.has_ended(running(apply=(1, State.DONE)), Holder(unit="stack/apply", attempt=2))
         assert not head.has_ended(running(), Holder(unit="stack/apply", attempt=1))
 
 
 @given(st.integers(min_value=0, max_value=2**32))
 async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
-    """The first attempt's requests go on while the ledger says that it has ended, and its successor begins."""
+    """Requests of the first attempt continue after the ledger has recorded its end and the next attempt has started."""
     chance = random.Random(seed)
     store, schedule = Memory(ALIVE), Schedule(chance)
     first, second = Client(store), Client(store, "destroy")
@@ -556,9 +556,9 @@ async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
         if await again(lambda: _status(second.lock("b"))) != 200:
             return
         found = await second.read()
-        assert not taken or found is not None, "what was taken is lost"
+        assert not taken or found is not None, "an accepted state is lost"
         for number in range(3):
-            assert await second.read() == found, "somebody else has written over the lock's holder"
+            assert await second.read() == found, "another attempt has written despite the lock"
             found = b"second %d" % number
             if await again(lambda state=found: second.write(state, "b")) != 200:
                 return
@@ -566,11 +566,11 @@ async def test_ended_attempt_never_writes_after_its_successor_locks(seed):
     await schedule.play(zombie(), successor())
     store.arrive()
     newest = store.heads[PLACE].head.newest if PLACE in store.heads else None
-    assert newest is None or len(store.blobs[newest.blob]) == newest.chunks, "a head speaks of chunks that are gone"
+    assert newest is None or len(store.blobs[newest.blob]) == newest.chunks, "a head refers to deleted chunks"
 
 
 @pytest.mark.parametrize(("state", "freed"), [(State.CLAIMED, False), (State.DONE, True)])
-def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
+def test_lock_of_an_ended_attempt_can_be_released_by_others(state, freed):
     owner, other = Holder(unit="stack/apply", attempt=1), Holder(unit="stack/destroy", attempt=1)
     held = Head(lock=head.Lock(id="a", info="{}", holder=owner, at=0))
     step = head.unlock(held, running(apply=(1, state)), other, "a")
@@ -578,10 +578,10 @@ def test_the_lock_of_one_that_has_ended_is_anybodys_to_give_back(state, freed):
 
 
 @pytest.mark.parametrize(("size", "kept"), [(3, 2), (4, 1)])
-def test_as_many_are_kept_as_there_is_room_for(size, kept):
+def test_versions_are_kept_within_the_size_limit(size, kept):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
-    for stored in (head.KEEP_BYTES - 3, size):
+    for stored in (head.MAX_STORED_BYTES - 3, size):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(stored), stored=stored)
         found = head.write(found, ALIVE, who, "a", version).head
     assert len(found.versions) == kept
@@ -590,17 +590,17 @@ def test_as_many_are_kept_as_there_is_room_for(size, kept):
 def test_deletion_drops_only_the_oldest_version_beyond_the_limit():
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
-    for number in range(head.KEEP):
+    for number in range(head.MAX_VERSIONS):
         version = Version(number=0, at=0, holder=who, size=1, digest=str(number), blob=str(number))
         found = head.write(found, ALIVE, who, "a", version).head
     step = head.delete(found, who, "a", 1)
     assert [version.number for version in step.dropped] == [1]
-    assert [version.number for version in step.head.versions] == [*range(2, head.KEEP + 2)]
+    assert [version.number for version in step.head.versions] == [*range(2, head.MAX_VERSIONS + 2)]
 
 
-@given(st.lists(st.integers(0, head.KEEP_BYTES), max_size=40))
-@example([5, head.KEEP_BYTES + 1])
-def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
+@given(st.lists(st.integers(0, head.MAX_STORED_BYTES), max_size=40))
+@example([5, head.MAX_STORED_BYTES + 1])
+def test_newest_version_is_always_kept(sizes):
     who = Holder(unit="u", attempt=1)
     found = Head(lock=head.Lock(id="a", info="{}", holder=who, at=0))
     for number, size in enumerate(sizes):
@@ -609,8 +609,8 @@ def test_the_newest_is_always_kept_and_the_rest_within_bounds(sizes):
         assert {*found.versions, step.head.versions[-1]} == {*step.head.versions, *step.dropped}
         found = step.head
         assert found.newest.digest == str(number)
-        assert len(found.versions) <= head.KEEP
-        assert found.stored <= head.KEEP_BYTES or len(found.versions) == 1
+        assert len(found.versions) <= head.MAX_VERSIONS
+        assert found.stored <= head.MAX_STORED_BYTES or len(found.versions) == 1
 
 
 @given(st.binary(max_size=2000), st.integers(0, 1 << 30))
@@ -630,25 +630,25 @@ def test_sealed_state_is_unreadable_and_unalterable_without_key(state, where):
         (KEYS, ("u", "other"), version, chunks),
         (KEYS, ("v", "stack"), version, chunks),
         (KEYS, ("u", "stack"), msgspec.structs.replace(version, blob="c"), chunks),
-        (access.StateKeys.of(b"x" * 32), ("u", "stack"), version, chunks),
+        (access.StateKeys.derive(b"x" * 32), ("u", "stack"), version, chunks),
     ]
     for given_ in wrong:
         with pytest.raises(seal.SpoiledError):
             seal.unseal(*given_)
 
 
-def test_which_key_it_was_written_with_is_said():
+def test_state_of_another_key_is_reported():
     chunks = seal.seal(KEYS, ("u", "stack", "b"), b"{}")
     who = Holder(unit="u", attempt=1)
     version = Version(number=4, at=0, holder=who, size=2, digest=seal.digest(b"{}"), blob="b", chunks=1, key=KEYS.name)
-    other = access.StateKeys.of(b"x" * 32)
+    other = access.StateKeys.derive(b"x" * 32)
     said = f"version 4 of the state of stack was written with the key {KEYS.name}; the key here is {other.name}"
     with pytest.raises(seal.SpoiledError, match=said):
         seal.unseal(other, ("u", "stack"), version, chunks)
 
 
 async def test_version_dropped_while_read_is_read_again(store):
-    mine, looks, chunks = Client(store), [], store.chunks
+    mine, looks, chunks = Client(store), [], store.read_chunks
     await mine.lock("a")
     await mine.write(b"{}", "a")
 
@@ -656,20 +656,20 @@ async def test_version_dropped_while_read_is_read_again(store):
         looks.append(which)
         return await chunks(*which) if len(looks) > 1 else []
 
-    store.chunks = late
+    store.read_chunks = late
     assert (await mine.read(), len(looks)) == (b"{}", 2)
-    assert (await mine.read(), len(looks)) == (b"{}", 3), "what is whole is read once"
+    assert (await mine.read(), len(looks)) == (b"{}", 3), "a complete state is read once"
 
 
 async def test_lock_conflict_is_reported_as_json(store):
-    """Terraform shows what it can read."""
+    """Terraform shows this information."""
     mine = Client(store)
     await mine.lock("a")
     found = await mine.service.handle(mine.who, "POST", "b", b"{}")
     assert (found.status, found.json) == (409, True)
 
 
-@pytest.mark.parametrize(("size", "beside"), [(2, False), (seal.CHUNK * 4, True)])
+@pytest.mark.parametrize(("size", "beside"), [(2, False), (seal.CHUNK_BYTES * 4, True)])
 async def test_only_large_states_are_sealed_in_another_thread(store, monkeypatch, size, beside):
     """Other requests do not wait for a large state."""
     mine, threads, sealed = Client(store), [], seal.seal
@@ -695,9 +695,9 @@ async def test_lock_description_is_shortened(store):
 
 
 def test_chunks_fit_a_secret_and_keep_their_order():
-    state = random.Random(1).randbytes(seal.CHUNK * 2)
+    state = random.Random(1).randbytes(seal.CHUNK_BYTES * 2)
     chunks = seal.seal(KEYS, ("u", "stack", "b"), state)
-    assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK] * 2
+    assert [len(chunk) for chunk in chunks][:2] == [seal.CHUNK_BYTES] * 2
     who = Holder(unit="u", attempt=1)
     version = Version(
         number=1, at=0, holder=who, size=len(state), digest=seal.digest(state), blob="b", chunks=3, key=KEYS.name

@@ -1,4 +1,4 @@
-"""Who sends traces, when a run is told, and that nothing waits for whoever takes them."""
+"""Traces of runs: configuration, when they are sent, and that nothing waits for the collector."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAILED = report(reason=Reason.RESOURCE_FAILED)
 
 
 class Told:
-    """A tracer whose traces are kept, at a time that the test says."""
+    """A tracer with stored traces and a clock of the test."""
 
     def __init__(self, now=1000):
         self.traces, self.taken = [], True
@@ -49,7 +49,7 @@ class Told:
 
 
 def early(url):
-    """A tracer of a process that began before all runs."""
+    """Return a tracer of a process that started before all runs."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(time, "time_ns", lambda: 0)
         return tracing.from_environment({AT: url})
@@ -74,13 +74,13 @@ def ended(run=RUN, at=2000):
         ({"OTEL_SERVICE_NAME": "x"}, False),
     ],
 )
-def test_the_standard_environment_says_whether(environment, asked):
-    assert tracing.wanted(environment) is asked
+def test_standard_environment_requests_traces(environment, asked):
+    assert tracing.is_requested(environment) is asked
 
 
 def test_unusable_tracing_settings_are_logged_and_ignored(caplog, monkeypatch):
     assert tracing.from_environment({AT: "http://a", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is None
-    assert "grpc is asked for, and Dayfly speaks http/protobuf alone" in caplog.text
+    assert "protocol grpc is not supported; set it to http/protobuf" in caplog.text
     monkeypatch.delitem(sys.modules, "dayfly.execute.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     assert tracing.from_environment({AT: "http://a"}) is None
@@ -98,60 +98,62 @@ def test_unconfigured_tracing_imports_no_library():
 
 def test_run_is_traced_once_when_ready_and_once_when_gone():
     told = Told()
-    told.tracer.look(RUN, report(), lambda: HISTORY)
+    told.tracer.observe(RUN, report(), lambda: HISTORY)
     for _ in range(3):
-        told.tracer.look(RUN, READY, lambda: HISTORY)
+        told.tracer.observe(RUN, READY, lambda: HISTORY)
     assert not told.tracer.expects(RUN.uid)
-    told.tracer.look(RUN, report(closed=CLOSED))
-    told.tracer.ended(ended())
-    told.tracer.look(ended(), report(phase=Phase.CLEANED))
+    told.tracer.observe(RUN, report(closed=CLOSED))
+    told.tracer.record_end(ended())
+    told.tracer.observe(ended(), report(phase=Phase.CLEANED))
     assert told.names() == [("create sandbox", "ready"), ("delete sandbox", "cleaned")]
     assert told.tracer.expects(RUN.uid), "ended runs are forgotten"
 
 
 def test_failed_run_is_traced_again_after_recovery():
     told = Told()
-    told.tracer.look(RUN, FAILED)
-    told.tracer.look(RUN, FAILED)
-    told.tracer.look(RUN, READY)
+    told.tracer.observe(RUN, FAILED)
+    told.tracer.observe(RUN, FAILED)
+    told.tracer.observe(RUN, READY)
     assert told.names() == [("create sandbox", "failed"), ("create sandbox", "ready")]
     assert told.traces[0][0].trace == told.traces[1][0].trace
 
 
 def test_run_closed_before_ready_is_traced_at_its_end():
     told = Told()
-    told.tracer.ended(ended())
+    told.tracer.record_end(ended())
     assert told.names() == [("create sandbox", "closed"), ("delete sandbox", "cleaned")]
 
 
 def test_failure_after_ready_adds_no_creation_trace():
     told = Told()
-    told.tracer.look(RUN, READY)
-    told.tracer.look(RUN, FAILED)
+    told.tracer.observe(RUN, READY)
+    told.tracer.observe(RUN, FAILED)
     assert told.names() == [("create sandbox", "ready")]
 
 
 def test_closed_run_is_traced_at_once_unless_traced_before():
     closed, run = report(closed=CLOSED), msgspec.structs.replace(RUN, closed=CLOSED)
     before = Told()
-    before.tracer.look(RUN, FAILED)
-    before.tracer.look(run, closed)
-    assert before.names() == [("create sandbox", "failed")], "it has failed, and its end is a trace of its own"
+    before.tracer.observe(RUN, FAILED)
+    before.tracer.observe(run, closed)
+    assert before.names() == [("create sandbox", "failed")], (
+        "the creation has failed, and the deletion is a separate trace"
+    )
     soon = Told(now=RUN.born_at + tracing.BEFORE_MS)
-    soon.tracer.look(run, closed)
+    soon.tracer.observe(run, closed)
     assert soon.names() == [("create sandbox", "closed")]
     late = Told(now=RUN.born_at + tracing.BEFORE_MS + 1)
-    late.tracer.look(run, closed)
-    assert late.names() == [], "it may have been ready for long"
+    late.tracer.observe(run, closed)
+    assert late.names() == [], "it may have been ready before"
 
 
 def test_run_settled_long_before_this_process_is_not_traced():
     late = Told(now=RUN.units["db/seed"].ended_at + tracing.BEFORE_MS + 1)
-    late.tracer.look(RUN, READY)
+    late.tracer.observe(RUN, READY)
     assert late.names() == []
     soon = Told(now=RUN.units["db/seed"].ended_at + tracing.BEFORE_MS)
-    soon.tracer.look(RUN, READY)
-    assert soon.names() == [("create sandbox", "ready")], "whoever was killed may not have told it"
+    soon.tracer.observe(RUN, READY)
+    assert soon.names() == [("create sandbox", "ready")], "a killed process may not have sent it"
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,13 @@ def test_run_settled_long_before_this_process_is_not_traced():
 )
 def test_parts_of_an_ended_run_before_this_process_are_skipped(since, told):
     late = Told(now=since + tracing.BEFORE_MS)
-    late.tracer.ended(ended(at=2000))
+    late.tracer.record_end(ended(at=2000))
     assert late.names() == told
 
 
 def test_slow_collector_blocks_nothing_and_drops_are_logged(caplog, monkeypatch):
-    monkeypatch.setattr(tracing, "MOST_WAITING", 2)
-    monkeypatch.setattr(tracing, "CLOSE_S", 0.01)
+    monkeypatch.setattr(tracing, "MAX_QUEUED_TRACES", 2)
+    monkeypatch.setattr(tracing, "CLOSE_TIMEOUT_S", 0.01)
     begun, go_on, sent = threading.Event(), threading.Event(), []
 
     def send(spans):
@@ -182,17 +184,17 @@ def test_slow_collector_blocks_nothing_and_drops_are_logged(caplog, monkeypatch)
 
     tracer = Tracer(send, now=lambda: 1000)
     for number in range(6):
-        tracer.look(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
+        tracer.observe(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
         assert begun.wait(20)
     assert [each.getMessage() for each in caplog.records] == [
-        "2 traces wait for the collector: further ones are dropped"
+        "2 traces are queued for the collector: further traces are dropped"
     ]
     tracer.close()
     go_on.set()
     until(lambda: len(sent) == 3)
-    monkeypatch.setattr(tracing, "CLOSE_S", 20)
+    monkeypatch.setattr(tracing, "CLOSE_TIMEOUT_S", 20)
     tracer.close()
-    assert sum("takes no traces" in each.getMessage() for each in caplog.records) == 1, "once for all that fail"
+    assert sum("accepts no traces" in each.getMessage() for each in caplog.records) == 1, "one warning for all failures"
 
 
 def test_real_collector_receives_the_spans(monkeypatch):
@@ -201,8 +203,8 @@ def test_real_collector_receives_the_spans(monkeypatch):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(AT, collector.url)
         tracer = early(collector.url)
-        tracer.look(RUN, FAILED, lambda: HISTORY)
-        tracer.ended(ended(), lambda: HISTORY)
+        tracer.observe(RUN, FAILED, lambda: HISTORY)
+        tracer.record_end(ended(), lambda: HISTORY)
         tracer.close()
         assert collector.requests == [("/v1/traces", "application/x-protobuf")] * 2
     assert collector.resources[0]["service.name"] == "dayfly"
@@ -220,7 +222,7 @@ def test_real_collector_receives_the_spans(monkeypatch):
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
+def test_opentelemetry_collector_accepts_the_spans(tmp_path, monkeypatch):
     port, said = free_port(), tmp_path / "said"
     settings = {
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
@@ -237,8 +239,8 @@ def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
             outside.awaited(lambda: outside.answers(port), process)
             monkeypatch.setenv(AT, f"http://127.0.0.1:{port}")
             tracer = early(f"http://127.0.0.1:{port}")
-            tracer.look(RUN, FAILED, lambda: HISTORY)
-            tracer.ended(ended(), lambda: HISTORY)
+            tracer.observe(RUN, FAILED, lambda: HISTORY)
+            tracer.record_end(ended(), lambda: HISTORY)
             tracer.close()
             until(lambda: "delete sandbox" in said.read_text())
         finally:
@@ -254,26 +256,26 @@ def test_opentelemetrys_own_collector_takes_it(tmp_path, monkeypatch):
     assert "s3cr3t" not in text
 
 
-def test_a_sampler_of_the_environment_is_heeded(monkeypatch):
+def test_sampler_of_the_environment_is_used(monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
     with collecting() as collector:
         monkeypatch.setenv(AT, collector.url)
         tracer = early(collector.url)
-        tracer.look(RUN, READY)
+        tracer.observe(RUN, READY)
         tracer.close()
     assert collector.requests == []
 
 
 def test_rejecting_collector_costs_one_log_line(monkeypatch, caplog):
-    logging.getLogger("opentelemetry").setLevel(logging.NOTSET)  # as a process begins
+    logging.getLogger("opentelemetry").setLevel(logging.NOTSET)  # as at the start of a process
     with collecting() as collector, caplog.at_level(logging.WARNING):
         collector.status = 400
         monkeypatch.setenv(AT, collector.url)
         tracer = early(collector.url)
         for number in range(3):
-            tracer.look(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
+            tracer.observe(msgspec.structs.replace(RUN, uid=f"u{number}"), READY)
         tracer.close()
         assert len(collector.requests) == 3
     assert [each.getMessage() for each in caplog.records] == [
-        "the collector takes no traces: they are dropped until it does; see OTEL_EXPORTER_OTLP_*"
+        "the collector accepts no traces, so they are dropped; check OTEL_EXPORTER_OTLP_*"
     ]

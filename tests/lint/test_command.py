@@ -1,4 +1,4 @@
-"""`dayfly plugin lint` as people, editors and code hosts meet it."""
+"""`dayfly plugin lint` for people, editors and code hosts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ createdb everybodys
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a plugin that has two mistakes, one of them in a script beside it, and no shellcheck."""
+    """A plugin with two mistakes, one of them in a script file, without shellcheck."""
     (tmp_path / "plugin.yaml").write_text(TWO)
     (tmp_path / "make.sh").write_text(MAKE)
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def test_the_text_has_place_code_mistake_and_advice(folder: Path):
     code, out, err = run()
     assert code == 1
     assert out.splitlines() == [
-        "make.sh:4: DF202 spec.create[0].script: makes something under the same name in every sandbox",
+        "make.sh:4: DF202 spec.create[0].script: creates something with the same name in every sandbox",
         f"    {RULES['DF202'].advice}",
         'plugin.yaml:3: DF601 spec.runner.image: "postgres" has no tag',
         f"    {RULES['DF601'].advice}",
@@ -83,7 +83,7 @@ def test_json_has_the_same(folder: Path):
         "line": 4,
         "column": 0,
         "path": "spec.create[0].script",
-        "problem": "makes something under the same name in every sandbox",
+        "problem": "creates something with the same name in every sandbox",
         "advice": RULES["DF202"].advice,
     }
 
@@ -127,7 +127,7 @@ def test_rules_are_chosen_by_their_beginning(folder: Path, words: str, codes: li
 
 
 def test_unknown_rule_is_refused(folder: Path):
-    with pytest.raises(DayflyError, match='no rule\'s code begins with "DF9"') as raised:
+    with pytest.raises(DayflyError, match='no rule has a code that begins with "DF9"') as raised:
         run("--select", "DF9")
     assert raised.value.code == 2
     with pytest.raises(DayflyError, match='there is no rule "DF999"') as raised:
@@ -168,7 +168,7 @@ def test_refusals_and_advice_are_reported_together(folder: Path):
 
 
 def test_unreadable_field_hides_no_other_finding(folder: Path):
-    """A misspelt field, a bad name and a null are told with all else: what steps have with each other, and advice."""
+    """A misspelt field, a bad name and a null are reported with everything else."""
     (folder / "plugin.yaml").write_text("""\
 name: Bad_Name@1
 spec:
@@ -251,7 +251,7 @@ def test_failing_shellcheck_is_reported(folder: Path, monkeypatch: pytest.Monkey
     program.write_text("#!/bin/sh\nexit 3\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(DayflyError, match="shellcheck does not answer as it should"):
+    with pytest.raises(DayflyError, match="shellcheck failed"):
         run()
 
 
@@ -266,7 +266,7 @@ def test_shellcheck_finds_its_mistakes_in_the_line_of_the_script(folder: Path, m
 
 
 def test_hostile_input_is_read_and_never_run(folder: Path):
-    """A file may come from anybody's change: it is read, and nothing of it runs."""
+    """A file may come from an untrusted change: lint reads it and runs nothing of it."""
     (folder / "plugin.yaml").write_bytes(TWO.encode() + b"\xff")
     assert json.loads(run("-o", "json")[1])[0]["code"] == "DF101"
     (folder / "plugin.yaml").write_text(TWO)
@@ -290,7 +290,7 @@ def test_hostile_input_is_read_and_never_run(folder: Path):
 
 @pytest.mark.timeout(20)
 def test_a_path_that_begins_with_two_slashes_is_looked_for_once(folder: Path):
-    """By POSIX the folder of `//` is `//`: who goes up until nothing is left goes up for ever."""
+    """The parent of `//` is `//` by POSIX, so a loop to the root would never end."""
     outputs = "    outputs: [{name: path, valueFromPath: //tmp/path}]\n"
     (folder / "plugin.yaml").write_text(TWO.replace("  delete:\n", f"{outputs}  delete:\n"))
     found = json.loads(run("--select", "DF101,DF402", "-o", "json")[1])
@@ -321,7 +321,7 @@ spec:
     "work", ["script: '#!/bin/sh'", 'webhook: {url: "https://a.example", body: {id: {$input: x}}}']
 )
 def test_a_name_that_is_none_is_refused_in_its_place(folder: Path, name: str, work: str):
-    """The other rules read the name meanwhile, and not as a pattern."""
+    """The other rules read the name as text, not as a pattern."""
     (folder / "plugin.yaml").write_text(NAMELESS.replace("NAME", name).replace("WORK", work))
     found = json.loads(run("-o", "json")[1])
     assert {each["line"] for each in found if "is not an input name" in each["problem"]} == {5, 14}
@@ -341,7 +341,7 @@ def test_blanks_behind_a_variable_that_never_ends_are_read_once(folder: Path):
     (folder / "plugin.yaml").write_text(TWO.replace("postgres", f'"@{{image{" " * 120_000}"'))
     started = time.process_time()
     run("-o", "json")
-    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
+    assert time.process_time() - started < 10  # CPU seconds; at most one on a quiet machine
 
 
 def test_pre_commit_hook_calls_an_existing_command(folder: Path):

@@ -1,4 +1,4 @@
-"""Each planted mistake is found in its line and nothing else is; plugins that are well written are left in peace."""
+"""Each planted mistake is found in its line, and well-written plugins have no findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXPECTED = re.compile(r"# expect: (DF\d{3})")
 
 @pytest.fixture(autouse=True)
 def shellcheck(monkeypatch: pytest.MonkeyPatch):
-    """The one that `make dev` installs, and no other."""
+    """The shellcheck that `make dev` installs."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
 
 
@@ -47,7 +47,7 @@ def test_the_plugin_of_the_readme_is_clean(tmp_path: Path):
     assert linter.lint([str(tmp_path)], ()).findings == []
 
 
-def test_there_are_as_many_as_was_promised():
+def test_number_of_rules():
     assert (len(PLANTED) >= 20, len(CLEAN) >= 10) == (True, True)
     assert {code for path in PLANTED for code, _ in planted(path)} == set(RULES)
 

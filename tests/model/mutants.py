@@ -100,8 +100,8 @@ MUTANTS = (
     _core(
         "cleanup does not wait for the end of create units",
         closed_run,
-        "if not _rest(draft, creating):",
-        "if _rest(draft, creating) is None:",
+        "if not _end_attempts(draft, creating):",
+        "if _end_attempts(draft, creating) is None:",
         PLAIN,
         "ORDER",
     ),

@@ -12,7 +12,7 @@ import msgspec
 from dayfly.plan import decide as deciding
 from dayfly.plan import transitions
 from dayfly.plan.actions import Cancel, Dissolve, Effect, Fence, Launch, Prepare, Recall, Release
-from dayfly.plan.retry import RECALL_MS
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import (
     AttemptKey,
@@ -119,7 +119,7 @@ class Product:
             CONST["FACT_WAITING"]: Waiting(since=since, reason="Starting"),
             CONST["FACT_LACKS"]: Waiting(since=since, reason="ErrImagePull", recallable=True),
             CONST["FACT_RECALLED"]: Waiting(since=since, reason="ErrImagePull", recalled=NOW),
-            CONST["FACT_MUTE"]: Waiting(since=since, reason="ErrImagePull", recalled=NOW - RECALL_MS),
+            CONST["FACT_MUTE"]: Waiting(since=since, reason="ErrImagePull", recalled=NOW - RECALL_TIMEOUT_MS),
             CONST["FACT_RUNNING"]: Running(since=since),
             CONST["FACT_SEALED_OK"]: Sealed(result=GOOD),
             CONST["FACT_SEALED_FAIL"]: Sealed(result=BAD),

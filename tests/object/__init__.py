@@ -1,1 +1,1 @@
-"""Objects: what is written and refused, what is made of it, what is read of it, and what may be made by nobody."""
+"""Object steps: their fields and errors, rendered manifests, observed states, and refused kinds."""

@@ -1,4 +1,4 @@
-"""Fields that no step may set: in the manifest as it is written, by an input, and in what is about to be sent."""
+"""Fields that steps may not set: in the manifest, by an input, and in the rendered object."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dayfly.execute.object.render import ObjectIdentity, render
+from dayfly.execute.object.render import ObjectIdentity, render_object
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import SpecError
 from dayfly.spec.steps import object_fields
-from dayfly.spec.steps.kube_object import KubeObject, Placed, check, refusal
+from dayfly.spec.steps.kube_object import InputPlacement, KubeObject, check, refusal
 from dayfly.spec.steps.object_fields import RefusedField
 
 IDENTITY = ObjectIdentity("run", "db/make", 1, "shop", {"uid": "r"})
@@ -173,13 +173,13 @@ def test_harmless_object_is_not_refused(made):
     ],
 )
 def test_refused_field_cannot_come_from_an_input(made, pointer, as_, value):
-    item = KubeObject(manifest=copy.deepcopy(made), set={pointer: Placed(input="given", as_=as_)})
+    item = KubeObject(manifest=copy.deepcopy(made), set={pointer: InputPlacement(input="given", as_=as_)})
     if refusal(made)[1] == "":
         with pytest.raises(SpecError, match="cannot come from an input") as caught:
             check(item, ("given",), ())
         assert caught.value.keys == ("set", pointer)
     with pytest.raises(CannotRenderError) as refused:
-        render(item, {"given": value}, (), IDENTITY)
+        render_object(item, {"given": value}, (), IDENTITY)
     assert refused.value.reason == Reason.FIELD_REFUSED
     assert str(refused.value).startswith(("spec.", "metadata."))
 
@@ -198,10 +198,10 @@ def test_manifest_without_the_name_of_a_kind_is_refused(made):
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", 1, [[{"externalIPs": 1}]], {"ports": {"a": {"nodePort": 1}}}])
-def test_manifest_of_an_odd_shape_raises_nothing(spec):
+def test_malformed_manifest_raises_nothing(spec):
     refusal({"apiVersion": "v1", "kind": "Service", "spec": spec, "metadata": spec})
 
 
 def test_deployment_with_a_null_spec_is_made_at_rest():
-    made = render(KubeObject(manifest=manifest("apps/v1", "Deployment") | {"spec": None}), {}, (), IDENTITY)
+    made = render_object(KubeObject(manifest=manifest("apps/v1", "Deployment") | {"spec": None}), {}, (), IDENTITY)
     assert made["spec"] == {"replicas": 0}

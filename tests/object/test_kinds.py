@@ -1,4 +1,4 @@
-"""Kinds that no step may make, whatever rights somebody has bound."""
+"""Kinds that steps may not create, whatever rights their account has."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def version(group):
     return VERSIONS.get(group, f"{group}/v1")
 
 
-def test_sixty_dangerous_kinds_stand_in_the_table():
+def test_table_has_sixty_dangerous_kinds():
     assert len(TABLE) >= 60
     wanted = {
         ("", "Node"), ("", "Namespace"), ("", "Pod"), ("", "ServiceAccount"), ("authentication.k8s.io", "TokenRequest"),
@@ -36,7 +36,7 @@ def test_each_is_refused_in_every_version_and_by_both_readers(group, kind):
     for written in (version(group), version(group).replace("v1alpha2", "v1").replace("v1", "v2beta3")):
         manifest = {"apiVersion": written, "kind": named}
         assert refusal(manifest)[0] == ("kind",)
-        with pytest.raises(SpecError, match=f"no step may make {with_article(named)}: "):
+        with pytest.raises(SpecError, match=f"no step may create {with_article(named)}: "):
             check(KubeObject(manifest=manifest), (), ())
 
 
@@ -48,7 +48,7 @@ def test_each_is_refused_in_every_version_and_by_both_readers(group, kind):
         ("CSIDriver", "a"), ("Update", "an"), ("event", "an"), ("", "a"),
     ],
 )  # fmt: skip
-def test_kind_has_the_article_with_which_it_is_spoken(noun, said):
+def test_kind_has_the_correct_article(noun, said):
     assert with_article(noun) == f"{said} {noun}"
 
 

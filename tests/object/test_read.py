@@ -1,4 +1,4 @@
-"""What an object says: conditions, comparisons and the contract, each of the generation that is meant."""
+"""States of objects: conditions, comparisons and the contract, each for the current generation."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ ROWS = [
         COMPLETE,
         None,
         W,
-        "waits for Thing shop/x: its condition Complete is to be True and is False (Busy: one of two)",
+        "waits for Thing shop/x: its condition Complete must be True and is False (Busy: one of two)",
     ),
     (
         "a status that is asked for",
@@ -56,7 +56,7 @@ ROWS = [
         COMPLETE,
         None,
         W,
-        "to be True",
+        "must be True",
     ),
     (
         "all of an earlier generation",
@@ -64,7 +64,7 @@ ROWS = [
         COMPLETE,
         None,
         W,
-        "its controller has seen generation 1 of it, and it is at 2",
+        "its controller has observed generation 1, and the object has generation 2",
     ),
     (
         "a failure of an earlier generation",
@@ -78,10 +78,10 @@ ROWS = [
     ("of an earlier one where it may have failed", thing(observedGeneration=1), None, COMPLETE, W, "generation 1"),
     ("a comparison", thing(phase="Bound"), BOUND, None, R, ""),
     ("a comparison of numbers", thing(phase=1), BOUND, None, R, ""),
-    ("a boolean is no number", thing(phase=True), BOUND, None, W, '$.status.phase is to be "Bound" or 1 and is true'),
-    ("nothing to compare", thing(), BOUND, None, W, "is not there"),
+    ("a boolean is no number", thing(phase=True), BOUND, None, W, '$.status.phase must be "Bound" or 1 and is true'),
+    ("nothing to compare", thing(), BOUND, None, W, "is missing"),
     ("the contract", thing(ready=True), CONTRACT, None, R, ""),
-    ("the contract's no", thing(ready=False), CONTRACT, None, W, "status.ready is to be true and is false"),
+    ("the contract's no", thing(ready=False), CONTRACT, None, W, "status.ready must be true and is false"),
     (
         "a condition that is asked for by name, whatever else says ready",
         thing(ready=False, conditions=[{"type": "Complete", "status": "True"}]),
@@ -116,7 +116,7 @@ ROWS = [
 @pytest.mark.parametrize(
     ("found", "ready", "failed", "standing", "words"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS]
 )
-def test_how_it_stands(found, ready, failed, standing, words):
+def test_state_follows_from_conditions_and_comparisons(found, ready, failed, standing, words):
     said = judged(found, ready, failed)
     assert said.standing is standing
     assert words in said.message
@@ -126,7 +126,7 @@ def test_how_it_stands(found, ready, failed, standing, words):
 def test_first_three_of_many_values_are_shown():
     every = ReadyRule(when=Comparison(path="$.status.all[*]", in_=("Bound",)))
     said = judged(thing(all=["a", "b", "c", "d"]), every)
-    assert said.message.endswith('is to be "Bound" and is "a", "b", "c"')
+    assert said.message.endswith('must be "Bound" and is "a", "b", "c"')
 
 
 ANY = st.recursive(
@@ -151,8 +151,8 @@ def test_too_deep_status_counts_as_absent():
         deep = {"a": deep}
     bound = ReadyRule(when=Comparison(path="$..phase", in_=("Bound",)))
     said = judged(thing(deep=deep), bound, bound)
-    assert said == read.Judgement(W, 'waits for Thing shop/x: $..phase is to be "Bound" and is not there')
-    assert read.value(thing(deep=deep), UnitOutput(name="o", json_path="$..phase")) is None
+    assert said == read.Judgement(W, 'waits for Thing shop/x: $..phase must be "Bound" and is missing')
+    assert read.output_value(thing(deep=deep), UnitOutput(name="o", json_path="$..phase")) is None
 
 
 @pytest.mark.parametrize(("observed", "standing"), [(0, R), (1, R), (None, R), ("1", R), (True, R)])
@@ -168,14 +168,16 @@ def test_ownership_is_decided_by_uid_then_nonce():
     assert read.is_ours(mine, ref="", token="t")
     assert not read.is_ours(mine, ref="", token="other")
     assert read.is_ours({"metadata": {"uid": "u"}}, ref="u", token="t")
-    assert not read.is_ours(mine, ref="another", token="t"), "a copy with our token is nobody's, once the UID is known"
+    assert not read.is_ours(mine, ref="another", token="t"), (
+        "once the UID is known, a copy with the token does not belong to the attempt"
+    )
     assert not read.is_ours({"metadata": {"uid": "u", "annotations": None}}, ref="", token="t")
 
 
 def test_foreign_finalizers_hold_a_deleted_object():
     held = {"metadata": {"finalizers": ["dayfly.dev/object", "a/b"], "deletionTimestamp": "now"}}
-    assert (read.ending(held), read.hangs_on(held)) == (True, ["a/b"])
-    assert read.hangs_on({"metadata": {}}) == []
+    assert (read.is_ending(held), read.foreign_finalizers(held)) == (True, ["a/b"])
+    assert read.foreign_finalizers({"metadata": {}}) == []
 
 
 @pytest.mark.parametrize(
@@ -185,12 +187,12 @@ def test_foreign_finalizers_hold_a_deleted_object():
         ("$.status.b[*]", None), ("$.status.e", b"\xc3\xa9"),
     ],
 )  # fmt: skip
-def test_an_output_is_one_value(path, value):
+def test_output_needs_exactly_one_value(path, value):
     found = thing(a="text", b=[1, 2], c=True, e="é")
-    assert read.value(found, UnitOutput(name="o", json_path=path)) == value
+    assert read.output_value(found, UnitOutput(name="o", json_path=path)) == value
 
 
-def test_the_secret_of_an_output():
+def test_secret_of_an_output_is_constant_or_from_the_object():
     constant = UnitOutput(name="o", secret=SecretKey(key="k", name="s"))
     told = UnitOutput(name="o", secret=SecretKey(key="k", json_path="$.status.secret"))
     assert read.secret_name(thing(), constant) == "s"
@@ -200,7 +202,7 @@ def test_the_secret_of_an_output():
 
 @pytest.mark.parametrize("name", ["../configmaps/x", "a?watch=true", "a\nb", "$(id)", "a b", "A", "a" * 254, ""])
 def test_invalid_secret_name_is_ignored(name):
-    """It would be a part of a request's path, and of the line that an administrator is to type."""
+    """The name becomes a part of a URL and of a command for administrators."""
     told = UnitOutput(name="o", secret=SecretKey(json_path="$.status.secret", key="k"))
     assert read.secret_name(thing(secret=name), told) == ""
 
@@ -208,5 +210,5 @@ def test_invalid_secret_name_is_ignored(name):
 @pytest.mark.parametrize(
     ("value", "told"), [("ä", "ä"), ({"a": "ä"}, '{"a": "ä"}'), ([1, True, None], "[1, true, null]"), (7, "7")]
 )
-def test_a_value_is_text_as_it_is_and_else_json(value, told):
+def test_value_is_text_or_json(value, told):
     assert read.as_bytes(value).decode() == told

@@ -1,4 +1,4 @@
-"""What the server says of kinds and namespaces: asked before anything is made there."""
+"""Discovery of kinds and namespaces before an object is created."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ JOB = Kind("batch", "v1", "jobs", "Job")
 
 
 class Bench:
-    """Objects of a cluster with jobs, at a time that the test sets."""
+    """A client for objects of a cluster with Jobs, with a clock of the test."""
 
     def __init__(self) -> None:
         self.server = FakeCluster(seed=1, extra=[JOB])
-        self.server.controllers.settle = lambda: None  # what is being deleted stays
+        self.server.controllers.settle = lambda: None  # a deleted object stays in deletion
         self.now = 1000.0
         self.objects = ObjectClient(Client(self.server.transport("operator"), seed=1), lambda: self.now)
 
@@ -31,7 +31,7 @@ class Bench:
         assert answer.status < 300, answer.body
 
 
-async def test_how_a_kind_is_served_is_believed_for_a_minute():
+async def test_discovery_is_cached_for_a_minute():
     bench = Bench()
     for now, asked in ((1000.0, 1), (1059.9, 1), (1060.0, 2), (1060.1, 2)):
         bench.now = now
@@ -52,7 +52,7 @@ async def test_missing_dry_run_support_is_no_refusal(message, refused):
     client = SimpleNamespace(create=create, patch=none, delete=none)
     objects = ObjectClient(SimpleNamespace(acting_as=lambda *_: client))
     with pytest.raises(errors.Refused, match=message) if refused else contextlib.nullcontext():
-        await objects.try_out(
+        await objects.dry_run(
             anything("batch/v1", "Job", "jobs"),
             {"metadata": {"name": "x", "namespace": "shop", "ownerReferences": [{"uid": "r"}]}},
         )
@@ -60,7 +60,7 @@ async def test_missing_dry_run_support_is_no_refusal(message, refused):
 
 async def test_namespace_is_ending_from_deletion_until_gone():
     bench = Bench()
-    assert not await bench.objects.is_ending("shop"), "there is none"
+    assert not await bench.objects.is_ending("shop"), "there is no such namespace"
     bench.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "shop", "finalizers": ["example.org/x"]}})
     assert not await bench.objects.is_ending("shop")
     bench.ask("DELETE", "/api/v1/namespaces/shop")

@@ -1,14 +1,14 @@
-"""How an object is written: what it becomes, who removes it and when, and every mistake with its place."""
+"""The fields of object steps: the resulting units, removal of the object, and every error with its path."""
 
 import pytest
 
-from compile.wishes import plugin_refusal, run
-from compile.wishes import refusal as refused
+from compile.builders import plugin_refusal, run
+from compile.builders import refusal as refused
 from dayfly.compile import preview
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import Object, Ref, SecretKey, UnitOutput
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = """\
 name: p
@@ -26,7 +26,7 @@ HERE = "spec.create[0].object"
 
 
 def step(more="", made=GOOD):
-    """A plugin that makes one object; `more` stands beside it."""
+    """Return a plugin with one object step. `more` has other fields of the step."""
     return STEP + made + more
 
 
@@ -67,23 +67,27 @@ REFUSED = {
     "a kind of rights": (
         manifest("{apiVersion: rbac.authorization.k8s.io/v1, §kind: Role}"),
         f"{HERE}.manifest.kind",
-        "no step may make a Role: it gives rights",
+        "no step may create a Role: it gives rights",
     ),
     "a token": (
         manifest("{apiVersion: v1, kind: Secret, §type: kubernetes.io/service-account-token}"),
         f"{HERE}.manifest.type",
-        "no step may make a Secret of type kubernetes.io/service-account-token",
+        "no step may create a Secret of type kubernetes.io/service-account-token",
     ),
     "a status": (
         manifest("{apiVersion: v1, kind: ConfigMap, §status: {}}"),
         f"{HERE}.manifest.status",
         "the object's controller writes its status",
     ),
-    "namespace": (meta("{§namespace: x}"), f"{HERE}.manifest.metadata.namespace", "lies in the sandbox's namespace"),
+    "namespace": (
+        meta("{§namespace: x}"),
+        f"{HERE}.manifest.metadata.namespace",
+        "is created in the sandbox's namespace",
+    ),
     "generateName": (meta("{§generateName: x}"), f"{HERE}.manifest.metadata.generateName", "Dayfly derives one"),
     "owners": (meta("{§ownerReferences: []}"), f"{HERE}.manifest.metadata.ownerReferences", "its owner"),
-    "finalizers": (meta("{§finalizers: [a/b]}"), f"{HERE}.manifest.metadata.finalizers", "beyond its deletion"),
-    "unknown meta": (meta("{§x: 1}"), f"{HERE}.manifest.metadata.x", "is none of name, labels, annotations"),
+    "finalizers": (meta("{§finalizers: [a/b]}"), f"{HERE}.manifest.metadata.finalizers", "after its deletion"),
+    "unknown meta": (meta("{§x: 1}"), f"{HERE}.manifest.metadata.x", "is not one of name, labels, annotations"),
     "a name": (meta("{§name: A_b}"), f"{HERE}.manifest.metadata.name", "is not the name of an object"),
     "our label": (
         meta("{labels: {§dayfly.dev/run: x}}"),
@@ -102,7 +106,7 @@ REFUSED = {
     "the namespace by input": (
         placed("/metadata/namespace"),
         f'{HERE}.set["/metadata/namespace"]',
-        "only a label",
+        "only labels and annotations",
     ),
     "all labels by input": (placed("/metadata/labels"), f'{HERE}.set["/metadata/labels"]', "/metadata/labels/KEY"),
     "our label by input": (
@@ -136,14 +140,14 @@ REFUSED = {
     "a regular expression": (
         field("ready: {when: {§path: \"$[?search(@, 'a')]\", in: [a]}}"),
         f"{HERE}.ready.when.path",
-        "match and search can take any time; they are for webhooks alone",
+        "match and search can take any time; only webhooks may use them",
     ),
     "one in an output": (
         step().replace(
             "    object:", "    outputs: [{name: o, §valueFromJSONPath: \"$[?search(@, 'a')]\"}]\n    object:"
         ),
         "spec.create[0].outputs[0].valueFromJSONPath",
-        "match and search can take any time; they are for webhooks alone",
+        "match and search can take any time; only webhooks may use them",
     ),
     "one in a Secret's name": (
         step().replace(
@@ -151,16 +155,16 @@ REFUSED = {
             "    outputs: [{name: o, valueFromSecret: {key: k, §nameFromJSONPath: \"$[?search(@, 'a')]\"}}]\n    object:",
         ),
         "spec.create[0].outputs[0].valueFromSecret.nameFromJSONPath",
-        "match and search can take any time; they are for webhooks alone",
+        "match and search can take any time; only webhooks may use them",
     ),
-    "no value": (field("failed: {when: {path: $.phase, §in: []}}"), f"{HERE}.failed.when.in", "names no value"),
-    "removal that creates": (step(made="      §remove: make\n"), f"{HERE}.remove", "a create step makes an object"),
+    "no value": (field("failed: {when: {path: $.phase, §in: []}}"), f"{HERE}.failed.when.in", "has no value"),
+    "removal that creates": (step(made="      §remove: make\n"), f"{HERE}.remove", "a create step creates an object"),
     "as of an input": (
         step().replace("valueFromSandbox: true}", "valueFromSandbox: true, §as: {env: A}}"),
         "spec.create[0].inputs[0].as",
         "an object places its inputs with set",
     ),
-    "again": (step("    retry: {§idempotent: true}\n"), "spec.create[0].retry.idempotent", "an object is made once"),
+    "again": (step("    retry: {§idempotent: true}\n"), "spec.create[0].retry.idempotent", "an object is created once"),
     "pull": (step("    timeouts: {§pull: 1m}\n"), "spec.create[0].timeouts.pull", "an object has only timeouts.run"),
     "a path": (
         step("    outputs: [{name: a, §valueFromPath: /a}]\n"),
@@ -292,16 +296,16 @@ def test_explicit_removal_step_decides_its_order():
 
 
 WRONG = {
-    "of nobody": ("  - name: rm\n    object: {remove: tidy}\n", 'no step "tidy" makes an object'),
+    "of nobody": ("  - name: rm\n    object: {remove: tidy}\n", 'no step "tidy" creates an object'),
     "twice": (
         "  - name: rm\n    object: {remove: claim}\n  - name: rn\n    object: {remove: claim}\n",
-        '"rm" removes it already',
+        '"rm" already removes it',
     ),
     "made at the end": (
         "  - name: rm\n    object: {manifest: {apiVersion: v1, kind: ConfigMap}}\n",
-        "a delete step makes no object, which nobody would remove",
+        "a delete step cannot create an object, which would never be removed",
     ),
-    "a name that is taken": ('  - name: remove-load\n    script: "#!/bin/sh"\n', 'would be called "remove-load"'),
+    "a name that is taken": ('  - name: remove-load\n    script: "#!/bin/sh"\n', 'would be named "remove-load"'),
     "no such output": (
         (
             "  - name: rm\n    object: {remove: load}\n"
@@ -313,7 +317,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_removal_that_cannot_be_is_refused_with_its_place(case):
+def test_invalid_removal_is_refused_with_its_path(case):
     more, words = WRONG[case]
     with pytest.raises(SpecError) as caught:
         run(BOX, PLUGIN + more)
@@ -322,14 +326,14 @@ def test_a_removal_that_cannot_be_is_refused_with_its_place(case):
     assert caught.value.line
 
 
-def test_an_object_is_no_way_to_create_by_removing():
+def test_delete_step_cannot_create_an_object():
     source, _, words = REFUSED["removal that creates"]
     assert words in plugin_refusal(source)
 
 
-def test_a_hook_that_stops_makes_no_object():
+def test_stop_hook_creates_no_object():
     hooks = "  hooks:\n    preStop:\n    - name: a\n      object: {§manifest: {apiVersion: v1, kind: ConfigMap}}\n"
-    assert "a preStop hook makes no object" in refused("name: box\nspec:\n  cluster: local\n" + hooks)
+    assert "a preStop hook cannot create an object" in refused("name: box\nspec:\n  cluster: local\n" + hooks)
 
 
 def test_removals_count_among_the_units_of_a_run():
@@ -347,7 +351,7 @@ def test_plan_shows_created_and_removed_objects():
     assert [each.path for each in line.outputs] == ["$.status.host of the object", "password of Secret $.spec.secret"]
     lines = {each.id: each for wave in delete.waves for each in wave}
     assert lines["db/remove-claim"].request == "removes the object of claim"
-    assert lines["db/remove-claim"].clocks == "is waited for until it is gone"
+    assert lines["db/remove-claim"].clocks == "no time limit until it is gone"
     assert [each.id for each in delete.waves[-1]] == ["db/remove-claim"]
 
 

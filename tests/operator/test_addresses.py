@@ -29,8 +29,8 @@ ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/httproutes"
 WEB = Baseline(kind="Deployment", namespace="shop", name="web")
 KEY = "route:shop/web", 1
 LED = Unit(name="web", kind=Kind.ROUTE, route=Route(baseline=WEB, keys=("k",)))
-LEADS = "its fork stays while HTTPRoute shop/site, an endpoint's address, leads requests to it"
-LEFT = "no address leads to its fork any more, and the Gateway's proxies are being told"
+LEADS = "its fork stays while HTTPRoute shop/site, an endpoint's address, routes requests to it"
+LEFT = "no address routes to its fork any longer; the Gateway's proxies are being updated"
 SHOWN = {PREVIEW_LABEL: "site", RUN_LABEL: "box"}
 
 

@@ -159,7 +159,7 @@ def test_endpoint_address_routes_as_the_group_key_does(story):
         assert [world.gateways.asked(hosts[name])[0] for name in ("site", "page")] == ["web", "page"]
         assert found in str(world.gateways.asked(hosts["site"])[1])
         said = (await status(plane, AT))["unsupported"]
-        assert said == ["spec.endpoints[2] (no key can stand in what is sent by tcp)"]
+        assert said == ["spec.endpoints[2] (requests of tcp cannot have a routing key)"]
         first = await member(world, plane, "one")
         await until(
             world, lambda: true(world.gateways.asked(hosts["site"])[0] == first), "it leads to its first member"

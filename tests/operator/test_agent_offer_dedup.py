@@ -17,7 +17,7 @@ from dayfly.operator.agent import offer_dedup
 from dayfly.operator.cluster.objects import SERVED_END_ANNOTATION, RunObject, SandboxObject
 from dayfly.operator.cluster.runs import RunStore
 from dayfly.plan.reasons import Reason
-from dayfly.spec.kinds import Offered, RunSpec
+from dayfly.spec.kinds import RunSpec, ServerTarget
 from dayfly.spec.lifecycle import Baseline, Kind, Lifecycle, Route, Target, Unit
 from dayfly.spec.run import EndRequest, Run
 from kube.fake import FakeCluster
@@ -40,7 +40,7 @@ def offer(**changes) -> Offer:
 
 
 def run(*, closed: EndRequest | None = None, keys: str = "a", **offered) -> RunObject:
-    spec = RunSpec(forks=(route(keys),), offered=Offered(uid="x", **{"generation": 7, **offered}))
+    spec = RunSpec(forks=(route(keys),), offered=ServerTarget(uid="x", **{"generation": 7, **offered}))
     ledger = Run(uid="u", target=TARGET, plan="sha256:0", closed=closed)
     return RunObject(metadata=AnnotatedMeta(name=names.run_name("s-1", "u")), ledger=ledger, spec=spec)
 

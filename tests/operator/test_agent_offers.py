@@ -65,7 +65,7 @@ REFUSED = {
     ),
     "a secret": (
         lambda offer: msgspec.structs.replace(offer, documents=tuple(map(secretive, offer.documents))),
-        "key is a secret, and --secrets-file gives it on a developer's own machine alone",
+        "key is a secret, and --secrets-file can set it only on a developer's own machine alone",
     ),
     "nothing at all": (lambda offer: msgspec.structs.replace(offer, documents=()), "a run has documents"),
 }
@@ -166,7 +166,7 @@ LED = {
     ),
     "an address by a scheme that is none": (
         lambda _: kept(preview("ok", "javascript")),
-        'no key can stand in what is sent by "javascript"',
+        'requests of "javascript" cannot have a routing key',
     ),
 }
 

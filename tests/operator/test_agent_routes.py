@@ -63,9 +63,12 @@ def test_key_routes_to_the_fork_and_endpoint_has_an_address(story):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"installed": False}, "neither the Gateway API nor Istio leads requests here"),
+        ({"installed": False}, "neither the Gateway API nor Istio routes requests here"),
         ({"edge": None}, "endpoints get an address in a cluster whose operator has a --preview-gateway"),
-        ({"edge": PreviewGateway("edges", "nowhere", "x.example.com")}, "Gateway edges/nowhere has not taken it yet"),
+        (
+            {"edge": PreviewGateway("edges", "nowhere", "x.example.com")},
+            "Gateway edges/nowhere has not accepted the route yet",
+        ),
     ],
     ids=["nothing routes", "no gateway for addresses", "nobody takes them"],
 )
@@ -147,7 +150,7 @@ def test_gateways_may_appear_later_and_disappear(story):
         await plane.must("PUT", "sandboxes/shop", forking())
         await ready(world, plane)
         found = await key(plane)
-        assert "neither the Gateway API nor Istio leads requests here" in (await status(plane))["message"]
+        assert "neither the Gateway API nor Istio routes requests here" in (await status(plane))["message"]
         world.gateways.install()
         world.gateways.route()
         await until(world, lambda: leads(world, found), "its key leads to its fork")
@@ -160,7 +163,7 @@ def test_gateways_may_appear_later_and_disappear(story):
         world.gateways.remove()
 
         async def lacking() -> bool:
-            return "neither the Gateway API nor Istio leads requests here" in (await status(plane))["message"]
+            return "neither the Gateway API nor Istio routes requests here" in (await status(plane))["message"]
 
         await until(world, lacking, "it is said again")
         await plane.must("DELETE", "sandboxes/shop")

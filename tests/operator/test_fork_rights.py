@@ -59,8 +59,8 @@ class TestRights:
             world.sandbox(wish(forks=[fork(patch=evil)]))
             await world.until(lambda: "the fork is refused" in message(world), "the refusal", 30)
             said = message(world)
-            assert "spec.template.spec.serviceAccountName would borrow the rights of a ServiceAccount" in said
-            assert "spec.template.spec.volumes[root].hostPath would reach into the node" in said
+            assert "spec.template.spec.serviceAccountName would use the rights of a ServiceAccount" in said
+            assert "spec.template.spec.volumes[root].hostPath would access the node" in said
             assert "spec.template.spec.containers[main].securityContext would have other rights on the node" in said
             assert "label namespace shop dayfly.dev/forks=free" in said
             assert world.forks.all() == []
@@ -77,7 +77,7 @@ class TestRights:
     def test_more_rights_are_allowed_if_an_administrator_permits_it(self):
         async def story(world: World) -> None:
             world.sandbox(wish(forks=[fork(patch=pod(hostNetwork=True))]))
-            await world.until(lambda: "spec.template.spec.hostNetwork would reach into" in message(world), "it", 30)
+            await world.until(lambda: "spec.template.spec.hostNetwork would access" in message(world), "it", 30)
             world.ask("PATCH", "/api/v1/namespaces/shop", {"metadata": {"labels": {"dayfly.dev/forks": "free"}}}, MERGE)
             await world.until(lambda: ready(world), "ready", 60)
             assert world.forks.all()[0]["spec"]["template"]["spec"]["hostNetwork"] is True
@@ -168,7 +168,7 @@ class TestNamespaces:
             reads = fork()["customizations"]["env"]
             world.sandbox(wish(forks=[foreign(env=[*reads, root])]))
             field = "spec.template.spec.containers[main].env[ROOT].valueFrom.secretKeyRef"
-            said = f"{field} would read what belongs to a namespace that is not the sandbox's own"
+            said = f"{field} would read a Secret or ConfigMap of another namespace than the sandbox's"
             await world.until(lambda: said in message(world), "the refusal", 30)
             world.change({"spec": {"forks": [foreign(env=reads)]}})
             await world.until(lambda: ready(world), "ready", 60)
@@ -209,7 +209,7 @@ class TestCosts:
             (patch("json", [{"op": "remove", "path": "spec/replicas"}]), 'path is "spec/replicas"'),
             (patch("json", ["add"]), "operation 1 is a string"),
             (patch("json", [{"op": "copy", "path": "/a", "from": 7}]), "from is a number"),
-            (patch("json", [{"op": "test", "path": "/metadata/labels/~"}]), "has a ~ alone"),
+            (patch("json", [{"op": "test", "path": "/metadata/labels/~"}]), "has a single ~"),
             (patch("json", [{"op": "add", "path": "/spec/template/spec/containers/x", "value": 1}]), "is not an index"),
             (patch("merge", {"spec": {"template": {"metadata": ["x"]}}}), "spec.template.metadata must be a mapping"),
             (patch("merge", {"metadata": {"labels": 7}}), "metadata.labels must be a mapping"),

@@ -11,7 +11,7 @@ from rig.scenes import RETRY, RETRY_UNITS, Scene, fork, forked, gone, ready, wis
 from rig.world import Unit, World
 
 from dayfly.execute.fork.read import ForkDeployment, ForkService, ServicePort, ServiceSpec, WorkloadSpec, WorkloadStatus
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, OwnerReference
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import RunObject
@@ -90,7 +90,7 @@ def asks(expression: str, seen: ForkDeployment | None, leads: ForkService | None
     [(None, State.CLAIMED), (workload("another"), State.CLAIMED), (workload(), State.DONE), (workload(), State.VOID)],
 )
 def test_fork_that_is_not_in_the_ledger_has_no_values(seen, state):
-    with pytest.raises(UntoldError, match="fork:shop/web is not there") as caught:
+    with pytest.raises(ForkAddressUnknownError, match="fork:shop/web is not there") as caught:
         asks("{{.Ready}}", seen, service(), state)
     assert caught.value.reason == "WaitingForForks"
 
@@ -98,7 +98,7 @@ def test_fork_that_is_not_in_the_ledger_has_no_values(seen, state):
 @pytest.mark.parametrize("leads", [None, service("another's run")])
 def test_address_of_a_foreign_service_is_not_a_value(leads):
     for expression in ("{{.Service.Host}}", "{{.Service.Port}}"):
-        with pytest.raises(UntoldError, match="no Service with a port leads") as caught:
+        with pytest.raises(ForkAddressUnknownError, match="no Service with a port leads") as caught:
             asks(expression, workload(), leads)
         assert caught.value.reason == "ForkWithoutService"
     assert asks("{{.Ready}} and text", workload(), leads) == "true and text"

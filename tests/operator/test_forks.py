@@ -117,7 +117,7 @@ class TestBirth:
         async def story(world: World) -> None:
             bad = {"type": "json", "value": '[{"op": "remove", "path": "/spec/nothing"}]'}
             world.sandbox(wish(forks=[fork(patch=bad)]))
-            await world.until(lambda: "patch: does not fit the baseline" in message(world), "the objection", 30)
+            await world.until(lambda: "patch: does not match the baseline" in message(world), "the objection", 30)
             assert (world.status()["phase"], world.status()["reason"]) == ("Failed", "ForkFailed")
             world.change({"spec": {"forks": [fork()]}})
             await world.until(lambda: ready(world), "ready", 30)

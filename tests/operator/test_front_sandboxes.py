@@ -154,7 +154,7 @@ class TestRefusing:
 
         why = run(story())
         assert why.reason == Reason.REFUSED
-        assert str(why).startswith("spec.resources[1]: key is a secret, and --secrets-file gives it on")
+        assert str(why).startswith("spec.resources[1]: key is a secret, and --secrets-file can set it only on")
 
     def test_sandbox_without_run_reports_why_it_waits(self):
         async def story():

@@ -113,7 +113,7 @@ def test_refused_finalizer_is_reported_until_it_is_allowed():
         hook(world)
         machine(world)
         await world.until(lambda: said(world).get("troubled") == 1, "it to be said", 60)
-        told = "Machine shop/m: cannot go on and is being retried: a policy lets nobody hold it"
+        told = "Machine shop/m: cannot continue and is retried: a policy lets nobody hold it"
         assert (taken_up(world), said(world)["message"]) == (True, told)
         world.cluster.admission.clear()
         await world.until(lambda: held(world), "our finalizer", 600)

@@ -97,7 +97,7 @@ def test_frozen_run_keeps_a_shared_hold_but_blocks_no_other_run():
         let_go(world)
         await world.until(lambda: finalizers(world) == ["lifecycle.dayfly.dev/two"], "the first to let it go", 120)
         assert document["name"] in said(world, "two")["message"]
-        assert "cannot go on" not in said(world, "one")["message"]
+        assert "cannot continue" not in said(world, "one")["message"]
         change(world, {"metadata": {"annotations": {"dayfly.dev/abandon": "its document is lost"}}})
         await world.until(lambda: over(world), "everything to go", 120)
 

@@ -34,7 +34,7 @@ async def reported(bench: Alone, made: RunObject, **how: Any) -> str:
     ("hindrance", "message", "reason"),
     [
         (LACK, "Machine shop/m: the operator may not patch machines.cluster", Reason.TARGETS_NOT_GRANTED),
-        ("a quota", "Machine shop/m: cannot go on and is being retried: a quota", Reason.BLOCKED),
+        ("a quota", "Machine shop/m: cannot continue and is retried: a quota", Reason.BLOCKED),
     ],
 )
 def test_blocked_run_is_reported_once_until_it_goes_on(hindrance, message, reason):

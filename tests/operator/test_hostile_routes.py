@@ -14,7 +14,7 @@ from test_routes import play as play_routes
 from test_routes import routed as led
 
 from dayfly.execute.istio.read import VirtualService, WrittenMeta
-from dayfly.execute.istio.rules import mark_of
+from dayfly.execute.istio.rules import owner_of
 from dayfly.operator.cluster.objects import DOCUMENTS
 from dayfly.operator.routes.route_builder import MOST_ROUTES, MOST_SERVICES
 from dayfly.operator.routes.vs_edits import MOST_WOVEN, concerned
@@ -26,8 +26,8 @@ from kube.fake import Refusal
     ("run", "fork"), [("", "f-x"), ("box", ""), ("..", "f-x"), ("box?watch=1", "f-x"), ("box", "%2e"), ("Box", "f-x")]
 )
 def test_rule_with_an_invalid_name_is_not_ours(run, fork):
-    assert mark_of({"name": "dayfly/0000000000001/box/f-x/00"}) is not None
-    assert mark_of({"name": f"dayfly/0000000000001/{run}/{fork}/00"}) is None
+    assert owner_of({"name": "dayfly/0000000000001/box/f-x/00"}) is not None
+    assert owner_of({"name": f"dayfly/0000000000001/{run}/{fork}/00"}) is None
 
 
 class TestMeshes:
@@ -112,7 +112,7 @@ class TestMeshes:
         ]
         found = concerned(every, Baseline(kind="Deployment", namespace="shop", name="web"), ["web"])
         assert [each.metadata.name for each in found.found] == [f"w{number:03}" for number in range(MOST_WOVEN)]
-        assert found.remarks[0].startswith("1 more route leads to the baseline")
+        assert found.remarks[0].startswith("1 route of the baseline is above the limit")
 
 
 class TestPreviews:
@@ -143,7 +143,9 @@ class TestGateways:
             await led(world)
             for number in range(MOST_ROUTES + 5):
                 world.gateways.route(f"w{number:03}")
-            await world.until(lambda: "6 more routes lead to the baseline" in message(world), "it to be said", 300)
+            await world.until(
+                lambda: "6 routes of the baseline are above the limit" in message(world), "it to be said", 300
+            )
             await world.until(lambda: ready(world), "ready", 300)
             assert len(world.gateways.ours()) == MOST_ROUTES
             world.delete()
@@ -162,7 +164,9 @@ class TestGateways:
                 world.ask("POST", "/api/v1/namespaces/shop/services", {"metadata": {"name": name}, "spec": spec})
             refs = [{"group": "", "kind": "Service", "name": name, "port": 80, "weight": 1} for name in names]
             world.gateways.route("many", backendRefs=refs)
-            await world.until(lambda: "5 more Services lead to the baseline" in message(world), "it to be said", 300)
+            await world.until(
+                lambda: "5 Services of the baseline are above the limit" in message(world), "it to be said", 300
+            )
             await world.until(lambda: ready(world), "ready", 300)
             # The fork's own is the one like the baseline's first.
             assert len(world.gateways.services()) == MOST_SERVICES - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.pod import names
 from dayfly.kube.objects import AnnotatedMeta, ObjectMeta, Pod, PodSpec, PodStatus
 from dayfly.operator.cluster.objects import RunObject
@@ -40,7 +40,7 @@ def given(name: str, unit: str, output: str) -> UnitInput:
 
 def mute(_: ForkValue) -> str:
     """No fork exists."""
-    raise UntoldError("WaitingForForks", "it is not there")
+    raise ForkAddressUnknownError("WaitingForForks", "it is not there")
 
 
 class TestInputPins:

@@ -43,8 +43,12 @@ READER = {
 @pytest.mark.parametrize(
     ("made", "reason", "said"),
     [
-        (b"a\0b", "InputNotText", "input make-url contains a zero byte, which no environment variable can hold"),
-        (b"x" * 65_537, "InputTooLarge", "input make-url has 65537 bytes; an environment variable takes at most 65536"),
+        (b"a\0b", "InputNotText", "input make-url contains a zero byte, which environment variables cannot contain"),
+        (
+            b"x" * 65_537,
+            "InputTooLarge",
+            "input make-url has 65537 bytes; an environment variable may have at most 65536",
+        ),
     ],
     ids=["a zero byte", "too large"],
 )
@@ -99,7 +103,9 @@ def test_all_outputs_of_a_run_have_a_limit():
         world.sandbox(wish())
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "its word", 60)
         await world.rest(10)
-        said = f"{len(half)} bytes of outputs would make {3 * len(half)} for the run; at most {RUN_OUTPUT_LIMIT} fit"
+        said = (
+            f"{len(half)} bytes of outputs the run would have {3 * len(half)}; at most {RUN_OUTPUT_LIMIT} are allowed"
+        )
         assert said in message(world)
         records = world.ledger()["units"]
         assert sorted(records[name].get("outcome") for name in names) == ["failed", "succeeded", "succeeded"]

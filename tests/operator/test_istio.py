@@ -248,7 +248,9 @@ class TestOfSomebody:
             world.meshes.write("web", WEB)
             world.cluster.admission.append(pruned)
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "would keep VirtualService shop/web without" in message(world), "the refusal", 60)
+            await world.until(
+                lambda: "would store VirtualService shop/web without" in message(world), "the refusal", 60
+            )
             assert world.meshes.rules("web") == [WEB]
             world.cluster.admission.remove(pruned)
             await world.until(lambda: ready(world), "ready", 60)
@@ -345,7 +347,7 @@ def test_altered_rules_are_reported_to_block_the_end():
         key, name = await routed(world)
         world.cluster.admission.append(alters)
         world.delete()
-        await world.until(lambda: "would keep VirtualService shop/web" in message(world), "the report", 120)
+        await world.until(lambda: "would store VirtualService shop/web" in message(world), "the report", 120)
         assert "a bug" not in message(world)
         assert world.forks.all(), "requests are still routed to it"
         assert world.meshes.leads(key) == name

@@ -45,7 +45,7 @@ class Bench:
         self.memory = ObjectMemory()
         self.found: dict | None = None
         self.secret: object = None
-        objects = SimpleNamespace(secret=self._secret)
+        objects = SimpleNamespace(read_secret=self._secret)
         self.observer = ObjectObserver(objects, SimpleNamespace(look=self._look))
 
     async def _look(self, *_: object) -> View:

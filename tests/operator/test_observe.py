@@ -18,7 +18,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Objection, Running, TargetIntent, TargetState
 from dayfly.spec.lifecycle import As, Exec, Lifecycle, PreviewUnit, Target, Unit, UnitInput, digest
-from dayfly.spec.run import MOST_UNITS, EndRequest, Phase, Run, UnitRecord
+from dayfly.spec.run import MAX_UNITS, EndRequest, Phase, Run, UnitRecord
 
 NOW = 9_000
 TARGET = Target(kind="Sandbox", namespace="shop", name="box", uid="u")
@@ -149,9 +149,9 @@ async def test_extra_units_are_refused_before_the_ledger_is_full(room):
     bench = Bench()
     bench.known = Known()
     bench.session.work.plan = digest(()), seal((made,), kept)
-    lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MOST_UNITS - 3 - room))]
+    lines = ["preview:old", "db/make", *(f"preview:gone-{n}" for n in range(MAX_UNITS - 3 - room))]
     bench.run.ledger.units.update(dict.fromkeys(lines, UnitRecord(attempt=1)))
     scene, _ = await bench.scene()
     refused = {name: each for name, each in scene.world.objections.items() if each.reason == Reason.REFUSED}
     assert list(refused) == ["preview:new", "preview:newer"][room:]
-    assert all(f"holds {MOST_UNITS}" in each.message for each in refused.values())
+    assert all(f"holds {MAX_UNITS}" in each.message for each in refused.values())

@@ -229,7 +229,7 @@ class TestLogs:
             self.asked = 0
             self.answer: dict[str, bytes] | Exception | None = errors.ServerTrouble("GET", "no", status=500)
 
-        async def contents(self, _pod, _digest):
+        async def read_outputs(self, _pod, _digest):
             self.asked += 1
             if isinstance(self.answer, Exception):
                 raise self.answer

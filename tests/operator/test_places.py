@@ -103,7 +103,7 @@ class TestBound:
             await world.until(lambda: world.cloud.starts("x/wait") == bound, "the first ones", 20)
             await world.rest(15)
             told = [world.status(name)["message"] for name in boxes]
-            words = f"waits for a free place: sandboxes of namespace shop may run at most {bound} steps at once"
+            words = f"waits for a free slot: sandboxes of namespace shop may run at most {bound} steps at once"
             assert sum(words in each for each in told) == len(boxes) - bound
             units = [unit for name in boxes for unit in world.status(name)["units"] if unit["id"] == "x/wait"]
             assert sum(unit["reason"] == "WaitingForSlot" for unit in units) == len(boxes) - bound

@@ -192,7 +192,7 @@ def test_an_image_that_is_there_is_nothing_to_wait_for():
     pulling, pulled = event(1, "Pulling", 'Pulling image "x:1"'), event(1, "Pulled", "it is there")
     assert explained(pulled, pulling)[0] == MUTE
     said = explained(pulling)[0]
-    assert said.message == messages.pulls("x:1", stamp(1_767_225_601_000))
+    assert said.message == messages.pulling("x:1", stamp(1_767_225_601_000))
     assert said.recallable
     again = explained(pulled, event(2, "Pulling", 'Pulling image "x:1"'))[0]
     assert again.recallable
@@ -245,7 +245,9 @@ def test_last_words_are_the_last_warning_beyond_the_status():
         ).message
 
     warning = event(1, "FailedMount", "no Secret", warns=True)
-    assert last(warning, event(2, "Failed", "Error: ErrImagePull", warns=True)) == messages.last_words("m", "no Secret")
+    assert last(warning, event(2, "Failed", "Error: ErrImagePull", warns=True)) == messages.with_last_report(
+        "m", "no Secret"
+    )
     assert last(warning, event(2, "Failed", "Error: no such image", warns=True)).endswith("Error: no such image")
     assert last(warning, event(0, "Failed", "before", warns=True)).endswith("no Secret")
     assert last(event(1, "Pulled", "it is there")) == "m"

@@ -66,7 +66,7 @@ async def test_baseline_without_pod_labels_exists_with_none():
         return {"metadata": {"uid": "w", "generation": 1}, "spec": {"template": {"metadata": {}}}}
 
     caches = SimpleNamespace(baselines=SimpleNamespace(get=lambda *_: None, listen=lambda _: None))
-    assert await PodLabels(caches, SimpleNamespace(baseline=baseline)).of(OF) == {}
+    assert await PodLabels(caches, SimpleNamespace(read_baseline=baseline)).of(OF) == {}
 
 
 def test_recreated_baseline_is_read_again():

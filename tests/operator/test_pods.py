@@ -35,7 +35,7 @@ def test_pod_is_held_to_the_allow_list():
 
     async def story(world: World) -> None:
         world.sandbox(wish())
-        await world.until(lambda: "may not be made: spec.hostNetwork" in message(world), "the refusal", 10)
+        await world.until(lambda: "is refused: spec.hostNetwork" in message(world), "the refusal", 10)
         await world.rest(60)
         assert not world.cloud.log
         assert not [write for write in world.writes if write.startswith("POST") and write.endswith("/pods")]
@@ -117,7 +117,7 @@ def test_keys_of_others_where_the_administrator_allows_them():
     async def story(world: World) -> None:
         world.sandbox(wish())
         await world.until(
-            lambda: "metadata.annotations[iam.amazonaws.com/role] is not among" in message(world), "it", 10
+            lambda: "metadata.annotations[iam.amazonaws.com/role] is not allowed on pods" in message(world), "it", 10
         )
         world.grant("dayfly-runners", annotations={"dayfly.dev/pod-keys": "team, iam.amazonaws.com/*"})
         await goes_on(world)
@@ -138,7 +138,7 @@ def test_pod_changed_by_a_webhook_is_not_ungated(restarted):
 
         world.cluster.admission.append(webhook)
         world.sandbox(wish())
-        await world.until(lambda: "command was changed in the cluster" in message(world), "the objection", 30)
+        await world.until(lambda: "command was changed by an admission webhook" in message(world), "the objection", 30)
         if restarted:
             await world.processes.pop().end()
             world.start()
@@ -256,7 +256,7 @@ def test_hanging_pull_is_reported_and_ended_at_its_deadline():
         assert unit["reason"] == "Pulling"
         await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the end of its pull clock", 800)
         assert world.cluster.time() > 600
-        assert "StartDeadlineExceeded: was placed but did not start within 10 min: its node has no" in message(world)
+        assert "StartDeadlineExceeded: was scheduled but did not start within 10 min: its node has no" in message(world)
         world.delete()
         await gone(world)
 
@@ -324,7 +324,7 @@ def test_cause_of_a_missing_start_is_reported_at_the_end():
         world.ask("DELETE", f"/api/v1/namespaces/dayfly-runners/pods/{pod['metadata']['name']}")
         await world.until(lambda: world.status()["reason"] == "ResourceFailed", "the failure", 60)
         assert "ContainerStatusUnknown: its node has no record of its container" in message(world)
-        assert message(world).endswith("last heard: Failed to pull: no such image")
+        assert message(world).endswith("last report: Failed to pull: no such image")
         world.delete()
         await gone(world)
 

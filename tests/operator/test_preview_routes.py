@@ -132,7 +132,7 @@ class TestStanding:
             assert bench.later == [PATIENCE_MS / 1000 + 0.001]
             await bench.kept()
             bench.hears()
-            assert (await bench.stands())[0] == "Gateway edges/edge has not taken it yet"
+            assert (await bench.stands())[0] == "Gateway edges/edge has not accepted the route yet"
             bench.hears(accepted="True", refs="True")
             bench.later.clear()
             assert (await bench.stands())[0] == "its Gateway has taken it, and its proxies are being told"
@@ -175,10 +175,10 @@ class TestStanding:
             await bench.kept()
             bench.hears()
             bench.clock += PATIENCE_MS - 1
-            assert (await bench.stands())[0] == "Gateway edges/edge has not taken it yet"
+            assert (await bench.stands())[0] == "Gateway edges/edge has not accepted the route yet"
             bench.routes = RouteMemory()
             bench.clock += 1
-            assert await bench.stands() == ("", "Gateway edges/edge has not taken it yet", "")
+            assert await bench.stands() == ("", "Gateway edges/edge has not accepted the route yet", "")
             bench.routes = RouteMemory()
             bench.clock -= 60_000
             assert (await bench.stands())[0]
@@ -192,7 +192,7 @@ class TestStanding:
             bench.hears()
             await bench.kept()
             bench.hears(accepted="False", refs="True")
-            said = "Gateway edges/edge does not take it: NoMatchingParent: none"
+            said = "Gateway edges/edge rejects the route: NoMatchingParent: none"
             assert await bench.stands() == ("", said, "")
             bench.hears(accepted="False", refs="True", generation=0)
             assert (await bench.stands())[0], "of an older form that is no news"

@@ -13,7 +13,7 @@ from dayfly.kube.transport import Request
 from dayfly.operator.cluster.route_kinds import RoutingSettings
 from dayfly.operator.route_groups.extension import Groups
 from dayfly.spec.identity import routing_key
-from dayfly.spec.routing.routing_keys import injected
+from dayfly.spec.routing.routing_keys import injected_headers
 from kube.fake import Refusal
 
 GROUP = f"/apis/{API}/namespaces/shop/routegroups/{{}}"
@@ -68,7 +68,7 @@ def test_preview_address_leads_to_fork_or_baseline_with_its_key():
         name = host_name(EDGE, "box", uid, "site")
         assert urls(world)["site"] == f"https://{name}:8443"
         [own] = world.forks.all()
-        key = dict(injected(routing_key(uid)))
+        key = dict(injected_headers(routing_key(uid)))
         assert world.gateways.asked(name) == (own["metadata"]["name"], key)
         assert world.gateways.asked(host(urls(world)["page"])) == ("page", key)
         assert message(world) == "All desired workloads are available."
@@ -102,8 +102,13 @@ def test_preview_address_is_reported_only_while_it_works():
         (EDGE, "https://web.shop.svc:80", "", "a Gateway speaks to it without TLS"),
         (EDGE, "http://nothing.shop.svc:80", "", "there is no Service nothing.shop.svc with port 80"),
         (EDGE, "http://web.shop.svc:9", "", "there is no Service web.shop.svc with port 9"),
-        (EDGE._replace(gateway="nowhere"), "http://web.shop.svc:80", "", "Gateway edges/nowhere has not taken it yet"),
-        (EDGE, "http://web.shop.svc:80", "not from here", "Gateway edges/edge does not take it: No: not from here"),
+        (
+            EDGE._replace(gateway="nowhere"),
+            "http://web.shop.svc:80",
+            "",
+            "Gateway edges/nowhere has not accepted the route yet",
+        ),
+        (EDGE, "http://web.shop.svc:80", "not from here", "Gateway edges/edge rejects the route: No: not from here"),
     ],
     ids=["none", "tls", "no service", "no port", "no gateway", "refused"],
 )
@@ -129,7 +134,9 @@ def test_preview_ignored_by_its_gateway_is_awaited_once():
 
     async def story(world: World) -> None:
         world.sandbox({"forks": [WEB], "defaultRouteGroup": previewed(site="http://web.shop.svc:80")})
-        await world.until(lambda: "nowhere has not taken it yet" in message(world) and ready(world), "ready", 120)
+        await world.until(
+            lambda: "nowhere has not accepted the route yet" in message(world) and ready(world), "ready", 120
+        )
         await world.rest(60)
         world.change({"metadata": {"labels": {"team": "pay"}}})
         await world.rest(1)
@@ -166,7 +173,7 @@ def test_a_groups_address_follows_its_members():
         await world.until(lambda: addresses(world, "all"), "the address", 60)
         name = addresses(world, "all")["site"]
         assert name == host_name(EDGE, "all", uid, "site")
-        assert world.gateways.asked(name) == ("web", dict(injected(routing_key(uid))))
+        assert world.gateways.asked(name) == ("web", dict(injected_headers(routing_key(uid))))
         world.sandbox(wish(forks=[fork()], labels={"team": "pay"}))
         await world.until(lambda: ready(world), "a member", 120)
         [own] = world.forks.all()
@@ -206,7 +213,7 @@ def test_fork_stays_until_the_group_address_is_redirected():
 
         world.cluster.refuses = refuses
         world.delete()
-        said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, leads requests to it"
+        said = f"its fork stays while HTTPRoute shop/{route}, an endpoint's address, routes requests to it"
         await world.until(lambda: said in str(world.status().get("units")), "it to be said", 60)
         assert len(world.gateways.ours()) == 1, "its own are gone"
         await world.rest(300)
@@ -260,7 +267,9 @@ def test_a_groups_address_leads_to_no_fork_of_another_namespace():
         path = f"/apis/{API}/runs/{run['metadata']['name']}"
         world.ask("PATCH", path, {"spec": {"forks": forks}}, "application/merge-patch+json")
         name = host_name(EDGE, "mine", uid, "site")
-        await world.until(lambda: world.gateways.asked(name)[1] == dict(injected(key)), "it to give that key", 60)
+        await world.until(
+            lambda: world.gateways.asked(name)[1] == dict(injected_headers(key)), "it to give that key", 60
+        )
         await world.rest(30)
         assert world.gateways.leads(key).startswith("f-")
         assert world.gateways.asked(name)[0] == "web", "and the data plane decides what is done with it"

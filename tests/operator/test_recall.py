@@ -74,7 +74,7 @@ def test_recall_is_reported_until_it_is_done():
         world.delete()
         await world.until(lambda: unit(world)["reason"] == "Fencing", "the recall", 30)
         assert (
-            "the runner, in another container of its pod, is asked to confirm that it never began; without an answer"
+            "the runner, in another container of its pod, was asked to confirm that it never began; without an answer"
             in message(world)
         )
         await world.rest(60)
@@ -125,7 +125,7 @@ def test_missing_image_is_tried_three_times_without_cleanup():
         await world.until(lambda: world.status().get("reason") == "ResourceFailed", "the failure", 2400)
         assert unit(world)["reason"] == "StartDeadlineExceeded"
         said = unit(world)["message"]
-        assert said.startswith("was placed but did not start within 10 min; last heard")
+        assert said.startswith("was scheduled but did not start within 10 min; last report")
         assert said.endswith("Failed to pull: " + SAID)
         world.delete()
         await world.until(lambda: not world.leftovers(), "everything to go", 20)

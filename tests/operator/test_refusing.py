@@ -14,7 +14,7 @@ CYCLE = plugin(
 )
 HOST = {**CHAIN, "runner": {"image": "busybox:1", "podTemplateOverlay": "spec:\n  hostPID: true\n"}}
 TWICE = {**CHAIN, "create": [step("make"), step("make")]}
-HOST_SAID = "the pod of step make may not be made: spec.hostPID must be false"
+HOST_SAID = "the pod of step make is refused: spec.hostPID must be false"
 CYCLE_SAID = "steps that wait for each other can never start: b.out -> a.out -> b.out"
 
 
@@ -213,7 +213,7 @@ class TestSandboxes:
             first = [{"name": "other", "plugin": "pg@1"}] if said else []
             world.sandbox({"resources": [*first, {"name": "db", "plugin": reference}]})
             await world.until(lambda: world.status().get("reason") in ("Refused", READY), "a word on it", 60)
-            told = f"spec.resources[1].plugin: the plugin {said} is wrong: spec.create[1].name: the step name"
+            told = f"spec.resources[1].plugin: the plugin {said} is invalid: spec.create[1].name: the step name"
             assert (world.status()["message"] if said else "").startswith(told if said else "")
             assert bool(said) != ready(world)
             world.delete()

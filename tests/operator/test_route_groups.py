@@ -197,7 +197,10 @@ def test_the_oldest_of_two_forks_goes_first():
         await world.until(lambda: status(world).get("conflicts"), "a conflict", 120)
         assert status(world)["conflicts"] == [{"baseline": "shop/web", "sandbox": "zz", "others": ["aa"]}]
         found = condition(world, "ForkConflict")
-        assert (found["status"], found["message"]) == ("True", "shop/web is forked by several: zz goes before aa.")
+        assert (found["status"], found["message"]) == (
+            "True",
+            "shop/web is forked by several sandboxes: zz takes precedence over aa.",
+        )
         world.delete("zz")
         await world.until(lambda: condition(world, "ForkConflict")["status"] == "False", "the conflict to end", 120)
 

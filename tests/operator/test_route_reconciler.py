@@ -14,7 +14,7 @@ from rig.routing import ENDS, MERGE, NAME, ROUTE, SLICES, THEIRS, Bench, played,
 
 from dayfly.execute.gateway.render import LABELS_ANNOTATION, ROUTE_LABEL
 from dayfly.execute.istio.read import Write
-from dayfly.execute.istio.rules import Mark
+from dayfly.execute.istio.rules import RuleOwner
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import stamp
 from dayfly.kube.objects import AnnotatedMeta, Key
@@ -38,7 +38,7 @@ class TestStanding:
             assert isinstance(await bench.stands(), Waiting)
             bench.takes(ours["metadata"]["name"])
             bench.look()
-            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=messages.route_settling())
+            settling = Waiting(since=1, reason=Reason.ROUTE_PENDING, message=messages.waits_for_gateways())
             assert await bench.stands() == settling
             assert bench.later == [pytest.approx(SETTLE_MS / 1000 + 0.001)]
             bench.clock += SETTLE_MS - 1
@@ -77,10 +77,10 @@ class TestStanding:
             written = messages.route_written("VirtualService", "shop/web")
             assert await bench.stands() == Waiting(since=1, reason=Reason.ROUTE_PENDING, message=written)
             await bench.kept()
-            assert (await bench.stands()).message == messages.route_settling_silently()
+            assert (await bench.stands()).message == messages.waits_for_istio()
             assert bench.later == [pytest.approx(WOVEN_MS / 1000 + 0.001)]
             bench.clock += WOVEN_MS - 1
-            assert (await bench.stands()).message == messages.route_settling_silently()
+            assert (await bench.stands()).message == messages.waits_for_istio()
             assert bench.later == [pytest.approx(0.002)]
             bench.clock += 1
             assert await bench.stands() == Running(since=1)
@@ -88,7 +88,7 @@ class TestStanding:
             bench.look()
             assert (await bench.stands()).message == written
             await bench.kept()
-            assert (await bench.stands()).message == messages.route_settling_silently(), "once more"
+            assert (await bench.stands()).message == messages.waits_for_istio(), "once more"
 
         played(story)
 
@@ -339,10 +339,10 @@ class TestBeginning:
             await bench.meshed()
             await bench.kept()
             cache = bench.caches.virtual_services
-            assert (await bench.stands()).message == messages.route_settling_silently()
+            assert (await bench.stands()).message == messages.waits_for_istio()
             cache.drop(Key("shop", "web"))
             found = await bench.listing(bench.observed())
-            assert found.facts[NAME, 1].message == messages.route_settling_silently()
+            assert found.facts[NAME, 1].message == messages.waits_for_istio()
             cache.drop(Key("shop", "web"))
             await bench.listing(bench.routes.keep(bench.run, bench.plan, bench.noted))
             assert [each["metadata"]["name"] for each in bench.server.objects("virtualservices")] == ["web"]
@@ -418,7 +418,7 @@ class TestLeaving:
 
     def test_removal_keeps_rules_of_others_in_a_virtual_service(self):
         async def story(bench: Bench):
-            own, other = ({**THEIRS, "name": Mark(1, run, OWN).name(0)} for run in ("box", "other"))
+            own, other = ({**THEIRS, "name": RuleOwner(1, run, OWN).name(0)} for run in ("box", "other"))
             await bench.meshed(own, other)
             await bench.routes.remove(bench.run, NAME, bench.noted)
             [left] = bench.server.objects("virtualservices")
@@ -429,7 +429,7 @@ class TestLeaving:
     @pytest.mark.parametrize("harm", [None, Harm.CONFLICT])
     def test_conflict_at_a_virtual_service_is_retried_soon(self, harm):
         async def story(bench: Bench):
-            await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+            await bench.meshed({**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)})
             bench.later.clear()
             bench.server.faults = lambda call: Fault(harm) if harm and call.write is not None else None
             await bench.routes.remove(bench.run, NAME, bench.noted)

@@ -7,10 +7,10 @@ import pytest
 from rig.gateways import EDGE, PATH
 from rig.routing import MERGE, NAME, Bench, played
 
-from dayfly.execute.gateway.rules import Sign
+from dayfly.execute.gateway.rules import KeyMatch
 from dayfly.execute.gateway.run import AlteredRouteError, ForeignRouteError
 from dayfly.execute.istio.read import VirtualService
-from dayfly.execute.istio.rules import MOST_MATCHES, Mark, Thread
+from dayfly.execute.istio.rules import MAX_MATCHES, ForkRules, RuleOwner
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
 from dayfly.operator.pods.namespaces import NotGrantedError
@@ -87,7 +87,7 @@ SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
             ["rule 2, 3 of VirtualService shop/web asks for all the headers that could carry a key itself"],
         ),
         (
-            [rule([{}] * (MOST_MATCHES + 1))],
+            [rule([{}] * (MAX_MATCHES + 1))],
             [
                 "VirtualService shop/web has so many rules, or the sandbox so many groups, that some keys reach the baseline"
             ],
@@ -96,7 +96,7 @@ SIGNED = [{"headers": {"baggage": {"exact": "x"}}}]
     ids=["none yet", "room", "no room", "many"],
 )
 def test_virtual_service_without_room_for_a_key_is_reported(rules, said):
-    thread = Thread(Mark(1, "box", "f-web"), "shop", {"web": "f-web"}, (Sign("baggage", "k"),))
+    thread = ForkRules(RuleOwner(1, "box", "f-web"), "shop", {"web": "f-web"}, (KeyMatch("baggage", "k"),))
     meta = {"namespace": "shop", "name": "web"}
     seen = rules and msgspec.convert({"metadata": meta, "spec": {"http": rules}}, VirtualService)
     assert list(Strand(Key("shop", "web"), thread, seen, "web").remarks) == said

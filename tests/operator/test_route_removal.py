@@ -10,7 +10,7 @@ from rig.routing import NAME, THEIRS, Bench, played
 
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL, WITHDRAWN_ANNOTATION
-from dayfly.execute.istio.rules import Mark
+from dayfly.execute.istio.rules import RuleOwner
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.kube import errors
 from dayfly.operator.routes.differences import PATIENCE_MS, SETTLE_MS
@@ -22,7 +22,7 @@ from dayfly.spec.lifecycle import DRAIN_MS
 from dayfly.spec.run import State
 from kube.fake import Refusal
 
-HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=messages.address_leads("shop/site"))
+HOLDS = Running(since=1, ready=False, reason=Reason.STOPPING, message=messages.kept_by_address("shop/site"))
 
 
 class Removing(Bench):
@@ -135,7 +135,7 @@ def test_nothing_is_remembered_of_a_route_that_is_over():
 
 def test_route_ends_only_after_its_virtual_service_rules():
     async def story(bench: Bench):
-        await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+        await bench.meshed({**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)})
         assert await bench.goes() == Running(since=1, ready=False)
         await bench.routes.remove(bench.run, NAME, bench.noted)
         assert isinstance(await bench.goes(), Ended)
@@ -226,7 +226,7 @@ def test_forbidden_virtual_service_does_not_stop_the_others():
     """The collector takes the rules of nobody else out."""
 
     async def story(bench: Bench):
-        mine = {**THEIRS, "name": Mark(1, "box", OWN).name(0)}
+        mine = {**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)}
         await bench.meshed(mine)
         body = {"metadata": {"name": "a"}, "spec": {"hosts": ["a"], "http": [mine, THEIRS]}}
         bench.ask("POST", meshes.path(), body)
@@ -247,7 +247,7 @@ def test_rules_are_removed_only_where_the_run_had_routes(within, left):
     """Elsewhere another author may write rules in its name."""
 
     async def story(bench: Bench):
-        await bench.meshed({**THEIRS, "name": Mark(1, "box", OWN).name(0)})
+        await bench.meshed({**THEIRS, "name": RuleOwner(1, "box", OWN).name(0)})
         await bench.routes.clear("box", within)
         [web] = bench.server.objects("virtualservices")
         assert web["spec"]["http"][left:] == [THEIRS]

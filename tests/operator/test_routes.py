@@ -15,7 +15,7 @@ from dayfly.spec.identity import routing_key
 
 SHORT = Scene(RETRY, RETRY_UNITS, forked)
 RULES = "rules"
-NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Istio leads requests here: those with it"
+NOWHERE = "Not supported here: its routing key (neither the Gateway API nor Istio routes requests here, so requests with the key"
 
 
 def play(story, *, operators: int = 1, installed: bool = True, route: bool = True) -> World:
@@ -84,7 +84,7 @@ class TestLife:
         async def story(world: World) -> None:
             world.gateways.latency = 600.0
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "Gateway edge has not taken route web-" in message(world), "the wait", 60)
+            await world.until(lambda: "Gateway edge has not accepted route web-" in message(world), "the wait", 60)
             assert not ready(world)
             await world.until(lambda: ready(world), "ready", 900)
             await ended(world)
@@ -104,7 +104,7 @@ class TestLife:
         async def story(world: World) -> None:
             world.gateways.latency = 600.0
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "has not taken route" in message(world), "the wait", 60)
+            await world.until(lambda: "has not accepted route" in message(world), "the wait", 60)
             world.delete()
             await gone(world)
 
@@ -349,7 +349,7 @@ class TestKeeping:
 
             world.cluster.admission.append(pruned)
             world.sandbox(wish(forks=[fork()]))
-            await world.until(lambda: "would keep HTTPRoute web-" in message(world), "the refusal", 60)
+            await world.until(lambda: "would store HTTPRoute web-" in message(world), "the refusal", 60)
             await world.rest(120)
             assert world.gateways.ours() == []
             world.cluster.admission.remove(pruned)

@@ -209,11 +209,11 @@ class TestOrphans:
         async def release(pod):
             done.append(pod.metadata.name)
 
-        async def whole(pod):
+        async def read_stored(pod):
             asked.append(pod.metadata.name)
             return {"metadata": {}}
 
-        known = SimpleNamespace(release=release, whole=whole)
+        known = SimpleNamespace(release=release, read_stored=read_stored)
         sweeper = OrphanSweeper(bench.caches, known, bench.targets, *bench.beside)
         for each in pods:
             bench.caches.pods.put(each)

@@ -120,7 +120,7 @@ def test_pod_with_an_open_ended_start_window_is_not_claimed():
     async def story(world: World) -> None:
         world.cluster.admission.append(widened)
         world.sandbox(wish())
-        await world.until(lambda: "changed in the cluster" in message(world), "what its maker says", 30)
+        await world.until(lambda: "changed by an admission webhook" in message(world), "what its maker says", 30)
         await world.processes.pop().end()
         world.start()
         await world.until(lambda: "later than any that Dayfly makes" in message(world), "what a peer says", 30)

@@ -43,7 +43,7 @@ TARGET = Target(kind="Sandbox", namespace="team", name="box", uid="u")
 APPLY = Unit(name="apply", kind="exec", exec=Exec(script="#!/bin/sh", image="i", state=True))
 PLAN = sealed((Lifecycle(target=TARGET, resource="stack", pre_start=(APPLY,)),))
 STEP = PLAN.steps["stack/apply"]
-LARGE = random.Random(2).randbytes(seal.CHUNK + 1000)
+LARGE = random.Random(2).randbytes(seal.CHUNK_BYTES + 1000)
 SERVICES = anything("v1", "Service", "services")
 
 
@@ -114,7 +114,7 @@ class TestKeeping:
         assert await first.read() == LARGE
         kept = server.secrets()
         sizes = [len(base64.b64decode(value)) for each in kept for value in each["data"].values()]
-        assert max(sizes) == seal.CHUNK
+        assert max(sizes) == seal.CHUNK_BYTES
         assert {each["metadata"]["ownerReferences"][0]["uid"] for each in kept} == {server.run.metadata.uid}
         assert [each.get("immutable", False) for each in kept] == ["chunk" in each["data"] for each in kept]
 
@@ -225,7 +225,7 @@ class TestKeeping:
         assert await mine.write(b"third", "a") == 200, "of one that does not say how much it is nothing is counted"
 
     async def test_older_versions_go_by_uid(self, server, monkeypatch):
-        monkeypatch.setattr("dayfly.execute.state.head.KEEP", 2)
+        monkeypatch.setattr("dayfly.execute.state.head.MAX_VERSIONS", 2)
         mine = server.client()
         await mine.lock("a")
         for number in range(4):
@@ -258,7 +258,7 @@ class TestKeeping:
         await server.kube.delete(SECRETS, chunk, SYSTEM)
         await server.kube.create(SECRETS, {"metadata": {"name": chunk}, "type": state_secrets.TYPE}, SYSTEM)
         status, said = await mine.ask("GET")
-        assert (status, b"version 1 of the state of stack is not what was written" in said) == (500, True)
+        assert (status, b"version 1 of the state of stack is damaged" in said) == (500, True)
 
     @pytest.mark.parametrize("data", [None, {}, {"head": b"{"}])
     def test_damaged_head_error_names_its_secret(self, data):
@@ -280,7 +280,7 @@ class TestToken:
         token = base64.b64decode(secret["data"][given.token.key]).decode()
         keys = (await server.access.authority()).keys
         who = access.identify(keys, "/state/box-1/stack", given.variables["TF_HTTP_USERNAME"], token)
-        assert who == access.caller("box-1", "stack", "stack/apply", 1)
+        assert who == access.state_caller("box-1", "stack", "stack/apply", 1)
         await server.access.revoke(server.run, "stack/apply", 2, RUNNERS)
         assert len(server.secrets()) == 1
         await server.access.revoke(server.run, "stack/apply", 1, RUNNERS)
@@ -358,7 +358,7 @@ class TestPod:
         made = await self.builder(server, server.access).manifest(server.run, PLAN, ("stack/apply", 1), {})
         keys = (await server.access.authority()).keys
         text = str(made)
-        assert access.token(keys, access.caller("box-1", "stack", "stack/apply", 1)) not in text
+        assert access.derive_password(keys, access.state_caller("box-1", "stack", "stack/apply", 1)) not in text
         order = made["metadata"]["annotations"][names.ORDER_ANNOTATION]
         assert "TF_HTTP_ADDRESS=https://127.0.0.1:8443/state/box-1/stack" in order
         assert "sensitive-env" in order
@@ -424,7 +424,7 @@ class TestServer:
         monkeypatch.setattr(handler, "SMALL_BODY", small)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
-        token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
+        token = access.derive_password(known.keys, access.state_caller("box-1", "stack", "stack/apply", 1))
 
         async def asked(*words):
             return await asyncio.to_thread(self.ask, url, trusting, *words)
@@ -444,7 +444,7 @@ class TestServer:
         monkeypatch.setattr(handler, "SMALL_BODY", 100)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
-        token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
+        token = access.derive_password(known.keys, access.state_caller("box-1", "stack", "stack/apply", 1))
         host, port = url.split("/")[2].split(":")
         given = base64.b64encode(f"apply.1:{token}".encode()).decode()
         head = f"POST /state/box-1/stack?ID=a HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {given}\r\nContent-Length: 500\r\n\r\n"
@@ -496,7 +496,7 @@ class TestServer:
         monkeypatch.setattr(handler, "ANSWER_TIMEOUT_S", 0.2)
         known = await server.access.authority()
         trusting = ssl.create_default_context(cadata=known.certificate.decode())
-        token = access.token(known.keys, access.caller("box-1", "stack", "stack/apply", 1))
+        token = access.derive_password(known.keys, access.state_caller("box-1", "stack", "stack/apply", 1))
         server.cluster.faults = lambda _call: Fault(Harm.TROUBLE_BEFORE)
         assert (await asyncio.to_thread(self.ask, url, trusting, token))[0] == 503
         server.cluster.faults = lambda _call: None

@@ -24,7 +24,7 @@ from dayfly.operator.cluster.objects import (
 from dayfly.operator.status.resource_status import FOREIGN_AGAIN_S, ResourceMemory, ResourceObject, ResourceStatusWriter
 from dayfly.operator.status.sandbox_status import AGAIN_S, Heeded, SandboxNotReadyError, SandboxStatusWriter
 from dayfly.plan.reasons import Reason
-from dayfly.plan.route_groups import EXPIRES
+from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec.identity import routing_key
@@ -178,7 +178,7 @@ class TestSandbox:
         bench = Boxes()
         await bench.say(report(ready=ready, reason="AllDesiredWorkloadsReady"), hindrance="a quota")
         assert bench.last[2] == reason
-        assert (bench.last[3] == "cannot go on and is being retried: a quota") is not ready
+        assert (bench.last[3] == "cannot continue and is retried: a quota") is not ready
 
     @pytest.mark.parametrize("uid", ["another", None])
     async def test_nothing_is_said_of_another_of_its_name(self, uid):
@@ -259,7 +259,15 @@ class TestSandbox:
 
     @pytest.mark.parametrize("said", [False, True])
     async def test_expiry_warning_is_recorded_once_across_processes(self, said):
-        told = [{"type": EXPIRES, "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "then"}]
+        told = [
+            {
+                "type": EXPIRES_SOON_CONDITION,
+                "status": "True",
+                "reason": "r",
+                "message": "m",
+                "lastTransitionTime": "then",
+            }
+        ]
         status = {"ready": False, "reason": "Starting", "message": "m", "conditions": told if said else []}
         bench = Boxes(spec={"ttl": {"duration": "1h"}}, status=status)
         bench.scene.world.wish = TargetIntent(expires_at=NOW)

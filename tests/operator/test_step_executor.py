@@ -59,7 +59,9 @@ class Bench:
         self.cluster = ClusterWatches(Client(FakeCluster(extra=KINDS).transport("operator"), seed=1), now=lambda: NOW)
         self.queued: list[tuple[str, float]] = []
         self.cluster.queue.add = lambda run, *, after=0.0, **_: self.queued.append((run, after))
-        pods = SimpleNamespace(prepare=self._note("pod"), let_go=self._note("let go"), release=self._note("release"))
+        pods = SimpleNamespace(
+            prepare=self._note("pod"), remove_gate=self._note("let go"), release=self._note("release")
+        )
         states = SimpleNamespace(grant=self._note("grant"), revoke=self._note("revoke"), clear=self._note("clear"))
         self.executor = PodStepExecutor(
             self.cluster,

@@ -114,7 +114,7 @@ class Bench:
         self.kept: dict[str, bytes] | None = None
         self.observer = StepObserver(
             self.cluster,
-            pods=SimpleNamespace(whole=self._whole, release=self._release, contents=self._contents),
+            pods=SimpleNamespace(read_stored=self._whole, release=self._release, read_outputs=self._contents),
             followers=SimpleNamespace(
                 follow=lambda pod, run: self.followed.append((pod.metadata.uid, run)), sealed=lambda _uid: self.sealed
             ),
@@ -247,7 +247,7 @@ class TestStates:
         bench.sight.plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(unit,)),))
         bench.head = Head(refused=refused, versions=(VERSION,))
         seen = PodReading(fact=Ended(result=Result(outcome="succeeded")))
-        monkeypatch.setattr("dayfly.execute.pod.read.pod", lambda *_, **__: seen)
+        monkeypatch.setattr("dayfly.execute.pod.read.read_pod", lambda *_, **__: seen)
         bench.cached.put(pod())
         result = (await bench.look()).facts[MAKE, 1].result
         assert (result.outcome, result.reason) == outcome
@@ -278,8 +278,8 @@ async def test_gated_pod_that_reads_other_than_is_reported_is_ignored(how, left,
     end = PodReading(
         fact=Ended(result=Result(outcome="succeeded", ended_at=NOW, outputs={"url": told})), values={"url": value}
     )
-    real = read.pod
-    monkeypatch.setattr(read, "pod", lambda seen, **of: end if of["unit"].name == "make" else real(seen, **of))
+    real = read.read_pod
+    monkeypatch.setattr(read, "read_pod", lambda seen, **of: end if of["unit"].name == "make" else real(seen, **of))
     units = {"seed": msgspec.structs.replace(record(), ref="s")} if how.get("claimed") else {}
     if name == "db/gone":
         units["gone"] = UnitRecord(kind="exec")
@@ -360,7 +360,7 @@ async def test_end_before_its_claim_or_after_now_counts_as_now(ended, then, monk
     """A node's clock may be wrong, and what follows is timed by it."""
     bench = Bench(make=record())
     seen = PodReading(fact=Ended(result=Result(outcome="succeeded", ended_at=ended)))
-    monkeypatch.setattr(read, "pod", lambda *_, **__: seen)
+    monkeypatch.setattr(read, "read_pod", lambda *_, **__: seen)
     bench.cached.put(pod())
     assert (await bench.look()).facts[MAKE, 1].result.ended_at == then
 
@@ -372,7 +372,7 @@ class TestHearing:
 
     async def heard(self, monkeypatch, told, make: UnitRecord, records=("r",)):
         bench = Bench(make=make)
-        monkeypatch.setattr(step_observer.receipt, "understand", lambda *_, **__: told)
+        monkeypatch.setattr(step_observer.receipt, "read_records", lambda *_, **__: told)
         bench.sealed = SimpleNamespace(records=records, contents=lambda: {"url": b"1"})
         bench.cached.put(pod())
         return (await bench.look()).facts.get((MAKE, 1)), bench
@@ -421,7 +421,7 @@ class TestOutputs:
         fact = kind(result=Result(outcome="succeeded", ended_at=NOW, outputs=outputs))
         in_log = () if values.keys() == self.VALUES.keys() else ("key",)
         seen = PodReading(fact=fact, values=values, in_log=in_log, log_digest="d")
-        monkeypatch.setattr(read, "pod", lambda *_, **__: seen)
+        monkeypatch.setattr(read, "read_pod", lambda *_, **__: seen)
         bench = Bench(make=record())
         bench.sight.abandoned = abandoned
         bench.log, bench.kept = log if log is not None else self.TROUBLE, kept

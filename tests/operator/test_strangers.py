@@ -102,7 +102,7 @@ def test_secret_of_the_name_in_which_outputs_are_to_lie():
 def test_secret_of_the_name_that_hands_outputs_out():
     async def story(world: World) -> None:
         uid = world.box()["metadata"]["uid"]
-        name = names.derived("", "box-db", "resource", uid, "db")
+        name = names.derive_name("", "box-db", "resource", uid, "db")
         mine = stranger(world, "/api/v1/namespaces/shop/secrets", name, "mine", {"data": {"make.url": "bWluZQ=="}})
         await world.until(lambda: ready(world), "ready")
         await world.rest(60)
@@ -120,7 +120,7 @@ def test_resource_of_the_very_name():
 
     async def story(world: World) -> None:
         uid = world.box()["metadata"]["uid"]
-        name = names.derived("", "box-db", "resource", uid, "db")
+        name = names.derive_name("", "box-db", "resource", uid, "db")
         path = "/apis/dayfly.dev/v1alpha1/resources"
         mine = world.ask("POST", path, {"metadata": {"name": name}, "spec": {"name": "mine"}})
         await world.until(lambda: ready(world), "ready")

@@ -19,7 +19,7 @@ from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, RETRY_ANNOTATION
 from dayfly.operator.targets.adapter import Unknown
 from dayfly.operator.targets.sandbox import SandboxTarget
 from dayfly.operator.targets.targets import ASK_AGAIN_S, MOST_REASON
-from dayfly.spec.kinds import Offered, Pin
+from dayfly.spec.kinds import Pin, ServerTarget
 from dayfly.spec.run import EndRequest
 from kube.fake import run
 
@@ -220,7 +220,7 @@ class TestFencing:
                 return says
 
             made = bench.caches.ledger.get(RUN)
-            wish = Offered(uid="s", **offered) if offered is not None else None
+            wish = ServerTarget(uid="s", **offered) if offered is not None else None
             made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, offered=wish))
             bench.caches.now = lambda: NOW
             assert await bench.targets.of(made).permits(made) is (None if asked else True), "no server is connected"

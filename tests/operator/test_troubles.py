@@ -43,7 +43,7 @@ class TestPods:
             world.ask("PATCH", f"{pod_path(pod)}/status", status, "application/merge-patch+json")
             await world.until(lambda: reason(world) == "OutcomeUnknown", "the doubt", 10)
             assert "its node node is lost" in message(world)
-            assert "certain to have ended at" in message(world)
+            assert "it ends at" in message(world)
             world.delete()
             await world.rest(1800)
             assert not world.cloud.starts("db/drop")
@@ -136,7 +136,7 @@ class TestPods:
             [pod] = world.pods("db/make")
             world.ask("DELETE", pod_path(pod))
             await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
-            assert "not certain whether it ever began" in message(world)
+            assert "not known whether it began" in message(world)
             world.delete()
             await gone(world)
 
@@ -149,7 +149,7 @@ class TestPods:
 
         async def story(world: World) -> None:
             await world.until(lambda: reason(world) == "ResourceFailed", "the failure")
-            no_place = "StartDeadlineExceeded: found no place to run within 10 min: 0/3 nodes are available"
+            no_place = "StartDeadlineExceeded: was not scheduled within 10 min: 0/3 nodes are available"
             assert message(world) == f"db/make: {no_place}"
             world.kubelet.scripts["db/drop"].unschedulable = ""
             world.delete()

@@ -10,7 +10,7 @@ from rig.runner import order
 from rig.scenes import gone, message, plugin, ready, wish
 from rig.world import Unit, World, live
 
-from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, of_status
+from dayfly.execute.webhook.exit_codes import ORDER, ExitCode, code_of_status
 
 RUNNERS = "/api/v1/namespaces/dayfly-runners"
 HEADERS = {"Authorization": {"$secret": {"name": "own", "key": "token"}, "prefix": "Bearer "}}
@@ -117,14 +117,14 @@ def test_a_tenants_own_webhook_reads_no_secret():
 @pytest.mark.parametrize(
     ("codes", "reason", "words"),
     [
-        ((of_status(404),), "UnexpectedStatus", "the server answered 404"),
-        ((ExitCode.ADDRESS_REFUSED,), "AddressRefused", "its address is not one that webhooks may be sent to"),
+        ((code_of_status(404),), "UnexpectedStatus", "the server responded 404"),
+        ((ExitCode.ADDRESS_REFUSED,), "AddressRefused", "webhooks may not be sent to its address"),
         (
-            (of_status(503),),
+            (code_of_status(503),),
             "ResponseLost",
-            "the server answered 503, which leaves open what has become of the request",
+            "the server responded 503, and may have carried out the request",
         ),
-        ((ExitCode.NOT_JSON,), "ResponseNotJSON", "the answer is not JSON"),
+        ((ExitCode.NOT_JSON,), "ResponseNotJSON", "the response is not JSON"),
     ],
 )
 def test_how_its_sender_ends_is_said(codes, reason, words):
@@ -151,7 +151,7 @@ def test_request_of_a_killed_sender_is_cleaned_up_after_its_time():
         world.sandbox(wish())
         await world.until(lambda: world.status().get("reason") == "OutcomeUnknown", "its doubt", 60)
         [unit] = [each for each in world.status()["units"] if each["id"] == "db/make"]
-        assert "its sender did not live to hear the answer (exit code 1); what it sent may still be" in unit["message"]
+        assert "its sender was killed before the response (exit code 1); the request may still be" in unit["message"]
         world.delete()
         await world.until(lambda: not world.cluster.objects("sandboxes"), "its end", 600)
         assert world.cluster.time() - began >= 240
@@ -175,7 +175,7 @@ def test_lost_answer_is_retried_with_the_same_key():
         world.ask("DELETE", f"{RUNNERS}/secrets/own")
         await gone(world)
 
-    lossy = Script(codes=(ExitCode.ANSWER_LOST, of_status(500), 0), outputs={"id": b"r-1"})
+    lossy = Script(codes=(ExitCode.ANSWER_LOST, code_of_status(500), 0), outputs={"id": b"r-1"})
     keys = [told(pod)["key"] for pod in play(story, made, {"db/make": lossy}, units).posted]
     assert len(keys) == 4
     assert len(set(keys[:3])) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from dayfly.execute.gateway.render import IGNORE_ANNOTATION
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
-from dayfly.execute.istio.rules import Mark
+from dayfly.execute.istio.rules import RuleOwner
 from dayfly.kube.cache import Cache
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.virtual_service_index import WovenRules
@@ -18,7 +18,7 @@ from dayfly.operator.cluster.virtual_service_index import WovenRules
 
 def ours(run: str, **more: Any) -> dict[str, Any]:
     """A rule of a run."""
-    return {"name": Mark(1, run, "f-web").name(0), **more}
+    return {"name": RuleOwner(1, run, "f-web").name(0), **more}
 
 
 class Bench:

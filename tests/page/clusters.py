@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from cli.clusters import Asked, Denying, Stage
+from cli.clusters import Denying, FrozenCluster, Stage
 from dayfly.cli.cluster_page.app import ClusterPage
 from dayfly.kube.client import Client, Limits
 from dayfly.kube.transport import Answer, Request
@@ -36,7 +36,7 @@ def apart(act: Callable[..., T], *given: object) -> T:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Asked]:
+def stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., FrozenCluster]:
     """Brings a cluster to a moment, as `cli.clusters` does."""
     found = Stage(monkeypatch, capsys)
     return lambda scene, story: apart(found, scene, story)

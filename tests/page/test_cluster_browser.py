@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from cli.clusters import still
-from cli.moments import FAILING, LIFE, SLOW, failing, running, up
+from cli.clusters import FAILING, LIFE, SLOW, failing, running, still, up
 from page import browser as driven
 from page.clusters import SHOP, serving, stage
 from page.test_hostile import EVIL, SCRIPT, visible
@@ -129,6 +128,6 @@ def test_a_link_signs_in_once_and_the_end_of_the_process_is_said(browser):
             with driven.visit(browser, served.url) as other:
                 other.page.goto(link)
                 other.page.wait_for_selector("text=this link has been used already")
-                assert "press Enter where dayfly page runs" in other.text()
+                assert "press Enter in the terminal of dayfly page" in other.text()
             visit.page.wait_for_selector("text=1 sandbox")
         visit.page.wait_for_selector("text=dayfly page does not run any more")

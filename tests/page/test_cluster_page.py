@@ -8,8 +8,7 @@ import re
 import msgspec
 import pytest
 
-from cli.clusters import FLAGS, changed, still
-from cli.moments import FAILING, LIFE, LINE, NEVER_GOES, SLOW, failing, running, stuck, up
+from cli.clusters import FAILING, FLAGS, LIFE, LINE, NEVER_GOES, SLOW, changed, failing, running, still, stuck, up
 from dayfly.cli.cluster_page import sessions
 from dayfly.server import attention
 from dayfly.server.http import forms
@@ -165,7 +164,7 @@ class TestWhatItSays:
         with serving(asked.cluster) as served:
             served.sign_in()
             [concern] = served.get("attention")
-            assert concern["next"].startswith("go by its message (it printed nothing), fix the plugin")
+            assert concern["next"].startswith("see its message (it printed nothing), fix the plugin")
             assert concern["next"] in served.get("sandboxes/box/why")["because"][0]["next"]
 
     def test_refused_hooks_are_shown_only_with_the_right(self):
@@ -285,7 +284,7 @@ class TestLogs:
             said = self.log(served, "db/make", wait=20)
             assert said.status == 403
             assert 'its log cannot be shown while it runs: User "ada" cannot get' in said.json["error"]
-            assert "it can be read here within seconds of its end" in said.json["error"]
+            assert "its log is available seconds after it has ended" in said.json["error"]
 
 
 class TestRights:
@@ -422,7 +421,7 @@ class TestChanges:
         with serving(still(status={"servedFor": "acme/sb1"})) as served:
             served.sign_in()
             wait_for(lambda: "delete" in served.get("sandboxes/box/report")["denied"])
-            assert "a server has it, as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
+            assert "a server manages it as acme/sb1" in served.call("DELETE", "sandboxes/box").json["error"]
 
 
 def _as_verbs_say(asked):

@@ -1,1 +1,1 @@
-"""Tests of the heart: worlds in, decisions out; the table; and storyboards that read as prose."""
+"""Tests of the decision core: decisions for worlds, the table of moves, and storyboards."""

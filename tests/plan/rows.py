@@ -1,9 +1,10 @@
-"""Rows of a table of decisions, and what they are made of."""
+"""Rows of a table of decisions, and common records and facts."""
 
 from typing import Any, NamedTuple
 
+from dayfly.plan import messages
 from dayfly.plan.decide import decide
-from dayfly.plan.retry import RECALL_MS
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import (
     NeverRan,
     Unclear,
@@ -35,9 +36,9 @@ LATE = Waiting(since=NOW - 600_000, reason="Starting", message="fetching its ima
 LACKS = Waiting(since=NOW - 9_000, reason="ErrImagePull", message="no such image", recallable=True)
 LACKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recallable=True)
 ASKED = Waiting(since=NOW - 600_000, reason="ErrImagePull", message="no such image", recalled=NOW - 1_000)
-MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_MS)
+MUTE = Waiting(since=NOW - 800_000, reason="ErrImagePull", message="no such image", recalled=NOW - RECALL_TIMEOUT_MS)
 ASKING = (
-    "attempt 1 cannot start (no such image), so the runner, in another container of its pod, is asked to confirm that it "
+    "attempt 1 cannot start (no such image), so the runner, in another container of its pod, was asked to confirm that it "
     "never began; without an answer within 2 min it is ended and cleaned up as if it had begun"
 )
 UNPLACED = Waiting(since=NOW - 600_000, reason="Unschedulable", message="0/3 nodes", placed=False)
@@ -49,7 +50,7 @@ def ledger(plan, *moves):
 
 
 def up(plan=PLAN):
-    """Created, with its fork claimed."""
+    """Return the ledger of a created sandbox with its fork claimed."""
     return after(plan, done(plan, born(plan), MAKE, SEED), claim(APP, generation=GENERATION))
 
 
@@ -58,7 +59,7 @@ def closed(run, plan=PLAN):
 
 
 class Row(NamedTuple):
-    """One world: its ledger, its news, what is decided, and who waits with which words."""
+    """One world: its ledger, its facts, the expected decision, and the expected message of each waiting unit."""
 
     name: str
     run: Any
@@ -76,7 +77,9 @@ DROPPING = closed(done(PAIR, born(PAIR), MAKE, "db/other"), PAIR)
 
 
 def check(row: Row) -> None:
-    """What is decided is what the row says, and so is why all else waits."""
+    """Check the decision of a row and the messages of all waits."""
     decision = decide(row.plan, world(row.run, facts=row.facts, **row.fields), NOW)
     assert phrase(decision) == row.asked
-    assert {wait.unit: wait.said(NOW) for wait in decision.waits if wait.unit} == row.waits
+    assert {
+        wait.unit: messages.render(wait.message, wait.since, wait.until, NOW) for wait in decision.waits if wait.unit
+    } == row.waits

@@ -1,6 +1,6 @@
-"""Storyboards: a world that a test moves by hand, and one line a turn that says what was seen, decided and why."""
+"""Storyboards: a test changes a world step by step, and each turn is one line of facts, decisions and waits."""
 
-from dayfly.plan import transitions
+from dayfly.plan import messages, transitions
 from dayfly.plan.actions import (
     Cancel,
     Claim,
@@ -48,7 +48,7 @@ GATED = frozenset({"exec", "fork"})
 
 
 class Story:
-    """One run, told turn by turn."""
+    """One run, with a line for each turn."""
 
     def __init__(self, plan: Plan, *, gated: bool = False, ref: str = "boot-1", slots: int = 99) -> None:
         self.plan = plan
@@ -64,28 +64,28 @@ class Story:
         self.last = Decision()
         self.target: TargetState | None = None
 
-    # --- what the world does ------------------------------------------------------------------------------------------
+    # --- changes of the world -----------------------------------------------------------------------------------------
 
     def later(self, seconds: float) -> "Story":
         self.now += int(seconds * 1000)
         return self
 
     def fact(self, name: str, fact: Fact, said: str) -> "Story":
-        """News of the unit's latest attempt."""
+        """Set the fact of the unit's latest attempt."""
         attempt = self.run.unit(name).attempt
         self.facts[name, attempt] = fact
         self.news.append(f"{name}#{attempt} {said}")
         return self
 
     def held(self, name: str, ref: str) -> "Story":
-        """The next attempt stands behind its gate."""
+        """Prepare the unit's next attempt behind its gate."""
         attempt = self.run.unit(name).attempt + 1
         self.facts[name, attempt] = Held(ref=ref)
         self.news.append(f"{name}#{attempt} is held as {ref}")
         return self
 
     def taken(self, name: str) -> "Story":
-        """The next attempt is taken away from behind its gate, before anybody has claimed it."""
+        """Remove the next attempt from behind its gate before it is claimed."""
         attempt = self.run.unit(name).attempt + 1
         self.facts[name, attempt] = NeverRan(reason="Deleted", message="deleted behind its gate")
         self.news.append(f"somebody deletes {name}#{attempt} behind its gate")
@@ -127,7 +127,7 @@ class Story:
         return self
 
     def target_is(self, said: str, **state: bool) -> "Story":
-        """What the adapter tells of a target that starts and stops by itself."""
+        """Set the state of a target that starts and stops by itself."""
         self.target = TargetState(**state)
         self.news.append(said)
         return self
@@ -136,10 +136,10 @@ class Story:
         self.news.append(said)
         return self
 
-    # --- what is decided ----------------------------------------------------------------------------------------------
+    # --- decisions ----------------------------------------------------------------------------------------------------
 
     def turn(self, *, commits: bool = True, performs: bool = True) -> "Story":
-        """Decide, write, tell. A turn that is killed commits without performing, or does neither."""
+        """Decide, commit and report. A turn that is killed commits without effects, or does neither."""
         alive = sum(record.state in (State.CLAIMED, State.UNKNOWN) for record in self.run.units.values())
         world = World(
             run=self.run,
@@ -156,7 +156,11 @@ class Story:
             told += " [killed before any of it]"
         elif not performs:
             told += " [killed once it was written]"
-        why = "; ".join(f"{wait.unit} {wait.said(self.now)}" for wait in decision.waits if wait.unit)
+        why = "; ".join(
+            f"{wait.unit} {messages.render(wait.message, wait.since, wait.until, self.now)}"
+            for wait in decision.waits
+            if wait.unit
+        )
         seen = "; ".join(self.news) or "nothing new"
         self.lines.append(f"{span(self.now - BEGIN)}: {seen} -> {told or 'nothing'}" + (f" | {why}" if why else ""))
         self.news = []
@@ -174,7 +178,7 @@ class Story:
 
 
 def phrase(decision: Decision) -> str:
-    """What was decided, in words."""
+    """Return the decision as text."""
     claimed = {(move.unit, move.attempt) for move in decision.moves if isinstance(move, Claim)}
     launched = {(effect.unit, effect.attempt) for effect in decision.effects if isinstance(effect, Launch)}
     parts = []

@@ -1,4 +1,4 @@
-"""A first attempt is made ready while what it reads is being made: once, and only where a gate holds it."""
+"""A first attempt is prepared while its inputs are being made: once, and only if the host has gates."""
 
 import pytest
 

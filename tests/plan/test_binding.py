@@ -1,4 +1,4 @@
-"""What an attempt has made is entered when it is first seen; then it may be let go, and it alone."""
+"""The object of an attempt is bound when it is first observed. Only that object may then be released."""
 
 import msgspec
 

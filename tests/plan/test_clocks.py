@@ -1,10 +1,10 @@
-"""Each clock of an attempt is its own: how long it may wait for a place, start, run and end. So is its target's start."""
+"""Each deadline of an attempt has its own clock: to be scheduled, to start, to run, to end. So has its target's start."""
 
 import pytest
 
 from dayfly.plan.actions import Decision, Dissolve, Started, Stopped, Wait
-from dayfly.plan.decide import BELT_MS, decide
-from dayfly.plan.retry import RECALL_MS
+from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import Running, TargetState, Waiting
 from dayfly.spec.lifecycle import UnitTimeouts
 from plan.rows import APP, ASKED, CLAIMED, GENERATION, MAKE, MUTE, NOW
@@ -31,7 +31,7 @@ def test_unit_has_a_limit_to_run_and_end():
     def decided(runs):
         return decide(PLAN, world(RUN, facts={("db/make", 1): Running(since=NOW - runs)}), NOW)
 
-    whole = LIMITS.run_ms + LIMITS.grace_ms + BELT_MS
+    whole = LIMITS.run_ms + LIMITS.grace_ms + RUN_DEADLINE_MARGIN_MS
     before = decided(whole - 1)
     assert (before.effects, before.wake_at) == ((), NOW + 1)
     assert [type(effect).__name__ for effect in decided(whole).effects] == ["Cancel"]
@@ -50,22 +50,22 @@ def test_a_moment_that_has_come_is_no_reason_to_look_again():
 
 
 def test_recalled_unit_is_checked_in_time_despite_other_waits():
-    """Of a step behind the forks nothing is said while one of them does not answer; its own clock runs."""
+    """A unit after the forks does not wait with a deadline while a fork does not answer; its own clock runs."""
     plan = plan_of(document(post_start=(unit("make"),)), forks=(fork(),))
     run = after(plan, born(plan), claim(APP, generation=GENERATION), claim(MAKE))
     facts = {(APP, 1): Running(since=NOW, ready=False), (MAKE, 1): ASKED}
-    assert decide(plan, world(run, facts=facts), NOW).wake_at == ASKED.recalled + RECALL_MS
+    assert decide(plan, world(run, facts=facts), NOW).wake_at == ASKED.recalled + RECALL_TIMEOUT_MS
 
 
 def test_decision_rests_only_without_actions_and_unit_waits():
     timer = Wait(unit="", reason="", message="", until=NOW)
-    assert Decision(waits=(timer,)).rests
+    assert Decision(waits=(timer,)).is_idle
     for one in (
         Decision(moves=(close(),)),
         Decision(effects=(Dissolve(),)),
         Decision(waits=(timer, Wait(unit=MAKE, reason="Running", message="it runs"))),
     ):
-        assert not one.rests
+        assert not one.is_idle
 
 
 @pytest.mark.parametrize("before", [(), (Started(at=3),), (close(), Stopped(at=4))])

@@ -1,4 +1,4 @@
-"""Closed runs: worlds in, decisions out."""
+"""Decisions of closed runs."""
 
 import msgspec
 import pytest
@@ -80,7 +80,7 @@ HOOKS = plan_of(document("", pre_stop=(unit("y"),), post_stop=(unit("z"),)), for
 
 
 def both(*moves):
-    """Closed, with a fork and one that follows it."""
+    """Return a closed ledger with a fork and another fork that follows it."""
     run = done(FOLLOWED, born(FOLLOWED), MAKE, SEED)
     forks = (claim(name, generation=FOLLOWED.kept[name].generation) for name in (APP, WEB))
     return after(FOLLOWED, run, *forks, *moves, close())
@@ -116,7 +116,7 @@ ROWS = (
         "claim and launch db/drop#1",
     ),
     Row(
-        "of a create that never ran nothing is cleaned up",
+        "a create step that never ran needs no cleanup",
         closed(ledger(PLAN, claim(MAKE), void(MAKE))),
         "finish",
     ),
@@ -130,7 +130,7 @@ ROWS = (
         closed(UNKNOWN),
         "",
         {
-            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, and then cleanup can go on. Nothing is started again in the meantime"
+            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min or earlier, and cleanup continues then. No other attempt is started until then"
         },
         {(MAKE, 1): UNSEEN},
     ),
@@ -138,7 +138,7 @@ ROWS = (
         "recorded, and still ending",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
+        {MAKE: "the outcome of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): Sealed(result=succeeded())},
         PAIR,
     ),
@@ -146,7 +146,7 @@ ROWS = (
         "recorded, and seen running",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
+        {MAKE: "the outcome of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): Running(since=0)},
         PAIR,
     ),
@@ -154,7 +154,7 @@ ROWS = (
         "recorded, and out of sight",
         DROPPING,
         "",
-        {MAKE: "the result of attempt 1 is known; its processes are still ending"},
+        {MAKE: "the outcome of attempt 1 is known; its processes are still ending"},
         {(MAKE, 1): UNSEEN},
         PAIR,
     ),
@@ -186,7 +186,7 @@ ROWS = (
         "a cleanup was claimed by a peer that ended before it let it go",
         after(PAIR, DROPPING, claim(DROP, ref="uid-1")),
         "launch db/drop#1",
-        {DROP: "attempt 1 was released; nothing has been heard of it yet"},
+        {DROP: "attempt 1 was released; its host has not reported on it yet"},
         {(DROP, 1): Held(ref="uid-1")},
         PAIR,
     ),
@@ -194,7 +194,7 @@ ROWS = (
         "the last cleanup is recorded, and still ending",
         after(PAIR, DROPPING, claim(DROP), record(DROP, succeeded())),
         "",
-        {DROP: "the result of attempt 1 is known; its processes are still ending"},
+        {DROP: "the outcome of attempt 1 is known; its processes are still ending"},
         {(DROP, 1): Sealed(result=succeeded())},
         PAIR,
     ),
@@ -224,9 +224,9 @@ ROWS = (
         "claim and launch z#1",
         plan=HOOKS,
     ),
-    Row("of a target that never started nothing is left", closed(born(HOOKS), HOOKS), "finish", plan=HOOKS),
+    Row("a target that never started needs no cleanup", closed(born(HOOKS), HOOKS), "finish", plan=HOOKS),
     Row(
-        "what runs before the stop makes nothing, and the fork never began",
+        "preStop creates nothing, and the fork never began",
         after(
             HOOKS,
             born(HOOKS),
@@ -250,13 +250,13 @@ ROWS = (
         "",
         {
             APP: "is removed once fork:shop/web is gone",
-            WEB: "the result of attempt 1 is known; its processes are still ending",
+            WEB: "the outcome of attempt 1 is known; its processes are still ending",
         },
         {(APP, 1): Running(since=0), (WEB, 1): Running(since=0)},
         FOLLOWED,
     ),
     Row(
-        "one that is gone already waits for nothing",
+        "a fork that is already gone waits for nothing",
         both(record(APP, failed())),
         "cancel fork:shop/web#1 (asked to end: deleted by ada)",
         {WEB: "asked to end: deleted by ada"},
@@ -281,13 +281,13 @@ ROWS = (
         {(MAKE, 1): UNSEEN},
     ),
     Row(
-        "its time to live is over",
+        "its time to live has ended",
         born(PLAN),
-        "close (its time to live is over), finish",
+        "close (its time to live has ended), finish",
         fields={"wish": TargetIntent(expires_at=NOW)},
     ),
     Row(
-        "it is deleted as its time ends, and whoever asked is told of",
+        "it is deleted at the end of its time to live, and the request wins",
         born(PLAN),
         "close (deleted by ada), finish",
         fields={"wish": TargetIntent(stop=STOP, expires_at=NOW, lease_until=NOW)},
@@ -295,7 +295,7 @@ ROWS = (
     Row(
         "its lease has lapsed",
         born(PLAN),
-        "close (nobody renewed its lease: whoever used it is gone), finish",
+        "close (its lease was not renewed: the process that used it has ended), finish",
         fields={"wish": TargetIntent(lease_until=NOW)},
     ),
 )
@@ -307,7 +307,7 @@ def test_decision(row):
 
 
 def test_cleanup_that_never_runs_is_stuck():
-    """Whoever waits for it is told so; that nothing ran is no comfort."""
+    """A waiting stop unit is reported even if nothing has run."""
     run = closed(done(PLAN, born(PLAN), MAKE, SEED))
     for attempt in range(1, 6):
         run = after(PLAN, run, claim(DROP, attempt), void(DROP, attempt))
@@ -333,7 +333,7 @@ def test_creation_with_unusable_inputs_fails_at_once():
 
 @pytest.mark.parametrize("fact", [LACKS, ASKED])
 def test_run_without_cleanup_waits_for_no_proof(fact):
-    """That a step never began is worth waiting for only if its cleanup could be spared by that."""
+    """Proof that a step never began is requested only if it could save its cleanup."""
     plan = plan_of(document(pre_start=(unit("make"),)))
     run = after(plan, born(plan), claim(MAKE), close())
     decision = decide(plan, world(run, facts={(MAKE, 1): fact}), NOW)
@@ -341,7 +341,7 @@ def test_run_without_cleanup_waits_for_no_proof(fact):
 
 
 class TestTargetThatLivesOn:
-    """A hook is removed: what its steps have made is undone, and nothing that belongs to the target's own end runs."""
+    """After the removal of a hook, only the work of its steps is undone."""
 
     def test_surviving_target_runs_only_undo_steps_without_waiting(self):
         run = msgspec.structs.replace(
@@ -358,7 +358,6 @@ class TestTargetThatLivesOn:
         assert [type(move) for move in decision.moves] == [Close, Finish]
 
     def test_later_stop_does_not_change_a_surviving_close(self):
-        """It is what it was when it closed."""
         run = msgspec.structs.replace(
             after(HOOK, born(HOOK), claim("before"), record("before", succeeded())), started_at=1
         )

@@ -1,10 +1,10 @@
-"""Worlds in, decisions out: each row one world, what is asked for, and why everything else waits."""
+"""Decisions for worlds: each row has one world, its actions, and the message of every other unit."""
 
 import pytest
 
 from dayfly.plan.actions import Finish, GiveUp
-from dayfly.plan.decide import BELT_MS, decide
-from dayfly.plan.retry import RECALL_MS
+from dayfly.plan.decide import RUN_DEADLINE_MARGIN_MS, decide
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import (
     Ended,
     Held,
@@ -69,7 +69,7 @@ ROWS = (
         "one place is free",
         born(PAIR),
         "claim and launch db/make#1",
-        {"db/other": "waits for a free slot: the host is already running as many steps as it may"},
+        {"db/other": "waits for a free slot: the host already runs as many steps as its limit allows"},
         plan=PAIR,
         fields={"slots": 1},
     ),
@@ -85,7 +85,7 @@ ROWS = (
         "no news",
         CLAIMED,
         "",
-        {MAKE: "attempt 1 was released; nothing has been heard of it yet", SEED: "needs an output of db/make"},
+        {MAKE: "attempt 1 was released; its host has not reported on it yet", SEED: "needs an output of db/make"},
     ),
     Row(
         "it starts",
@@ -97,7 +97,7 @@ ROWS = (
     Row(
         "its start is overdue",
         ledger(PLAN, claim(MAKE)),
-        "fence db/make#1 (was placed but did not start within 10 min)",
+        "fence db/make#1 (was scheduled but did not start within 10 min)",
         {MAKE: "attempt 1 is starting: fetching its image", SEED: "needs an output of db/make"},
         {(MAKE, 1): LATE},
     ),
@@ -125,7 +125,7 @@ ROWS = (
     Row(
         "recalled, and mute",
         ledger(PLAN, claim(MAKE)),
-        "fence db/make#1 (was placed but did not start within 10 min)",
+        "fence db/make#1 (was scheduled but did not start within 10 min)",
         {MAKE: "attempt 1 is starting: no such image", SEED: "needs an output of db/make"},
         {(MAKE, 1): MUTE},
     ),
@@ -145,7 +145,7 @@ ROWS = (
         {(MAKE, 1): MUTE},
     ),
     Row(
-        "closed, and it says that it never began",
+        "closed, with proof that it never began",
         closed(CLAIMED),
         "void db/make#1 (NeverRan), finish, release db/make#1",
         {},
@@ -161,7 +161,7 @@ ROWS = (
     Row(
         "a cleanup's image is missing, and its time is over: no proof is worth a wait",
         after(PAIR, DROPPING, claim(DROP)),
-        "fence db/drop#1 (was placed but did not start within 10 min)",
+        "fence db/drop#1 (was scheduled but did not start within 10 min)",
         {DROP: "attempt 1 is starting: no such image"},
         {(DROP, 1): LACKED},
         PAIR,
@@ -169,7 +169,7 @@ ROWS = (
     Row(
         "no node takes it",
         ledger(PLAN, claim(MAKE)),
-        "fence db/make#1 (found no place to run within 10 min)",
+        "fence db/make#1 (was not scheduled within 10 min)",
         {MAKE: "attempt 1 is starting: 0/3 nodes", SEED: "needs an output of db/make"},
         {(MAKE, 1): UNPLACED},
     ),
@@ -192,7 +192,7 @@ ROWS = (
         CLAIMED,
         "cancel db/make#1 (ran longer than its limit of 1 h)",
         {MAKE: "attempt 1 has been running for 1 h", SEED: "needs an output of db/make"},
-        {(MAKE, 1): Running(since=NOW - 3_610_000 - BELT_MS)},
+        {(MAKE, 1): Running(since=NOW - 3_610_000 - RUN_DEADLINE_MARGIN_MS)},
     ),
     Row(
         "it has succeeded",
@@ -218,8 +218,8 @@ ROWS = (
     Row(
         "it stands still",
         CLAIMED,
-        "fence db/make#1 (was allowed to start, but the process that was to start it ended first)",
-        {MAKE: "attempt 1 was released; nothing has been heard of it yet", SEED: "needs an output of db/make"},
+        "fence db/make#1 (was allowed to start, but the process that should have started it ended first)",
+        {MAKE: "attempt 1 was released; its host has not reported on it yet", SEED: "needs an output of db/make"},
         {(MAKE, 1): Stalled(since=0)},
     ),
     Row(
@@ -244,7 +244,7 @@ ROWS = (
         PAIR_CLAIMED,
         "doubt db/make#1 (NodeLost)",
         {
-            MAKE: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, and then cleanup can go on. Nothing is started again in the meantime",
+            MAKE: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min or earlier, and cleanup continues then. No other attempt is started until then",
             "db/other": "is not started while the outcome of db/make is unknown",
         },
         {(MAKE, 1): UNSEEN},
@@ -284,7 +284,7 @@ ROWS = (
         "a fork that is no longer wanted still ends",
         after(PLAN, up(), record(APP, failed())),
         "",
-        {APP: "the result of attempt 1 is known; its processes are still ending"},
+        {APP: "the outcome of attempt 1 is known; its processes are still ending"},
         {(APP, 1): Sealed(result=failed())},
         plan_of(database()),
     ),
@@ -314,8 +314,8 @@ ROWS = (
         ledger(PAIR, claim(MAKE, ref="uid-1"), claim("db/other", ref="uid-2")),
         "launch db/make#1",
         {
-            MAKE: "attempt 1 was released; nothing has been heard of it yet",
-            "db/other": "attempt 1 was released; nothing has been heard of it yet",
+            MAKE: "attempt 1 was released; its host has not reported on it yet",
+            "db/other": "attempt 1 was released; its host has not reported on it yet",
         },
         {(MAKE, 1): Held(ref="uid-1")},
         PAIR,
@@ -326,8 +326,8 @@ ROWS = (
         ledger(PAIR, claim(MAKE, ref="uid-1"), claim("db/other", ref="uid-2")),
         "",
         {
-            MAKE: "attempt 1 was released; nothing has been heard of it yet",
-            "db/other": "attempt 1 was released; nothing has been heard of it yet",
+            MAKE: "attempt 1 was released; its host has not reported on it yet",
+            "db/other": "attempt 1 was released; its host has not reported on it yet",
         },
         {(MAKE, 1): Held(ref="uid-7")},
         PAIR,
@@ -346,7 +346,7 @@ ROWS = (
         "taken away before it was claimed",
         born(PAIR),
         "claim db/make#1, void db/make#1 (Deleted), claim and launch db/other#1, release db/make#1",
-        {MAKE: "attempt 1 was removed before it was allowed to start; a new one is being made"},
+        {MAKE: "attempt 1 was removed before it was allowed to start; another attempt follows"},
         {(MAKE, 1): REMOVED, ("db/other", 1): Held(ref="uid-2")},
         PAIR,
         {"gated": GATED},
@@ -365,7 +365,7 @@ ROWS = (
         born(PAIR),
         "prepare db/other#1",
         {
-            MAKE: "something else has the name of attempt 1 and has run without permission; remove it to continue",
+            MAKE: "an object or process that Dayfly did not permit has the name of attempt 1 and has run; remove it to continue",
             "db/other": "attempt 1 is being prepared",
         },
         {(MAKE, 1): Running(since=0)},
@@ -383,10 +383,10 @@ def test_decision(row):
 @pytest.mark.parametrize(
     ("run", "facts", "wish", "at"),
     [
-        (CLAIMED, {(MAKE, 1): Running(since=NOW)}, TargetIntent(), NOW + 3_610_000 + BELT_MS),
+        (CLAIMED, {(MAKE, 1): Running(since=NOW)}, TargetIntent(), NOW + 3_610_000 + RUN_DEADLINE_MARGIN_MS),
         (CLAIMED, {(MAKE, 1): Waiting(since=NOW, reason="Starting")}, TargetIntent(), NOW + 600_000),
-        (closed(CLAIMED), {(MAKE, 1): ASKED}, TargetIntent(), ASKED.recalled + RECALL_MS),
-        (ledger(PLAN, claim(MAKE)), {(MAKE, 1): ASKED}, TargetIntent(), ASKED.recalled + RECALL_MS),
+        (closed(CLAIMED), {(MAKE, 1): ASKED}, TargetIntent(), ASKED.recalled + RECALL_TIMEOUT_MS),
+        (ledger(PLAN, claim(MAKE)), {(MAKE, 1): ASKED}, TargetIntent(), ASKED.recalled + RECALL_TIMEOUT_MS),
         (born(PLAN), {}, TargetIntent(), NOW + 1_200_000),
         (born(PLAN), {}, TargetIntent(expires_at=NOW + 7), NOW + 7),
         (born(PLAN), {}, TargetIntent(lease_until=NOW + 9, expires_at=NOW + 70), NOW + 9),
@@ -421,7 +421,7 @@ def test_an_older_attempt_is_released_and_never_read_again():
 
 
 def test_a_later_attempt_than_the_ledger_knows_is_not_released():
-    """A peer may have claimed it: our ledger is old."""
+    """A peer may have claimed it, because this ledger is old."""
     run = ledger(PAIR, claim(MAKE), record(MAKE, failed()))
     facts = {(MAKE, 1): Ended(result=failed()), (MAKE, 2): Ended(result=succeeded())}
     assert phrase(decide(PAIR, world(run, facts=facts), NOW)) == "release db/make#1"

@@ -1,4 +1,4 @@
-"""Forks in an open run: which follows which, and what they take no place from."""
+"""Forks in an open run: their order, and that they use no slots."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ ROWS = (
         PLAN,
     ),
     Row(
-        "it answers in an old form: what comes after the forks waits",
+        "it answers in an old form: units after the forks wait",
         after(HOOKED, done(HOOKED, born(HOOKED), MAKE), claim(APP, generation="old")),
         f"cancel {APP}#1 (its spec or its baseline has changed)",
         {APP: "its spec or its baseline has changed", "db/hook": f"starts once {APP} answers"},
@@ -57,17 +57,17 @@ ROWS = (
         "the first has ended, and what is left of it answers still",
         after(PLAN, BEGUN, record(APP, failed(at=NOW))),
         "",
-        {APP: "the result of attempt 1 is known; its processes are still ending", WEB: ONCE},
+        {APP: "the outcome of attempt 1 is known; its processes are still ending", WEB: ONCE},
         {(APP, 1): Running(since=0)},
         PLAN,
     ),
     Row(
-        "nobody knows what has become of the first",
+        "the state of the first is unknown",
         after(PLAN, BEGUN, doubt(APP)),
         "",
         {
-            APP: "attempt 1 may have run and its outcome is not known (its node is gone); it is certain to have ended in 1 min, "
-            "and then cleanup can go on. Nothing is started again in the meantime",
+            APP: "attempt 1 may have run, and its outcome is not known (its node is gone); it ends in 1 min or earlier, "
+            "and cleanup continues then. No other attempt is started until then",
             WEB: ONCE,
         },
         {(APP, 1): Unclear(since=NOW - 5_000, reason="NodeLost", message="its node is gone", dead_by=NOW + 60_000)},
@@ -77,7 +77,7 @@ ROWS = (
         "it is taken away behind its gate once more: it is kept, however often",
         VOIDED,
         f"claim {APP}#3, void {APP}#3 (Deleted), release {APP}#3",
-        {APP: "attempt 3 was removed before it was allowed to start; a new one is being made", WEB: ONCE},
+        {APP: "attempt 3 was removed before it was allowed to start; another attempt follows", WEB: ONCE},
         {(APP, 3): NeverRan(reason="Deleted", message="deleted behind its gate")},
         PLAN,
         {"gated": frozenset({"fork"})},

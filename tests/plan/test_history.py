@@ -1,9 +1,9 @@
-"""Each move of a ledger as the line of history that people read of it."""
+"""Each ledger move becomes an entry of the history."""
 
 import pytest
 
 from dayfly.plan.actions import Bind, Close, Finish, GiveUp, Started, Stopped
-from dayfly.plan.history import lines
+from dayfly.plan.history import history_entries
 from dayfly.spec.run import EndRequest, Phase, Run
 from dayfly.spec.run_data import HistoryEntry
 from plan.worlds import ABANDON, STOP, TARGET, claim, doubt, failed, record, succeeded, void
@@ -30,11 +30,11 @@ RUN = Run(uid="u", target=TARGET, plan="", seq=7, phase=Phase.CLEANED)
     ids=lambda each: type(each).__name__ if not isinstance(each, (str, int)) else "",
 )
 def test_history_line_describes_its_move(move, unit, attempt, reason, message):
-    assert list(lines(RUN, [move], 99)) == [
+    assert list(history_entries(RUN, [move], 99)) == [
         HistoryEntry(seq=7, at=99, unit=unit, attempt=attempt, move=type(move).__name__, reason=reason, message=message)
     ]
 
 
 def test_several_moves_have_lines_in_order():
     moves = [Close(request=STOP), Finish(at=5)]
-    assert [line.move for line in lines(RUN, moves, 99)] == ["Close", "Finish"]
+    assert [line.move for line in history_entries(RUN, moves, 99)] == ["Close", "Finish"]

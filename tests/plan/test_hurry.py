@@ -1,4 +1,4 @@
-"""Nobody wants to wait for a back-off: it ends at once, once, and beside nothing that lives."""
+"""A skipped back-off: it ends at once, for one attempt, and never beside a live attempt."""
 
 import pytest
 
@@ -26,20 +26,20 @@ def wishing(**retry):
 ROWS = (
     Row("a delete step that failed", DROPPED, "claim and launch db/drop#2", plan=PAIR, fields=wishing(drop=1)),
     Row("nobody hurries it", DROPPED, "", LATER, plan=PAIR),
-    Row("of an earlier attempt: that is spent", TWICE, "", LATEST, plan=PAIR, fields=wishing(drop=1)),
-    Row("of a later one: it has not been", DROPPED, "", LATER, plan=PAIR, fields=wishing(drop=2)),
+    Row("an earlier attempt: no longer valid", TWICE, "", LATEST, plan=PAIR, fields=wishing(drop=1)),
+    Row("a later attempt: not valid yet", DROPPED, "", LATER, plan=PAIR, fields=wishing(drop=2)),
     Row("of another unit", DROPPED, "", LATER, plan=PAIR, fields=wishing(make=1)),
     Row(
         "its last attempt is still ending",
         DROPPED,
         "",
-        {DROP: "the result of attempt 1 is known; its processes are still ending"},
+        {DROP: "the outcome of attempt 1 is known; its processes are still ending"},
         {(DROP, 1): Running(since=0)},
         PAIR,
         wishing(drop=1),
     ),
     Row("a fork that ended", CRASHED, f"claim and launch {APP}#2", fields=wishing(app=1)),
-    Row("a create step that failed is never run again", FAILED, "", OTHER_STOPS, plan=PAIR, fields=wishing(make=1)),
+    Row("a failed create step never runs again", FAILED, "", OTHER_STOPS, plan=PAIR, fields=wishing(make=1)),
 )
 
 

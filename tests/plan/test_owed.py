@@ -1,4 +1,4 @@
-"""Which hooks of a target run once it has stopped: they surround everything, whatever came of those before it."""
+"""The hooks that run after their target has stopped. They surround everything, whatever happened before."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Whether nothing is left to do that has to be done before the target stops."""
+"""Whether all preStop work is done."""
 
 import msgspec
 import pytest
@@ -36,7 +36,7 @@ CLOSED = after(HOOK, STARTED, close())
         "given up",
         "it lives on",
         "over",
-        "open, whatever is wished",
+        "open, with any intent",
     ],
 )
 def test_pre_stop_is_past_once_done_or_not_needed(run, past):

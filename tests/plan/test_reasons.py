@@ -1,4 +1,4 @@
-"""Every reason stands in the catalogue once, every row of it can be said, and nobody says one that is not there."""
+"""Every reason is in the catalogue once and is used, and no module uses another reason."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 
 import dayfly
 from dayfly.plan import reason_catalog
-from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Of, Tone
+from dayfly.plan.reason_catalog import CATALOGUE, SECTIONS, Severity, Subject
 from dayfly.plan.reasons import Reason
 
 SOURCE = Path(dayfly.__file__).parent
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path.name not in ("reasons.py", "reason_words.py")]
 SAID = {name for path in FILES for name in re.findall(r"\bReason\.(\w+)", path.read_text())}
-# Kubernetes says these; nobody here has to.
-NOT_OURS = {*SECTIONS[Of.IMAGE]}
+# Reasons of Kubernetes.
+NOT_OURS = {*SECTIONS[Subject.IMAGE]}
 
 
 def literal(node: ast.AST) -> Iterator[str]:
-    """A reason that is written where it is given, instead of taken from the catalogue."""
+    """Yield reasons that are written as literals instead of taken from the catalogue."""
     match node:
         case ast.Call(
             func=ast.Name(id="CannotRenderError" | "WaitingError" | "Objection"),
@@ -42,8 +42,8 @@ def test_each_reason_has_one_row():
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - NOT_OURS))
-def test_each_reason_can_be_said(reason):
-    """A row that nothing says is dead."""
+def test_each_reason_is_used(reason):
+    """A row without a use is dead."""
     assert Reason(reason).name in SAID
 
 
@@ -55,7 +55,7 @@ def test_no_module_writes_a_reason_as_a_literal():
 
 
 def test_a_reason_of_ones_own_would_be_found():
-    """The search above is not blind."""
+    """Check the search above."""
     tree = ast.parse('Objection(reason="Mine")\nCannotRenderError("Mine", "x")\ndef f():\n    return "ResultLost", "x"')
     assert [word for node in ast.walk(tree) for word in literal(node)].count("Mine") == 2
     assert "ResultLost" in [word for node in ast.walk(tree) for word in literal(node)]
@@ -67,6 +67,6 @@ def test_advice_can_be_filled_in():
 
 
 def test_unknown_reason_counts_as_trouble():
-    assert reason_catalog.tone("FailedMount") is Tone.TROUBLE
-    assert reason_catalog.tone("") is Tone.PROGRESS
+    assert reason_catalog.severity("FailedMount") is Severity.TROUBLE
+    assert reason_catalog.severity("") is Severity.PROGRESS
     assert reason_catalog.advice("FailedMount") == ""

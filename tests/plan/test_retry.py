@@ -1,8 +1,8 @@
-"""What follows the end of an attempt."""
+"""Attempts and retries after the end of an attempt."""
 
 import pytest
 
-from dayfly.plan.retry import BACKOFF_MAX_MS, PRE_STOP_TRIES, VOID_LIMIT, UnitState, again_at, backoff, standing
+from dayfly.plan.retry import BACKOFF_MAX_MS, MAX_NEVER_RAN, PRE_STOP_TRIES, UnitState, backoff, retry_at, unit_state
 from dayfly.spec.lifecycle import LifecycleEvent, UnitRetry
 from dayfly.spec.run import State, UnitRecord
 from plan.worlds import document, plan_of, unit
@@ -41,48 +41,48 @@ def voids(count):
     ],
 )
 def test_after_failures(event, retry, count, then):
-    assert standing(step(event, **retry), failures(count)) is then
+    assert unit_state(step(event, **retry), failures(count)) is then
 
 
 @pytest.mark.parametrize(
     ("event", "count", "then"),
     [
-        (LifecycleEvent.PRE_START, VOID_LIMIT - 1, UnitState.AGAIN),
-        (LifecycleEvent.PRE_START, VOID_LIMIT, UnitState.FAILED),
+        (LifecycleEvent.PRE_START, MAX_NEVER_RAN - 1, UnitState.AGAIN),
+        (LifecycleEvent.PRE_START, MAX_NEVER_RAN, UnitState.FAILED),
         (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES - 1, UnitState.AGAIN),
         (LifecycleEvent.PRE_STOP, PRE_STOP_TRIES, UnitState.FAILED),
         (LifecycleEvent.POST_STOP, 999, UnitState.AGAIN),
     ],
 )
 def test_after_attempts_that_never_ran(event, count, then):
-    assert standing(step(event), voids(count)) is then
+    assert unit_state(step(event), voids(count)) is then
 
 
 @pytest.mark.parametrize("reason", ["PodRefused", "FieldInvalid", "InputInvalid"])
 def test_create_that_can_never_start_fails_at_its_first_void(reason):
     record = UnitRecord(attempt=1, state=State.VOID, voids=1, reason=reason)
-    assert standing(step(LifecycleEvent.PRE_START), record) is UnitState.FAILED
-    assert standing(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
+    assert unit_state(step(LifecycleEvent.PRE_START), record) is UnitState.FAILED
+    assert unit_state(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
 
 
 def test_a_void_is_no_failure():
     record = UnitRecord(attempt=2, state=State.DONE, outcome="failed", failures=1, voids=1)
-    assert standing(step(idempotent=True, limit=2), record) is UnitState.AGAIN
+    assert unit_state(step(idempotent=True, limit=2), record) is UnitState.AGAIN
 
 
 def test_pre_stop_has_five_tries_whether_they_ran_or_not():
     def record(failures):
         return UnitRecord(attempt=failures + 2, state=State.DONE, outcome="failed", failures=failures, voids=2)
 
-    assert standing(step(LifecycleEvent.PRE_STOP), record(2)) is UnitState.AGAIN
-    assert standing(step(LifecycleEvent.PRE_STOP), record(3)) is UnitState.FAILED
+    assert unit_state(step(LifecycleEvent.PRE_STOP), record(2)) is UnitState.AGAIN
+    assert unit_state(step(LifecycleEvent.PRE_STOP), record(3)) is UnitState.FAILED
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_create_that_cannot_be_executed_fails_at_once(idempotent):
     record = UnitRecord(attempt=1, state=State.VOID, reason="NotExecutable", voids=1)
-    assert standing(step(idempotent=idempotent), record) is UnitState.FAILED
-    assert standing(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
+    assert unit_state(step(idempotent=idempotent), record) is UnitState.FAILED
+    assert unit_state(step(LifecycleEvent.POST_STOP), record) is UnitState.AGAIN
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_create_that_cannot_be_executed_fails_at_once(idempotent):
     ],
 )
 def test_standing(record, then):
-    assert standing(step(), record) is then
+    assert unit_state(step(), record) is then
 
 
 def test_the_back_off_doubles_up_to_its_most():
@@ -114,7 +114,7 @@ def test_no_back_off_stays_none():
 
 def test_failures_and_voids_count_together():
     record = UnitRecord(attempt=3, state=State.VOID, failures=2, voids=1, ended_at=100)
-    assert again_at(step(backoff_ms=1_000), record, 100) == 100 + 4_000
+    assert retry_at(step(backoff_ms=1_000), record, 100) == 100 + 4_000
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_failures_and_voids_count_together():
     [
         (1_000, 2_000, 2_000, 3_000),
         (1_000, 2_000, 9_000, 3_000),
-        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: from the claim, which we wrote
+        (1_000, 5_000, 2_000, 2_000),  # its node's clock is ahead of ours: count from the claim, which has our time
         (100_000, 105_000, 40_000, 101_000),  # a peer's clock may be ahead by a minute
-        (100_001, 105_000, 40_000, 1_000),  # ours was set back: at once
+        (100_001, 105_000, 40_000, 1_000),  # our clock was set back: no pause
     ],
 )
 def test_a_clock_set_back_delays_no_retry(claimed, ended, now, due):
     record = UnitRecord(attempt=1, state=State.DONE, failures=1, claimed_at=claimed, ended_at=ended)
-    assert again_at(step(backoff_ms=1_000), record, now) == due
+    assert retry_at(step(backoff_ms=1_000), record, now) == due

@@ -1,4 +1,4 @@
-"""A decision about 64 units costs less than a millisecond."""
+"""A decision about 64 units takes less than a millisecond."""
 
 import statistics
 import time
@@ -7,7 +7,7 @@ from dayfly.plan.decide import decide
 from dayfly.plan.world import Running
 from plan.worlds import after, born, claim, document, done, plan_of, unit, world
 
-# Eight resources of eight steps; each step reads the one before it and the first of the resource before.
+# Eight resources of eight steps. Each step reads the one before it, and the first step of the resource before.
 DOCUMENTS = tuple(
     document(
         f"r{number}",
@@ -27,7 +27,7 @@ PLAN = plan_of(*DOCUMENTS)
 
 
 def middle():
-    """Half of the creates are done, eight run."""
+    """Return a ledger in which half of the create steps are done and eight run."""
     run = done(PLAN, born(PLAN), *(f"r{number}/step{step}" for number in range(8) for step in range(3)))
     run = after(PLAN, run, *(claim(f"r{number}/step3") for number in range(8)))
     return world(run, facts={(f"r{number}/step3", 1): Running(since=0) for number in range(8)})

@@ -1,4 +1,4 @@
-"""What is said of a run: of several troubles the deepest, of several units the one that says most, and each in its state."""
+"""Reports: the most important of several problems, the most useful of several units, and the state of each unit."""
 
 import msgspec
 import pytest
@@ -7,10 +7,10 @@ from dayfly.plan import messages
 from dayfly.plan.actions import Finish
 from dayfly.plan.decide import decide
 from dayfly.plan.decision import DecisionDraft
-from dayfly.plan.phases import of_resource, phase, troubled
+from dayfly.plan.phases import has_trouble, phase, resource_progress
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal, sensitive_inputs
-from dayfly.plan.status import describe, limited, of_unit, respoken
+from dayfly.plan.status import describe, unit_sentence, with_current_clocks, with_unsupported
 from dayfly.plan.world import Ended, Objection, Running, TargetIntent, Waiting
 from dayfly.spec.lifecycle import Exec, Ref, UnitInput, UnitOutput
 from dayfly.spec.report import RunReport, UnitReport
@@ -48,7 +48,7 @@ GENERATION = FORKED.kept[APP].generation
 
 
 def told(run, plan=PLAN, now=NOW, **fields) -> RunReport:
-    """What is said of a run at that moment."""
+    """Return the report at that time."""
     where = world(run, **fields)
     return describe(plan, where, decide(plan, where, now), now)
 
@@ -61,7 +61,7 @@ def test_delete_step_with_the_same_broken_program_is_named(script, alike):
     plan = plan_of(document(pre_start=(has("make", "#!/bin/bash\nmake it"),), post_stop=(has("drop", script),)))
     ended = msgspec.structs.replace(void("db/make"), reason="NotExecutable")
     message = one(told(after(plan, born(plan), claim("db/make"), ended), plan), "db/make").message
-    assert ("db/drop would fail in the same way: correct the plugin for both" in message) is alike
+    assert ("db/drop would fail in the same way: fix the plugin for both" in message) is alike
 
 
 def made(plan=PLAN, *names):
@@ -177,7 +177,7 @@ class TestForks:
         found = one(told(with_fork(), FORKED, facts={(APP, 1): Running(since=7)}), APP)
         assert (found.since, found.until, found.waits_on, found.reason) == (5, 0, (), "")
 
-    def test_one_in_an_old_form_does_not_run(self):
+    def test_fork_of_an_old_revision_does_not_count_as_running(self):
         run = after(FORKED, made(FORKED, "a", "b"), claim(APP, generation="old"))
         assert one(told(run, FORKED, facts={(APP, 1): Running(since=7)}), APP).state == "waiting"
 
@@ -209,7 +209,7 @@ class TestClosed:
     def test_waiting_step_names_the_steps_before_it(self):
         run = after(PLAN, made(PLAN, "a"), claim("db/b"), close())
         found = one(told(run, facts={("db/b", 1): Running(since=7)}), "db/z")
-        assert (found.reason, found.message) == (Reason.WAITING_FOR_EARLIER, "starts once db/b is done")
+        assert (found.reason, found.message) == (Reason.WAITING_FOR_EARLIER, "starts after db/b")
         assert found.waits_on == ("db/b",)
 
     @pytest.mark.parametrize("reason", [Reason.KIND_NOT_SERVED, Reason.OBJECT_TERMINATING, "Quota"])
@@ -257,7 +257,7 @@ class TestClosed:
         found = one(told(run, facts={("db/a", 1): Running(since=7)}), "db/a")
         assert (found.state, found.reason, found.message) == ("failed", "ExitCode", "exit code 1")
 
-    def test_a_doubt_is_said_before_all_else(self):
+    def test_unknown_outcome_is_reported_first(self):
         run = after(PLAN, born(PLAN), claim("db/a"), doubt("db/a"), close())
         assert told(run).reason is Reason.OUTCOME_UNKNOWN
         forked = after(FORKED, with_fork(doubt(APP)), close())
@@ -280,43 +280,49 @@ class TestBeside:
     def test_earlier_report_is_updated_with_its_clocks(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), record("db/b", succeeded()))
         report = told(run, facts={("db/a", 1): Running(since=NOW)})
-        later = respoken(report, NOW + 8_000)
+        later = with_current_clocks(report, NOW + 8_000)
         assert one(report, "db/a").message == "attempt 1 has been running for 0 ms"
         assert one(later, "db/a").message == "attempt 1 has been running for 8 s"
         assert later.message == "db/a: attempt 1 has been running for 8 s"
         assert one(later, "db/b") == one(report, "db/b")
         ready = told(made(PLAN, "a", "b", "c", "d"))
-        assert respoken(ready, NOW + 8_000) == ready
+        assert with_current_clocks(ready, NOW + 8_000) == ready
         assert (ready.about, ready.others) == ("", 0)
 
     def test_unit_without_a_message_is_described_by_its_state(self):
         quiet = UnitReport(id="db/a", name="a", event="preStart", kind="exec", state="waiting")
-        assert of_unit(quiet, "", 2) == "db/a: waiting (and 2 more)"
+        assert unit_sentence(quiet, "", 2) == "db/a: waiting (and 2 more)"
 
     def test_unsupported_field_is_reported_for_an_open_ready_run(self):
         ready = told(made(PLAN, "a", "b", "c", "d"))
-        assert limited(ready, ()) is ready
-        found = limited(ready, ("virtual",))
+        assert with_unsupported(ready, ()) is ready
+        found = with_unsupported(ready, ("virtual",))
         assert found.message.endswith("available. Not supported here: virtual.")
         assert found.unsupported == ("virtual",)
         pending = told(born(PLAN))
-        assert limited(pending, ("virtual",)).message == pending.message
+        assert with_unsupported(pending, ("virtual",)).message == pending.message
         closed = told(after(PLAN, made(PLAN, "a"), close()))
-        assert limited(closed, ("virtual",)) is closed
+        assert with_unsupported(closed, ("virtual",)) is closed
 
     def test_resource_counts_only_its_own_units(self):
         report = told(after(PLAN, made(PLAN, "a"), close()))
-        assert of_resource(report.units, "db", closed=True)[:3] == ("Deleting", 0, 1)
-        assert of_resource(report.units, "db", closed=False)[:3] == ("Ready", 1, 1)
-        other = of_resource(report.units, "other", closed=True)
-        assert (other[:3], other.worst, other.troubled) == (("Deleting", 0, 0), None, False)
+        assert resource_progress(report.units, "db", closed=True)[:3] == ("Deleting", 0, 1)
+        assert resource_progress(report.units, "db", closed=False)[:3] == ("Ready", 1, 1)
+        other = resource_progress(report.units, "other", closed=True)
+        assert (other[:3], other.worst, other.has_trouble) == (("Deleting", 0, 0), None, False)
 
     def test_a_resource_fails_by_its_worst_step(self):
         run = after(PLAN, born(PLAN), claim("db/a"), claim("db/b"), record("db/b", failed()))
-        found = of_resource(told(run).units, "db", closed=False)
-        assert (found.phase, found.done, found.total, found.worst.id, found.troubled) == ("Failed", 0, 4, "db/b", True)
-        fresh = of_resource(told(born(PLAN)).units, "db", closed=False)
-        assert (fresh.phase, fresh.troubled) == ("Creating", False)
+        found = resource_progress(told(run).units, "db", closed=False)
+        assert (found.phase, found.done, found.total, found.worst.id, found.has_trouble) == (
+            "Failed",
+            0,
+            4,
+            "db/b",
+            True,
+        )
+        fresh = resource_progress(told(born(PLAN)).units, "db", closed=False)
+        assert (fresh.phase, fresh.has_trouble) == ("Creating", False)
 
     @pytest.mark.parametrize(
         ("closed", "ready", "reason", "begun", "word"),
@@ -328,7 +334,7 @@ class TestBeside:
             (False, False, Reason.RESOURCES_PENDING, False, "Pending"),
         ],
     )
-    def test_one_word_for_a_part_of_life(self, closed, ready, reason, begun, word):
+    def test_phase_of_a_sandbox(self, closed, ready, reason, begun, word):
         assert phase(begun=begun, closed=closed, ready=ready, reason=reason) == word
 
     @pytest.mark.parametrize(
@@ -345,7 +351,7 @@ class TestBeside:
     )
     def test_state_or_reason_in_the_way_counts_as_trouble(self, state, reason, said):
         found = UnitReport(id="a", name="a", event="preStart", kind="exec", state=state, reason=reason)
-        assert troubled([found]) is said
+        assert has_trouble([found]) is said
 
 
 class TestWords:
@@ -378,12 +384,11 @@ class TestWords:
         ],
     )
     def test_names_are_listed_and_their_tail_is_counted(self, units, said):
-        assert messages.names(units) == said
+        assert messages.join_names(units) == said
 
 
 class TestSealed:
     def test_reading_its_own_resource_makes_no_dependency(self):
-        """It would be cleaned up after itself."""
         own = UnitInput(name="a", from_=Ref(unit="a", output="out", resource="db"))
         reads = msgspec.structs.replace(unit("b"), inputs=(own,))
         plan = seal((document(pre_start=(unit("a"), reads)),))
@@ -430,7 +435,7 @@ def test_observed_end_counts_only_once_recorded():
 
 
 def test_only_an_attempt_that_ran_can_linger():
-    """Of an attempt that never ran nothing is left, whatever is still heard of it."""
+    """A unit that never ran needs no cleanup, whatever fact exists for it."""
     facts = {("db/a", 1): Running(since=1)}
     ran = after(PLAN, born(PLAN), claim("db/a"), record("db/a", failed()))
     never = after(PLAN, born(PLAN), claim("db/a"), void("db/a"))

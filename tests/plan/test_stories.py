@@ -1,4 +1,4 @@
-"""Storyboards of the main paths, compared with golden texts. `DAYFLY_GOLDEN=1` writes them anew; read the diff."""
+"""Storyboards of the main paths, compared with golden files. `DAYFLY_GOLDEN=1` rewrites them; read the diff."""
 
 import os
 from pathlib import Path

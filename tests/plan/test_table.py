@@ -1,4 +1,4 @@
-"""The ledger's table: every legal move changes the record so, every other one is refused."""
+"""The ledger's table: every legal move changes the record as expected, and every other move is refused."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ def unit_move(kind, run):
 
 
 def unbound(run):
-    """The same ledger, with claims that name nothing yet."""
+    """Return the same ledger with claims that name no object yet."""
     units = {name: msgspec.structs.replace(unit, ref="") for name, unit in run.units.items()}
     return msgspec.structs.replace(run, units=units)
 
@@ -112,7 +112,7 @@ def test_target_starts_and_stops_at_most_once():
 
 
 def test_ledger_without_record_kinds_is_still_readable():
-    """What is kept is told by its generation, what a fork is by its name alone."""
+    """A kept unit is recognised by its generation, a fork by its name."""
     old = b"""{"uid": "u", "target": {"kind": "Sandbox", "name": "box", "uid": "u"}, "plan": "p", "units": {
         "fork:shop/web": {"attempt": 1, "state": "claimed", "generation": "sha256:0"}, "db/make": {"attempt": 1}}}"""
     run = decode(old)

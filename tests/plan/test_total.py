@@ -1,4 +1,4 @@
-"""`decide` answers for every world, however strange, and gives the same answer twice."""
+"""`decide` has an answer for every world, and the same answer twice."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""A run as spans: who hangs below whom, from when to when, what has failed, and what is never in it."""
+"""Traces: parents, times, errors, and what they never contain."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HISTORY = (
 
 
 def tree(spans):
-    """Each by its name, below its parent's."""
+    """Return each span by name, with its parent's name."""
     names = {each.id: each.name for each in spans}
     return [(names.get(each.parent, ""), each.name, each.start, each.end, each.error) for each in spans]
 
@@ -124,7 +124,7 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
         ("", "delete sandbox", 2000, 9200, ""),
         ("delete sandbox", "db/drop", 2020, 9100, ""),
     ]
-    assert len(spans) == 2 + run_trace.MOST_ATTEMPTS, "what is tried for weeks is still one trace"
+    assert len(spans) == 2 + run_trace.MAX_ATTEMPTS, "a unit that is retried for weeks is still one trace"
     assert spans[1].attributes["dayfly.attempts"] == 40
     assert spans[0].link == (run_trace.trace_id(UID, "create"), run_trace.span_id(UID, "create"))
     assert spans[0].trace != spans[0].link[0]
@@ -132,7 +132,9 @@ def test_deletion_is_its_own_trace_linked_to_the_creation():
     assert run_trace.deletion(given_up, ())[0].error == "Abandoned"
     cut = run_trace.creation(run, HISTORY, "closed", "", 9999)
     assert tree(cut)[0] == ("", "create sandbox", 100, 2000, "")
-    assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], "what came before it"
+    assert [each.name for each in cut if each.parent == cut[0].id] == ["db/make", "db/seed"], (
+        "only units before the close"
+    )
 
 
 def test_fork_span_lasts_from_its_start_until_readiness():
@@ -150,10 +152,10 @@ def test_fork_span_lasts_from_its_start_until_readiness():
         "dayfly.kind": "fork",
         "dayfly.attempts": 1,
         "dayfly.outcome": "running",
-    }, "of no resource nothing is said"
-    assert run_trace.last_news(run) == 600
+    }, "a fork has no resource"
+    assert run_trace.last_change(run) == 600
     failed = run_trace.creation(run, HISTORY, "failed", Reason.HOOK_FAILED, 999)
-    assert tree(failed)[0][3] == 500, "with what has ended last, not when somebody looked"
+    assert tree(failed)[0][3] == 500, "the trace ends with the last unit"
 
 
 def test_unit_started_at_the_close_belongs_to_the_deletion():
@@ -175,4 +177,4 @@ def test_unit_started_at_the_close_belongs_to_the_deletion():
     ],
 )
 def test_when_a_creation_is_settled(changes, outcome):
-    assert run_trace.settled(report(**changes)) == outcome
+    assert run_trace.creation_outcome(report(**changes)) == outcome

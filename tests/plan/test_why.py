@@ -1,11 +1,11 @@
-"""`why`: reports in, the chain of blockers out, with what to do at its end."""
+"""`why`: the chain of obstacles of a report, with the next step at its end."""
 
 import pytest
 
 from dayfly.plan import reason_catalog
-from dayfly.plan.reason_catalog import Of
+from dayfly.plan.reason_catalog import Subject
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import Obstacle, ended_logs, forgotten, mute, nothing_to_retry, why
+from dayfly.plan.why import Obstacle, ended_logs, nothing_to_retry, records_dropped, units_without_output, why
 from dayfly.spec.identity import resource_id
 from dayfly.spec.report import RunReport, UnitReport, with_reason
 from dayfly.spec.run import EndRequest, Phase
@@ -45,9 +45,9 @@ def test_cleaned_run_states_why_it_ended_and_by_whom():
     told = asked(reason=Reason.CLEANED, closed=DELETED, **over)
     assert (told.subject, told.reason, told.since, told.next) == ("sandbox box", Reason.CLEANED, 5, "")
     assert told.message == "it has ended: deleted by ada by ada; nothing is left"
-    expired = EndRequest(at=7, reason=Reason.EXPIRED, message="its time to live is over")
+    expired = EndRequest(at=7, reason=Reason.EXPIRED, message="its time to live has ended")
     told = asked(reason=Reason.CLEANED, closed=expired, **over)
-    assert told.message == "it has ended: its time to live is over; nothing is left"
+    assert told.message == "it has ended: its time to live has ended; nothing is left"
     assert asked(reason=Reason.CLEANED, **over).message == "it has ended; nothing is left"
 
 
@@ -97,7 +97,7 @@ def test_abandoned_run_without_its_request_states_the_message():
 
 @pytest.mark.parametrize(("abandoned", "reason"), [(True, Reason.ABANDONED), (False, Reason.CLEANED)])
 def test_forgotten_run_states_how_it_ended(abandoned, reason):
-    told = forgotten("box", abandoned=abandoned, ended_at=9)
+    told = records_dropped("box", abandoned=abandoned, ended_at=9)
     assert (told.subject, told.reason, told.since) == ("sandbox box", reason, 9)
     assert "has dropped" in told.message
 
@@ -119,7 +119,7 @@ def test_waiting_unit_is_listed_above_its_cause():
 
 
 WAITS = [
-    *(reason for of in (Of.WAIT, Of.HOLD, Of.IMAGE) for reason in reason_catalog.SECTIONS[of]),
+    *(reason for of in (Subject.WAIT, Subject.HOLD, Subject.IMAGE) for reason in reason_catalog.SECTIONS[of]),
     "Forbidden",
     "",
 ]
@@ -134,7 +134,7 @@ def test_each_wait_of_a_closing_run_has_advice(reason, event, state):
     assert "apply" not in found.next
 
 
-@pytest.mark.parametrize("reason", sorted({*reason_catalog.SECTIONS[Of.RUN]} - {Reason.CLEANED}))
+@pytest.mark.parametrize("reason", sorted({*reason_catalog.SECTIONS[Subject.RUN]} - {Reason.CLEANED}))
 def test_each_reason_of_a_closing_run_has_advice(reason):
     found = why(report(reason=reason, closed=DELETED, phase=Phase.CLOSED), "box")
     assert found is None or found.next
@@ -159,24 +159,24 @@ def test_a_failure_says_its_reason_once():
 
 def test_unit_that_never_ran_is_not_referred_to_a_log():
     refused = leaf(unit("db/make", "failed", reason="InputTooLarge", message="input a has 70000 bytes"))
-    assert refused.next.startswith("go by its message (it never ran, so it has no log), fix the plugin")
+    assert refused.next.startswith("see its message (it never ran, so it has no log), fix the plugin")
     again = leaf(unit("db/make", "retrying", reason=Reason.WAITING_TO_RETRY, message="attempt 1 never ran (Stalled)"))
     assert (
         again.next
-        == "go by its message (it never ran, so it has no log); it is retried by itself, or at once with `dayfly retry box`"
+        == "see its message (it never ran, so it has no log); it is retried by itself, or at once with `dayfly retry box`"
     )
 
 
 def test_silent_unit_is_not_referred_to_its_log():
     failed = unit("db/make", "failed", started_at=5, message="exit code 1")
     assert "read its log with `dayfly logs box db make`" in leaf(failed).next
-    found = why(report(failed), "box", mute={"db/make"})
+    found = why(report(failed), "box", units_without_output={"db/make"})
     assert found is not None
-    assert found.because[0].next.startswith("go by its message (it printed nothing), fix the plugin")
+    assert found.because[0].next.startswith("see its message (it printed nothing), fix the plugin")
 
 
 def test_log_size_is_needed_only_for_failed_attempts():
-    """Of those that have a log, and to whose log somebody may be sent: with the number of the attempt."""
+    """Only units whose attempt has ended and may have a log, with the attempt's number."""
     units = (
         unit("failed", "failed", started_at=5, attempt=1),
         unit("again", "retrying", started_at=5, attempt=3),
@@ -187,15 +187,15 @@ def test_log_size_is_needed_only_for_failed_attempts():
     assert ended_logs(report(*units)) == {"failed": 1, "again": 3}
 
 
-def test_nothing_stands_in_a_log_that_is_sealed_and_empty():
-    """Of the last attempt: what one before it printed helps nobody."""
+def test_sealed_empty_log_has_no_output():
+    """An earlier attempt's log does not help."""
     logs = [
         LogInfo(unit="silent", attempt=1, size=9, sealed=True),
         LogInfo(unit="silent", attempt=2, size=0, sealed=True),
         LogInfo(unit="runs", attempt=1, size=0, sealed=False),
         LogInfo(unit="printed", attempt=1, size=1, sealed=True),
     ]
-    assert mute(logs) == {"silent"}
+    assert units_without_output(logs) == {"silent"}
 
 
 def test_the_advice_for_a_fork_names_it_whole():
@@ -214,7 +214,7 @@ def test_only_a_cleanup_that_is_stuck_may_be_given_up():
 
 
 def test_an_image_that_is_missing_at_the_cleanup_has_a_way_out():
-    """It goes on when the image comes; whoever knows that nothing was made may give the cleanup up."""
+    """The step continues when the image exists. If certainly nothing was created, the cleanup may be abandoned."""
     create = unit("db/make", "running", reason="ImagePullBackOff", message="attempt 1 is starting: Back-off")
     assert "fix the plugin" in leaf(create).next
     assert "abandon" not in leaf(create).next
@@ -237,7 +237,7 @@ def test_unsupported_field_is_the_reason_once_all_is_ready():
 
 
 def test_closing_run_lists_living_and_pending_units():
-    """Of a run that closes: steps of its end, and whatever of its beginning has not ended."""
+    """A closing run blocks on its stop units, and on create units that have not ended."""
     units = [
         unit("a", "running"),
         unit("b", "failed"),
@@ -265,10 +265,10 @@ def test_unit_started_at_time_one_has_a_log():
 
 def test_unit_that_cannot_be_retried_gives_its_state():
     told = report(unit("db/make", "failed"), unit("db/drop", "failed", event="postStop"), unit("db/seed", "running"))
-    assert nothing_to_retry(told) == "nothing in it is waiting to be retried: m"
-    assert "is never run again in its sandbox; delete the sandbox" in nothing_to_retry(told, "db/make")
-    assert nothing_to_retry(told, "db/drop") == "db/drop is not waiting to be retried: its state is failed"
-    assert nothing_to_retry(told, "db/seed") == "db/seed is not waiting to be retried: its state is running"
+    assert nothing_to_retry(told) == "nothing in it is waiting for a retry: m"
+    assert "never runs again in its sandbox; delete the sandbox" in nothing_to_retry(told, "db/make")
+    assert nothing_to_retry(told, "db/drop") == "db/drop is not waiting for a retry: its state is failed"
+    assert nothing_to_retry(told, "db/seed") == "db/seed is not waiting for a retry: its state is running"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ FIELDS = {
 
 
 def unit(name: str, *reads: str, retry: UnitRetry | None = None, **fields: Any) -> Unit:
-    """A unit that reads the output `out` of each named unit (`make`, or `db/make` of another resource)."""
+    """Return a unit that reads the output `out` of each named unit (`make`, or `db/make` of another resource)."""
     inputs = []
     for read in reads:
         resource, _, other = read.rpartition("/")
@@ -59,7 +59,7 @@ def document(resource: str = "db", **events: tuple[Unit, ...]) -> Lifecycle:
 
 
 def database() -> Lifecycle:
-    """A resource of two create steps and one delete step."""
+    """Return a resource with two create steps and one delete step."""
     return document(pre_start=(unit("make"), unit("seed", "make")), post_stop=(unit("drop", "make"),))
 
 
@@ -81,7 +81,7 @@ def failed(since: int = 0, at: int = 0, *, message: str = "exit code 1") -> Resu
 
 
 def after(plan: Plan, run: Run, *moves: Move) -> Run:
-    """The ledger once the moves are written."""
+    """Return the ledger after the moves."""
     return transitions.apply(run, moves, lambda name: name not in plan.steps or plan.steps[name].creates)
 
 
@@ -106,7 +106,7 @@ def close() -> Close:
 
 
 def done(plan: Plan, run: Run, *names: str) -> Run:
-    """The ledger in which these units have succeeded at their first attempt."""
+    """Return the ledger in which these units have succeeded at their first attempt."""
     for name in names:
         run = after(plan, run, claim(name), record(name, succeeded()))
     return run

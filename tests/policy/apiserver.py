@@ -1,6 +1,6 @@
-"""A real API server for tests that need no node, and a small client that can speak as anybody.
+"""A real API server for tests that need no node, and a small client that can impersonate users.
 
-`DAYFLY_TEST_KUBECONFIG` is not taken: these tests install and remove cluster-wide policies, so the server is their own.
+`DAYFLY_TEST_KUBECONFIG` is ignored: these tests install and remove cluster-wide policies, so they need their own server.
 """
 
 import functools
@@ -35,11 +35,11 @@ class Answer(NamedTuple):
         return self.body.get("message", "") if isinstance(self.body, dict) else str(self.body)
 
 
-IDLE_SECONDS = 30  # the server ends connections that were idle for 90 s, perhaps just as the next request leaves
+IDLE_SECONDS = 30  # the server closes idle connections after 90 s, perhaps while the next request is sent
 
 
 class Api:
-    """Requests to one server. Each thread has a connection of its own."""
+    """A client of one server, with a separate connection for each thread."""
 
     def __init__(self, cluster: clusters.Cluster) -> None:
         self.cluster = cluster
@@ -51,7 +51,7 @@ class Api:
     def ask(
         self, method: str, path: str, body: Any = None, *, user: str = "", kind: str = "application/json"
     ) -> Answer:
-        """Status and parsed body; `user` is whom we speak as, an administrator otherwise."""
+        """Send a request and return status and parsed body. `user` is impersonated; by default the client is an administrator."""
         headers = {"Content-Type": kind}
         if user:
             headers["Impersonate-User"] = user
@@ -79,12 +79,12 @@ class Api:
             self._local.connection = connection
             self._open.append(connection)
         elif time.monotonic() - self._local.used > IDLE_SECONDS:
-            connection.close()  # the next request opens it again
+            connection.close()  # the next request opens a new connection
         self._local.used = time.monotonic()
         return connection
 
     def apply(self, text: str) -> None:
-        """Server-side apply of every document of a text, which must succeed."""
+        """Apply every document of a text server-side; each must succeed."""
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
 
     def close(self) -> None:
@@ -93,15 +93,15 @@ class Api:
 
 
 def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
-    """The first true value of the check."""
+    """Wait for the first true value of `check`."""
     end = time.monotonic() + seconds
     while not (value := check()):
-        assert time.monotonic() < end, "it did not come true"
+        assert time.monotonic() < end, "the condition was not met"
         time.sleep(0.1)
     return value
 
 
-# Of the objects that the operator makes as somebody else it is written down who has asked.
+# The audit log records the impersonating user for objects that the operator creates.
 AUDITED = "objects-team"
 AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -119,8 +119,8 @@ AUDIT = {
 
 
 def start(audit: dict[str, Any] | None = None) -> Iterator[Api]:
-    """A server for as long as the fixture that yields from this lasts."""
-    ours = os.pidfd_open(os.getpid())  # a killed session leaves no server behind
+    """Run a server during the fixture that yields from this."""
+    ours = os.pidfd_open(os.getpid())  # a killed session must leave no server process
     try:
         build.check_machine(kubelet=False)
         own = clusters.up(kubelet=False, owner=ours, audit=audit)
@@ -140,12 +140,12 @@ def start(audit: dict[str, Any] | None = None) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
-    """A server without anything of ours."""
+    """A server without Dayfly."""
     yield from start(AUDIT)
 
 
 def definitions() -> str:
-    """Our CustomResourceDefinitions as one text."""
+    """Return Dayfly's CustomResourceDefinitions as one text."""
     return "---\n".join(path.read_text() for path in sorted((ROOT / "deploy" / "crds").glob("*s.yaml")))
 
 
@@ -155,7 +155,7 @@ def _names() -> list[str]:
 
 
 def established(api: Api) -> bool:
-    """Whether the server serves all our kinds."""
+    """Return whether the server serves all of Dayfly's kinds."""
     for name in _names():
         found = api.ask("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}").body
         conditions = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
@@ -166,7 +166,7 @@ def established(api: Api) -> bool:
 
 @pytest.fixture(scope="session")
 def served(api: Api) -> Api:
-    """The server with our kinds."""
+    """A server with Dayfly's kinds."""
     api.apply(definitions())
     eventually(lambda: established(api))
     return api

@@ -1,4 +1,4 @@
-"""Overlays for the policy's tests: the pod they are laid over, and a seeded source of harmless and hostile ones."""
+"""Pod templates for tests of the policy: the pod that they are merged into, and random harmless and hostile ones."""
 
 import copy
 import random
@@ -48,9 +48,9 @@ def unit(overlay):
 
 
 def merged(overlay, namespace="dayfly-runners", **more):
-    """The merged pod, or None for an overlay that no pod can be made of."""
+    """Return the merged pod; None if the template cannot be merged."""
     try:
-        return render.pod(unit(copy.deepcopy(overlay)), attempt(namespace, **more))
+        return render.render_pod(unit(copy.deepcopy(overlay)), attempt(namespace, **more))
     except (MergeError, CannotRenderError):
         return None
 
@@ -60,7 +60,7 @@ def terms(namespace="dayfly-runners", **more):
 
 
 def check(overlay, **more):
-    """The violations of an overlay, as text."""
+    """Return the violations of a template as text."""
     pod = merged(overlay)
     assert pod is not None
     return [str(violation) for violation in policy.check(pod, terms(**more))]
@@ -250,7 +250,7 @@ _ODD = [
 
 
 class Source:
-    """Random overlays; the same seed gives the same ones. `danger` is how many changes one has at most."""
+    """Yield random templates for a seed. `danger` is the maximum number of hostile changes in each."""
 
     def __init__(self, seed: int, danger: int = 4) -> None:
         self._random = random.Random(seed)
@@ -265,7 +265,7 @@ class Source:
         return made
 
     def junk(self, depth: int = 4):
-        """Any JSON value, its keys mostly those of pods."""
+        """Return a random JSON value, with keys mostly from pods."""
         kind = self._random.randint(0, 5)
         if depth == 0 or kind < 2:
             return copy.deepcopy(self._random.choice(_ODD))
@@ -276,7 +276,7 @@ class Source:
         return {self._random.choice(words): self.junk(depth - 1) for _ in range(self._random.randint(0, 6))}
 
     def damaged(self, pod):
-        """A pod with one value anywhere in it replaced by an odd one."""
+        """Return a pod with one random value replaced by an unusual one."""
         pod = copy.deepcopy(pod)
         here = pod
         while True:
@@ -303,7 +303,7 @@ class Source:
         elif roll < 0.9:
             spec.setdefault("volumes", []).append(copy.deepcopy(self._random.choice(_VOLUMES)))
         else:
-            # Not odd ones: `render` writes its own keys over these and takes them for mappings.
+            # These stay mappings, because `render` writes its own keys into them.
             self._field(made.setdefault("metadata", {}), _META, odd=0)
 
     def _field(self, holder, fields, odd=0.03) -> None:

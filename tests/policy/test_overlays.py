@@ -1,6 +1,6 @@
-"""Random overlays: the policy is total, and whatever it passes Kubernetes' own Pod Security admission passes too.
+"""Random pod templates: the policy is total, and Pod Security admission accepts every pod that the policy accepts.
 
-Each block of them has a seed of its own; `make test` draws some of the blocks, others with each commit.
+Each block has its own seed. `make test` selects some of the blocks, different ones for each commit.
 """
 
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from selection import SELECTION
 
 BLOCKS, PARTS = 20, 20
 TOTAL = 5_000  # pods of a block
-CASES = {"restricted": 270, "baseline": 45}  # overlays of a block that the server is asked about
+CASES = {"restricted": 270, "baseline": 45}  # templates of a block that are sent to the server
 
 
 def blocks(about: str) -> list[int]:
-    """The seeds of those to draw."""
+    """Return the seeds of the selected blocks."""
     return SELECTION.sample(range(1, BLOCKS + 1), PARTS, about)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", blocks("pods"))
-def test_judges_whatever_it_is_given(seed, played):
-    """Merged, damaged and senseless pods, 10^5 in all blocks: an answer each time, and what passes is whole."""
+def test_policy_is_total_and_accepted_pods_are_complete(seed, played):
+    """The policy never raises for merged, damaged and random pods, 10^5 in all blocks, and accepted pods are complete."""
     played("merged, damaged and senseless pods judged by the policy", TOTAL)
     source = Source(seed=seed)
     plain = merged({})
@@ -52,7 +52,7 @@ def test_judges_whatever_it_is_given(seed, played):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", ["restricted", "baseline"])
 def test_kubernetes_accepts_every_pod_the_policy_accepts(api, level, played):
-    """The oracle is a namespace that enforces the level; pods are created there with dryRun."""
+    """The oracle is a namespace that enforces the level. Pods are created there with dryRun."""
     namespace = f"oracle-{level}"
     labels = {"pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/enforce-version": "latest"}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
@@ -75,17 +75,17 @@ def test_kubernetes_accepts_every_pod_the_policy_accepts(api, level, played):
         answers = list(threads.map(lambda pod: api.ask("POST", path, pod), pods))
     escapes = [answer.message for answer in answers if "violates PodSecurity" in answer.message]
     assert escapes == []
-    # Nothing but plain validity (a mount without its volume, a word for a list) may be left to refuse.
+    # The server may refuse accepted pods only because they are invalid, such as a mount without its volume.
     assert {answer.status for answer in answers} <= {201, 400, 403, 422}
     assert [a.message for a in answers if a.status == 403 and "RuntimeClass" not in a.message] == []
     assert sum(answer.status == 201 for answer in answers) > len(pods) / 2
 
     hostile = merged({"spec": {"hostNetwork": True}}, namespace)
-    assert "violates PodSecurity" in api.ask("POST", path, hostile).message, "the oracle sleeps"
+    assert "violates PodSecurity" in api.ask("POST", path, hostile).message, "the oracle refuses nothing"
 
 
 def passed(seed: int, namespace: str, level: str) -> Iterator[dict[str, Any]]:
-    """Pods of one block that the policy passes."""
+    """Return the pods of one block that the policy accepts."""
     source, left = Source(seed=seed, danger=3), CASES[level]
     while left:
         pod = merged(source.overlay(), namespace, restricted=level == "restricted")

@@ -1,4 +1,4 @@
-"""What the server and its webhooks may make of a pod before it is let go, and what they may not."""
+"""Allowed and refused changes of a pod by the API server and webhooks before its gate is removed."""
 
 import copy
 
@@ -18,7 +18,7 @@ def seen():
 
 
 def test_defaults_pass():
-    assert policy.restored(seen(), merged({})) == []
+    assert policy.find_changes(seen(), merged({})) == []
 
 
 def test_admission_webhook_may_make_ordinary_changes():
@@ -32,22 +32,22 @@ def test_admission_webhook_may_make_ordinary_changes():
     pod["spec"]["containers"].append({"name": "istio-proxy", "image": "p", "volumeMounts": [token]})
     pod["metadata"]["labels"]["mesh"] = "on"
     pod["metadata"]["finalizers"].append("other/one")
-    assert policy.restored(pod, merged({})) == []
+    assert policy.find_changes(pod, merged({})) == []
 
 
 def test_volume_from_an_overlay_may_be_changed():
     rendered = merged({"spec": {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]}})
     stored = copy.deepcopy(rendered)
     next(each for each in stored["spec"]["volumes"] if each["name"] == "v")["emptyDir"] = {"sizeLimit": "2Gi"}
-    assert policy.restored(stored, rendered) == []
+    assert policy.find_changes(stored, rendered) == []
 
 
 def test_unset_security_context_may_be_filled_in():
-    """Where pods may be as they like, an administrator's webhook makes them stricter."""
+    """A webhook of an administrator may make pods stricter."""
     rendered, stored = copy.deepcopy(merged({})), seen()
     del rendered["spec"]["containers"][0]["securityContext"]
     stored["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
-    assert policy.restored(stored, rendered) == []
+    assert policy.find_changes(stored, rendered) == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_unset_security_context_may_be_filled_in():
             ),
             "container spy: volumeMounts",
         ),
-        (  # as the step's own container does, to the letter
+        (  # exactly as in the step's own container
             lambda pod, main: pod["spec"]["containers"].append(
                 {"name": "spy", "volumeMounts": main["volumeMounts"][:1]}
             ),
@@ -115,14 +115,14 @@ def test_unset_security_context_may_be_filled_in():
 def test_forbidden_change_of_a_stored_pod_is_found(change, path):
     pod = seen()
     change(pod, pod["spec"]["containers"][0])
-    found = policy.restored(pod, merged({}))
+    found = policy.find_changes(pod, merged({}))
     assert [each.path.startswith(path) for each in found] == [True], found
 
 
-def test_each_label_that_was_taken_away_is_named():
+def test_removed_labels_are_named():
     pod = seen()
     pod["metadata"]["labels"] = None
-    found = [each.path for each in policy.restored(pod, merged({}))]
+    found = [each.path for each in policy.find_changes(pod, merged({}))]
     assert found == ["metadata.labels[dayfly.dev/run]", "metadata.labels[dayfly.dev/reads]"]
 
 
@@ -139,8 +139,8 @@ def test_each_label_that_was_taken_away_is_named():
     ],
 )
 def test_each_removed_part_of_a_stored_pod_is_reported(stored):
-    """Whatever a webhook leaves of it, it is judged, and never let go."""
-    told = {violation.path for violation in policy.restored(stored, merged({}))}
+    """The check finds every removed field and raises nothing."""
+    told = {violation.path for violation in policy.find_changes(stored, merged({}))}
     assert told >= {
         "metadata.name",
         "metadata.finalizers",

@@ -55,7 +55,7 @@ class Suite:
 
     def settle(self) -> None:
         until(self.is_over)
-        assert list(self.notes.iterdir()) == [], "what the steps have made is gone"
+        assert list(self.notes.iterdir()) == [], "the delete steps have run"
 
 
 def until(true: object) -> None:
@@ -162,7 +162,7 @@ def test_no_plugin(dayfly_resource):
     )
     assert re.search(r"^E  .*broken/make \| no such bucket$", said, re.MULTILINE)
     assert 'no step of "sqlite-notes" has the param "foldr"' in said
-    assert "nothing/here.yaml: no such plugin beside the test or below" in said
+    assert "nothing/here.yaml: no such plugin next to the test or below" in said
     assert "src/dayfly" not in said, "a report shows the test, not how we work"
     suite.settle()
 
@@ -199,7 +199,7 @@ def test_it(dayfly_resource):
     signal.pause()
 """
     )
-    shorter = "import dayfly.pytest_plugin.resources as m; m.LEASE_S, m.RENEW_S = 2, 0.5"
+    shorter = "import dayfly.pytest_plugin.resources as m; m.LEASE_S, m.RENEW_INTERVAL_S = 2, 0.5"
     (suite.folder / "conftest.py").write_text(shorter)
     process = subprocess.Popen(suite.command(), cwd=suite.folder, env=suite.environment, stdout=subprocess.PIPE)
     until((suite.folder / "notes-ready").exists)
@@ -227,7 +227,7 @@ def test_another(dayfly_resource):
 
 @pytest.mark.parametrize("status", [200, 401, 404])
 def test_stranger_at_the_port_of_a_killed_server_is_not_used(tmp_path, monkeypatch, status):
-    """The folder outlives a machine's restart, and its port is somebody else's then."""
+    """The folder survives a reboot, and another program may have the port then."""
     started = []
 
     def start(command, *, env, **_):

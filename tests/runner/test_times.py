@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from dayfly.execute.process.log_times_file import LogTimes
-from dayfly.spec.log_times import time_of, within
+from dayfly.execute.process.log_times import LogTimes
+from dayfly.spec.log_times import entries_between, time_at
 from runner.attempts import wait_until
 
 STEP_MS, FREE, SHARE = 10, 4096, 64
@@ -50,7 +50,7 @@ def test_earlier_log_content_has_no_time(noted):
     log, entries = noted("#!/bin/sh\necho one\n", before=b"[dayfly: said]\n")
     assert log == b"[dayfly: said]\none\n"
     assert [at for at, _ in entries] == [15]
-    assert (time_of(entries, 0), time_of(entries, 15)) == (0, entries[0][1])
+    assert (time_at(entries, 0), time_at(entries, 15)) == (0, entries[0][1])
 
 
 def test_masked_text_shifts_the_recorded_offsets(noted):
@@ -107,7 +107,7 @@ def test_half_an_entry_at_the_end_is_none():
     whole = struct.pack(">qqqq", 0, 5, 7, 9)
     assert list(LogTimes(whole[:-1])) == [(0, 5)]
     assert LogTimes(whole)[-1] == LogTimes(whole)[1] == (7, 9)
-    assert within(LogTimes(whole), 0, 99) == ((0, 5), (7, 9))
+    assert entries_between(LogTimes(whole), 0, 99) == ((0, 5), (7, 9))
     with pytest.raises(IndexError):
         LogTimes(whole)[2]
 

@@ -160,11 +160,11 @@ CLOSED = EndRequest(at=1, reason="Deleted")
     ],
 )
 def test_report_determines_kinds_of_events(changes, soon, kinds):
-    assert cloud_events.kinds(report(**changes), expires_soon=soon) == kinds
+    assert cloud_events.event_kinds(report(**changes), expires_soon=soon) == kinds
 
 
 def test_cloud_event_has_required_fields_and_stable_id():
-    about = cloud_events.About("u", 7, "urn:x", "demo", "demo", "local", labels={"team": "pay"})
+    about = cloud_events.EventSubject("u", 7, "urn:x", "demo", "demo", "local", labels={"team": "pay"})
     event = cloud_events.cloud_event(about, "ready", report(ready=True))
     assert {"specversion", "id", "source", "type"} <= event.keys()
     assert (event["specversion"], event["type"]) == ("1.0", "dev.dayfly.sandbox.ready")

@@ -290,7 +290,7 @@ def test_http_1_0_is_served_and_ends_the_connection(client):
 
 
 def test_fault_outside_of_handlers_is_an_api_error(client, monkeypatch):
-    monkeypatch.setattr(files, "lead", None)
+    monkeypatch.setattr(files, "redirect_to_page", None)
     sent = b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\nConnection: close\r\n\r\n"
     status, error = refusal(client.port, sent)
     assert (status, "internal error of Dayfly" in error) == (500, True)

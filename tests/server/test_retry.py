@@ -39,12 +39,12 @@ def test_retry_of_one_unit_and_of_all(client, host, sb1):
 def test_retry_of_a_unit_that_does_not_wait_is_refused(client, host, sb1):
     failed = client.call("POST", RETRY, {"unit": "mydb/make"})
     assert failed.status == 409
-    assert "never run again in its sandbox; delete the sandbox and apply it again" in failed.error
+    assert "never runs again in its sandbox; delete the sandbox and apply it again" in failed.error
     running = client.call("POST", RETRY, {"unit": "mydb/other"})
-    assert (running.status, running.error) == (409, "mydb/other is not waiting to be retried: its state is running")
+    assert (running.status, running.error) == (409, "mydb/other is not waiting for a retry: its state is running")
     host.say(sb1, ready=True, reason=Reason.READY, message="all is well", units=(OTHER,))
     nothing = client.call("POST", RETRY, {})
-    assert (nothing.status, nothing.error) == (409, "nothing in it is waiting to be retried: all is well")
+    assert (nothing.status, nothing.error) == (409, "nothing in it is waiting for a retry: all is well")
     assert host.hurried == []
 
 

@@ -63,7 +63,7 @@ def test_group_is_created_and_its_status_reported(client, host):
     got = client.get(GROUP)
     assert (got["status"]["ready"], got["status"]["reason"]) == (True, "NoMatchedSandboxes")
     assert got["status"]["message"] == (
-        f"No living sandbox matches. Not supported here: spec.match and spec.endpoints[0] ({ROUTED})."
+        f"No live sandbox matches. Not supported here: spec.match and spec.endpoints[0] ({ROUTED})."
     )
     assert got["endpoints"] == [{"name": "web", "target": "http://shop.default.svc:80", "url": ""}]
     assert client.get("routegroups") == [got]
@@ -175,10 +175,13 @@ def test_oldest_of_two_forks_wins_and_conflict_is_shown(client, host):
             "type": "ForkConflict",
             "status": "True",
             "reason": "ForkConflict",
-            "message": "default/shop is forked by several: zz goes before aa.",
+            "message": "default/shop is forked by several sandboxes: zz takes precedence over aa.",
         }
     ]
-    assert "2 sandboxes match: zz and aa. default/shop is forked by several: zz goes before aa." in status["message"]
+    assert (
+        "2 sandboxes match: zz and aa. default/shop is forked by several sandboxes: zz takes precedence over aa."
+        in status["message"]
+    )
 
 
 def test_group_of_a_cluster_ignores_other_clusters(tmp_path, blank):

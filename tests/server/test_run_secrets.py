@@ -187,7 +187,7 @@ def test_server_with_remote_clients_refuses_secrets(
         for body in (WISH, sandbox_body()):
             answer = client.call("PUT", "sandboxes/sb1", body)
             assert answer.status == 400, answer.body
-            assert "key is a secret, and --secrets-file gives it on a developer's own" in answer.json["error"]
+            assert "key is a secret, and --secrets-file can set it only on a developer's own" in answer.json["error"]
     assert (host.offers, store.ever) == ({}, 0)
 
 
@@ -196,4 +196,4 @@ def test_document_with_a_secret_is_refused(client: Client):
     body["spec"]["resources"][0]["params"]["key"] = CANARY
     answer = client.call("PUT", "sandboxes/sb1", body)
     assert (answer.status, CANARY in str(answer.body)) == (400, False)
-    assert 'spec.resources[0].params.key: "key" is a secret, which no document holds' in answer.json["error"]
+    assert 'spec.resources[0].params.key: "key" is a secret, which must not be in a document' in answer.json["error"]

@@ -7,7 +7,7 @@ believed only after asking afresh, and of attempts that the ledger has recorded 
 
 from dayfly.execute.turn import Scene
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import RECALL_MS
+from dayfly.plan.retry import RECALL_TIMEOUT_MS
 from dayfly.plan.world import AttemptKey, Ended, Fact, Held, NeverRan, Running, Sealed, Unclear, Waiting
 from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.run import Phase, Result, Run, UnitRecord
@@ -306,7 +306,7 @@ class Cluster(Simulation):
         record = self.oracle.run.unit(pod.unit)
         awaited = record.state in HOPED and record.ref == pod.uid and not (self.faulty or self.oracle.gone)
         awaited = awaited and pod.created + ACTIVE > self.calmed  # before that operators may have had no turn
-        if awaited and not pod.deleting and 0 < pod.recalled < self.now - RECALL_MS - MARGIN:
+        if awaited and not pod.deleting and 0 < pod.recalled < self.now - RECALL_TIMEOUT_MS - MARGIN:
             raise Violation(13, f"{pod.unit}#{pod.attempt} is waited for long after its recall")
 
     def _move(self, pod: Pod) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from dayfly.execute.turn import AGAIN_MS, ROUNDS, Scene, turn
+from dayfly.execute.turn import MAX_ROUNDS, RETRY_AFTER_MS, Scene, turn
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import World
 from dayfly.spec.lifecycle import Exec, Lifecycle, Target, Unit
@@ -36,9 +36,9 @@ class Contended:
 def test_a_turn_that_loses_every_race_asks_to_look_again_soon():
     host = Contended()
     decision = asyncio.run(turn("u", host))
-    assert host.refused == ROUNDS
+    assert host.refused == MAX_ROUNDS
     assert decision is not None
-    assert decision.wake_at == 1_000 + AGAIN_MS
+    assert decision.wake_at == 1_000 + RETRY_AFTER_MS
 
 
 class Quiet(Contended):

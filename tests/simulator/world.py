@@ -8,6 +8,7 @@ import msgspec
 
 from dayfly.embedded.ledger import LedgerError, StoredRun
 from dayfly.execute.turn import Scene, turn
+from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Move
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import Plan
@@ -348,7 +349,10 @@ class Simulation(abc.ABC):
         if self.story is not None:
             for wait in decision.waits:
                 if wait.unit:
-                    self.say(server.name, f"{wait.unit} waits: {wait.reason}, {wait.said(scene.now)}")
+                    self.say(
+                        server.name,
+                        f"{wait.unit} waits: {wait.reason}, {messages.render(wait.message, wait.since, wait.until, scene.now)}",
+                    )
         if any(wait.reason == "WaitingForSlot" for wait in decision.waits) and self.free_slots(self.oracle.run):
             server.dirty = True  # a host whose place became free looks again at whoever waits for one
         self.oracle.told(scene.world, decision)

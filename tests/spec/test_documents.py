@@ -1,4 +1,4 @@
-"""Documents: what kind each is, requests without places, round trips, and the walls of the room."""
+"""Documents: kinds, request bodies, wire forms, and the imports of the package."""
 
 import ast
 import copy
@@ -15,7 +15,7 @@ from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 SCRIPT = "#!/bin/sh\n"
 PLUGIN = {"name": "p", "spec": {"create": [{"name": "a", "script": SCRIPT}]}}
@@ -54,7 +54,7 @@ class TestKinds:
             ("§name: a", "", "has no spec; write both, name and spec"),
             ("§spec: {cluster: c}", "", "has no name; write both, name and spec"),
             ("§name: a\nspec: x", "", "its spec must be a mapping"),
-            ("name: a\n§spec: {forks: []}", "spec", "cannot tell"),
+            ("name: a\n§spec: {forks: []}", "spec", "its kind is not clear"),
             ("§name: n\nspec: {cluster: c}", "name", 'write "n" in quotes'),
             ("§name: ''\nspec: {cluster: c}", "name", "cannot be empty"),
             ("kind: Sandbox\n§name: 1\nspec: {cluster: c}", "name", 'write "1" in quotes'),
@@ -171,7 +171,7 @@ FROM_RESOURCE = st.fixed_dictionaries({"resource": st.fixed_dictionaries({"name"
 
 
 def steps(source, *, cleanup):
-    """Lists of steps whose inputs have `source`; without names, which `numbered` gives."""
+    """Return lists of steps whose inputs have `source`, without names, which `numbered` adds."""
     retry = {"idempotent": st.booleans(), "backoff": DURATIONS}
     inputs = st.lists(source, max_size=3).map(
         lambda all_: [i | {"name": f"i{n}", "as": {"env": f"E{n}", "path": f"/tmp/{n}"}} for n, i in enumerate(all_)]
@@ -305,7 +305,7 @@ JSON = st.recursive(
 @settings(deadline=None, max_examples=300)
 @given(JSON, st.sampled_from(documents.KINDS))
 def test_whatever_comes_is_taken_or_refused(body, kind):
-    """Nothing but a `SpecError` ever leaves the room, and its message is one line."""
+    """Only `SpecError` is raised, with a message of one line."""
     for wrapped in (body, {"name": "a", "spec": body}, {"name": "a", "spec": {"cluster": "c", "resources": body}}):
         try:
             json.dumps(documents.export(documents.from_wire(wrapped, kind)))
@@ -320,7 +320,7 @@ FORBIDDEN = {"open", "print", "input", "eval", "exec", "breakpoint", "__import__
 
 @pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.name)
 def test_the_room_is_pure(path):
-    """The import walls do not see builtins; the syntax tree does."""
+    """The import rules do not cover builtins, so this test reads the syntax tree."""
     calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     assert not FORBIDDEN & {call.id for call in calls if isinstance(call, ast.Name)}
 

@@ -1,4 +1,4 @@
-"""Targets as they are written; whoever writes one is told when it is none."""
+"""Targets of endpoints, and messages for invalid ones."""
 
 import pytest
 

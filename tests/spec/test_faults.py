@@ -1,13 +1,13 @@
-"""All that is wrong is told at once, each with its place, and nothing that is only the consequence of another fault."""
+"""All faults are reported at once, each with its place, without faults that only follow from others."""
 
 import pytest
 
 from dayfly.spec.errors import Faults, SpecError, parse_path, render_path
-from spec.places import load
+from spec.marked_text import load
 
 
 def faults(source):
-    """Every fault as `line: path: problem`."""
+    """Return every fault as `line: path: problem`."""
     with pytest.raises(SpecError) as caught:
         load(source)
     every = (caught.value, *caught.value.others)
@@ -69,7 +69,7 @@ spec:
 
 
 def test_decoding_errors_are_reported_without_consequences():
-    """A field under another name is not also missing, nor is a list of the wrong kind also empty."""
+    """A misspelt field is not reported as missing, and a list of the wrong kind not as empty."""
     starts(
         """\
 name: p
@@ -120,7 +120,7 @@ spec:
     )
 
 
-def test_one_fault_is_one():
+def test_single_fault_is_reported_once():
     found = Faults()
     with found:
         raise SpecError("x")

@@ -1,4 +1,4 @@
-"""Framed documents: every content has one spelling, and no damaged byte goes unnoticed."""
+"""Framed documents: each content has one encoding, and every damaged byte is detected."""
 
 import hashlib
 

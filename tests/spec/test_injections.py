@@ -1,4 +1,4 @@
-"""Variables that inputs may not have."""
+"""Variables that inputs must not use."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def as_plugin(wanted):
 
 
 def as_object(wanted):
-    """A plugin as the operator reads it."""
+    """Return a plugin as the operator reads it."""
     body = {
         "apiVersion": "dayfly.dev/v1alpha1",
         "kind": "ResourcePlugin",
@@ -81,7 +81,7 @@ def test_input_named_after_a_reserved_variable_is_refused(form, name):
     variable = name.upper().replace("-", "_")
     assert fault.keys[-3:] == ("inputs", 0, "name")
     assert fault.problem.startswith(f'the input "{name}" would be ${variable}, ')
-    assert fault.problem.endswith("; give it another variable: as: {env: ...}")
+    assert fault.problem.endswith("; choose another variable: as: {env: ...}")
 
 
 @pytest.mark.parametrize("form", FORMS)

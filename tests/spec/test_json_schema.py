@@ -1,4 +1,4 @@
-"""What editors are told of files: every file of ours is right by it, and what reading refuses it mostly refuses."""
+"""JSON Schemas: every example is valid, and most documents that the parser refuses are invalid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check(word: str) -> jsonschema.Draft7Validator:
 
 
 def wishes() -> dict[str, tuple[str, object]]:
-    """Each wish in the examples, variables and embedded files as they are written."""
+    """Yield each document in the examples, with its directives."""
     found = {}
     for path in sorted(ROOT.glob("examples/**/*.yaml")):
         for index, document in enumerate(text.parse(path.read_bytes(), file=str(path))):
@@ -57,7 +57,7 @@ def test_every_file_of_the_examples_is_right(name: str):
     assert [f"{'.'.join(map(str, fault.path))}: {fault.message}" for fault in check(word).iter_errors(data)] == []
 
 
-def test_there_are_examples_of_each_kind():
+def test_each_kind_has_examples():
     assert {word for word, _ in WISHES.values()} == {*json_schema.words()} - {"routegroup"}
 
 

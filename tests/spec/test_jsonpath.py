@@ -1,4 +1,4 @@
-"""Queries of other people's in objects of other people's: what is found is what the library finds, at a bounded cost."""
+"""JSONPath queries: the results equal the library's, at a limited cost."""
 
 import importlib
 
@@ -53,7 +53,7 @@ def deep(levels: int) -> dict:
 @given(st.sampled_from(QUERIES), DATA)
 def test_query_finds_the_same_as_the_library(query, data):
     if isinstance(data, str):
-        return  # the library takes it for a document
+        return  # the library reads it as a document
     theirs = importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).findall(query, data)
     found = jsonpath.find(query, data)
     assert found == theirs
@@ -73,25 +73,25 @@ def test_query_finds_the_same_as_the_library(query, data):
     ],
 )  # fmt: skip
 def test_nothing_is_found_where_too_much_would_be_looked_at(monkeypatch, query, data):
-    """An inline plugin's author may write it, whose object it is as well; the operator is everybody's."""
+    """The author of an inline plugin also owns the object, but the operator serves all tenants."""
     assert jsonpath.find(query, data) == []
-    monkeypatch.setattr(jsonpath, "MOST_LOOKED_AT", 0)
+    monkeypatch.setattr(jsonpath, "MAX_VISITED", 0)
     assert jsonpath.find(query, data) == []
 
 
 def test_a_large_object_is_looked_through_once(monkeypatch):
     data = {"items": [{"name": str(number), "at": number} for number in range(100)]}
-    monkeypatch.setattr(jsonpath, "MOST_LOOKED_AT", 1_000)
+    monkeypatch.setattr(jsonpath, "MAX_VISITED", 1_000)
     assert jsonpath.find("$..at", data) == list(range(100))
     assert jsonpath.find("$.items[?@.at == 99].name", data) == ["99"]
-    monkeypatch.setattr(jsonpath, "MOST_LOOKED_AT", 100)
+    monkeypatch.setattr(jsonpath, "MAX_VISITED", 100)
     assert jsonpath.find("$..at", data) == []
 
 
 @pytest.mark.parametrize("query", ["$[?search(@, '(a|a)+$')]", "$.a[?match(@.b, 'x') && @.c]"])
 def test_regular_expression_is_refused_outside_webhooks(query):
     jsonpath.check(query)
-    with pytest.raises(SpecError, match=r"match and search can take any time; they are for webhooks alone") as refused:
+    with pytest.raises(SpecError, match=r"match and search can take any time; only webhooks may use them") as refused:
         jsonpath.check(query, ("spec", "path"), regex=False)
     assert refused.value.keys == ("spec", "path")
     assert jsonpath.find(query, ["a" * 40 + "b"]) == []
@@ -99,6 +99,6 @@ def test_regular_expression_is_refused_outside_webhooks(query):
 
 @pytest.mark.parametrize("query", ["$[1e3]", "$[0:1E2]", "$[?@.a[1e1]]", "$[?@.a == 1e999]"])
 def test_number_the_library_cannot_read_is_refused(query):
-    """It is other people's: whoever reads it is not to end of it."""
+    """Queries come from users and must not crash the reader."""
     with pytest.raises(SpecError, match="is not a JSONPath query: it holds a number that"):
         jsonpath.check(query)

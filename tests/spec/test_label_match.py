@@ -1,4 +1,4 @@
-"""What a match takes, and where a wrong one is wrong."""
+"""Label matches: selected labels, and places of faults."""
 
 import pytest
 
@@ -17,13 +17,13 @@ DRAFT = {"label": {"key": "draft", "value": "yes"}}
         ({"all": [TEAM, DRAFT]}, [1]),
         ({"any": [{"all": [TEAM, DRAFT]}, {"label": {"key": "draft", "value": "y?s"}}]}, [1, 2]),
         ({"label": TEAM["label"], "any": None, "all": []}, [0, 1]),
-        ({"label": {"key": "team*", "value": "*"}}, []),  # a key is no pattern
+        ({"label": {"key": "team*", "value": "*"}}, []),  # keys are not patterns
     ],
 )
 def test_match_selects_by_labels(match, takes):
     labels = [{"team": "pay"}, {"team": "payments", "draft": "yes"}, {"draft": "yes"}, {}, {"team": "p"}]
     found = label_match.parse(match)
-    assert [index for index, each in enumerate(labels) if found.takes(each)] == takes
+    assert [index for index, each in enumerate(labels) if found.matches(each)] == takes
 
 
 def nested(depth):
@@ -56,7 +56,7 @@ def test_invalid_match_is_refused(match, path, sentence):
     assert sentence in caught.value.problem
 
 
-def test_every_fault_is_said():
+def test_every_fault_is_reported():
     wrong = {"any": [{"label": {"key": "a", "value": "["}}, {"all": [{"label": {"value": "x\\"}}]}]}
     with pytest.raises(SpecError) as caught:
         label_match.parse(wrong)
@@ -67,4 +67,4 @@ def test_every_fault_is_said():
 
 
 def test_as_deep_as_it_may_be():
-    assert label_match.parse(nested(15)).takes({"team": "pay"})
+    assert label_match.parse(nested(15)).matches({"team": "pay"})

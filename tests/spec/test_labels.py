@@ -1,4 +1,4 @@
-"""Selectors of labels, as kubectl's `-l` reads them."""
+"""Label selectors, as in kubectl's `-l`."""
 
 import pytest
 
@@ -17,15 +17,15 @@ HAS = {"team": "pay", "empty": "", "example.com/repo": "a/b"}
     ],
 )  # fmt: skip
 def test_terms(text, taken):
-    assert label_selector.takes(label_selector.selector([text]), HAS) is taken
+    assert label_selector.matches(label_selector.parse([text]), HAS) is taken
 
 
-def test_several_texts_hold_together_and_none_takes_all():
-    assert label_selector.takes(label_selector.selector([]), {})
-    assert not label_selector.takes(label_selector.selector(["team=pay", "none"]), HAS)
+def test_several_selectors_are_combined_and_none_selects_all():
+    assert label_selector.matches(label_selector.parse([]), {})
+    assert not label_selector.matches(label_selector.parse(["team=pay", "none"]), HAS)
 
 
 @pytest.mark.parametrize("text", ["", "=x", "!", "a,,b", "a in (b)", "!a=b", "a b=c"])
 def test_invalid_selector_is_refused(text):
-    with pytest.raises(SpecError, match="selects nothing by labels: write label=value"):
-        label_selector.selector([text])
+    with pytest.raises(SpecError, match="is not a label selector: write label=value"):
+        label_selector.parse([text])

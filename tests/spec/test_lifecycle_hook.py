@@ -1,4 +1,4 @@
-"""Lifecycle hooks: every rule with the place of its breach, whom a selector means, and the kinds no hook goes with."""
+"""Lifecycle hooks: every rule with the place of its fault, selectors, and kinds without hooks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from dayfly.spec.lifecycle import LifecycleEvent
 from dayfly.spec.lifecycle_hook import Hold, LifecycleHook, Selector
 from dayfly.spec.parsing import text
 from dayfly.spec.steps import object_kinds
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 HEAD = "kind: LifecycleHook\nmetadata: {name: backup}\nspec:\n"
 SELECTOR = "  selector: {apiVersion: cluster.example.org/v1, kind: Machine}\n"
@@ -45,7 +45,7 @@ REFUSED = {
         "spec.selector.apiVersion",
         "needs apiVersion, like batch/v1",
     ),
-    "secrets": (kind("v1", "Secret"), "spec.selector.kind", "no hook may go with a Secret: what it holds would be"),
+    "secrets": (kind("v1", "Secret"), "spec.selector.kind", "hooks are not allowed for a Secret: its content would be"),
     "pods": (kind("v1", "Pod"), "spec.selector.kind", "each step is a pod itself"),
     "namespaces": (kind("v1", "Namespace"), "spec.selector.kind", "belongs to no namespace"),
     "rights": (kind("rbac.authorization.k8s.io/v1", "RoleBinding"), "spec.selector.kind", "it gives rights"),
@@ -55,7 +55,7 @@ REFUSED = {
     "namespace": (
         selecting("{apiVersion: a.b/v1, kind: M, namespaces: [shop, §Shop]}"),
         "spec.selector.namespaces[1]",
-        "not the name of a namespace",
+        "not a namespace name",
     ),
     "Dayfly's namespace": (
         selecting("{apiVersion: a.b/v1, kind: M, namespaces: [§dayfly-runners]}"),
@@ -80,12 +80,12 @@ REFUSED = {
     "key of a label": (
         selecting("{apiVersion: a.b/v1, kind: M, labels: {§a/b/c: x}}"),
         'spec.selector.labels["a/b/c"]',
-        "not the key of a label",
+        "not a valid label key",
     ),
     "value of a label": (
         selecting("{apiVersion: a.b/v1, kind: M, labels: {§a: b c}}"),
         "spec.selector.labels.a",
-        "not the value of a label",
+        "not a valid label value",
     ),
     "too many labels": (
         selecting(f"{{apiVersion: a.b/v1, kind: M, §labels: {{{', '.join(f'a{n}: b' for n in range(33))}}}}}"),
@@ -102,7 +102,7 @@ REFUSED = {
     "stopped by contract": (HOOK + "  stopped: {§contract: true}", "spec.stopped.contract", "write condition or when"),
     "hold without place": (HOOK + "  §hold: {value: a}", "spec.hold", "exactly one of annotation and path; neither"),
     "hold with two": (HOOK + "  §hold: {annotation: a, path: /spec/a}", "spec.hold", "both"),
-    "annotation": (HOOK + "  hold: {§annotation: a b}", "spec.hold.annotation", "not the key"),
+    "annotation": (HOOK + "  hold: {§annotation: a b}", "spec.hold.annotation", "not a valid annotation key"),
     "Dayfly's annotation": (
         HOOK + "  hold: {§annotation: lifecycle.dayfly.dev/x}",
         "spec.hold.annotation",
@@ -119,7 +119,7 @@ REFUSED = {
         "spec.hold.path",
         "write annotation",
     ),
-    "pointer to status": (HOOK + "  hold: {§path: /status/a, value: a}", "spec.hold.path", "status cannot hold"),
+    "pointer to status": (HOOK + "  hold: {§path: /status/a, value: a}", "spec.hold.path", "status is not allowed"),
     "pointer into a list": (HOOK + "  hold: {§path: /spec/a/0/b, value: a}", "spec.hold.path", "outside lists"),
     "pointer to a list's end": (HOOK + "  hold: {§path: /spec/a/-, value: a}", "spec.hold.path", "outside lists"),
     "hold without preStop": (
@@ -143,7 +143,7 @@ REFUSED = {
         + "  postStop:\n  - name: a\n    webhook:\n      method: DELETE\n      url: https://a.example.com\n"
         + "      query: {x: {§$env: DAYFLY_SANDBOX_NAME}}",
         'spec.postStop[0].webhook.query.x["$env"]',
-        "is none of DAYFLY_HOOK_NAME, DAYFLY_TARGET_API_VERSION",
+        "is not one of DAYFLY_HOOK_NAME, DAYFLY_TARGET_API_VERSION",
     ),
     "step name": (HOOK.replace("name: a\n", "§name: a.b\n"), "spec.preStop[0].name", "not a step name"),
     "name twice": (
@@ -207,7 +207,7 @@ REFUSED = {
     "removal that undoes": (
         HEAD + SELECTOR + "  postStop:\n  - name: a\n    object: {remove: b}\n    §undoes: b",
         "spec.postStop[0].undoes",
-        "undoes the step that makes it",
+        "undoes the step that creates it",
     ),
     "object before the stop": (
         HEAD + SELECTOR + "  preStop:\n  - name: a\n    §object: {remove: b}",
@@ -289,7 +289,7 @@ def test_a_whole_one_comes_and_goes_again():
     assert wire["spec"]["postStop"][0]["undoes"] == "register"
     assert wire["spec"]["preStop"][0]["outputs"] == []
     assert documents.from_wire(wire, "LifecycleHook") == hook
-    assert documents.load(text.parse_one(text.dump(wire), file="kept")) == hook  # told by its shape
+    assert documents.load(text.parse_one(text.dump(wire), file="kept")) == hook  # recognised by its form
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_variables_that_a_webhook_may_send(name: str):
     )
     body = f"name: p\nspec: {{create: [{{name: a, webhook: {{method: PUT, url: 'https://a', body: {{a: {{§$env: {name}}}}}}}}}]}}"
     if name in lifecycle_hook.TARGET_VARIABLES:
-        assert "is none of DAYFLY_SANDBOX_NAME" in refusal(body).problem
+        assert "is not one of DAYFLY_SANDBOX_NAME" in refusal(body).problem
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a" * 63, "volume-backup-2"])
@@ -341,7 +341,7 @@ def selector(**more) -> Selector:
     ],
 )
 def test_selector_matches_namespace_and_labels(meant: Selector, namespace: str, labels: dict[str, str], takes: bool):
-    assert meant.takes(namespace, labels) is takes
+    assert meant.matches(namespace, labels) is takes
 
 
 @pytest.mark.parametrize(("group", "name"), object_kinds.no_targets())
@@ -350,7 +350,7 @@ def test_every_refused_kind_is_refused_in_every_version(group: str, name: str):
     for version in ("v1", "v7beta2"):
         body = kind(f"{group}/{version}" if group else version, spelled)
         error = refusal(body)
-        assert error.problem.startswith(f"no hook may go with {with_article(spelled)}: ")
+        assert error.problem.startswith(f"hooks are not allowed for {with_article(spelled)}: ")
 
 
 @pytest.mark.parametrize(
@@ -373,8 +373,8 @@ def test_kinds_that_hooks_may_go_with(version: str, name: str):
 
 
 def test_refused_object_kind_is_no_hook_target():
-    """Nothing that hands out rights or credentials, changes admission or is Dayfly's slips through the exceptions."""
-    never = {"it gives rights", "it hands out a token or a certificate", "it decides what the cluster admits"}
+    """No kind that issues rights or credentials, changes admission or is Dayfly's is among the exceptions."""
+    never = {"it gives rights", "it issues a token or a certificate", "it changes the cluster's admission"}
     for group, name in object_kinds.refused():
         version = f"{group}/v1" if group else "v1"
         spelled = "Anything" if name == object_kinds.ANY else name

@@ -1,4 +1,4 @@
-"""Names, variables, paths: what is legal, and that each refusal names the value and the rule."""
+"""Names, variables and paths: valid ones, and messages with the value and the rule."""
 
 import subprocess
 import sys
@@ -104,7 +104,7 @@ class TestErrors:
             (SpecError("wrong", line=2, column=1), "line 2, column 1: wrong"),
         ],
     )
-    def test_one_line_with_the_place_first(self, error, said):
+    def test_message_is_one_line_with_the_place_first(self, error, said):
         assert str(error) == said
 
     def test_keys_with_dots_are_written_in_brackets(self):
@@ -116,7 +116,7 @@ class TestErrors:
 
 
 def test_names_and_errors_cost_the_command_line_nothing():
-    """Neither YAML nor msgspec nor anything heavy comes with them."""
+    """The module imports neither YAML nor msgspec nor other slow modules."""
     program = "import sys, dayfly.spec.scalars.names, dayfly.spec.scalars.semver; print(*sys.modules)"
     environment = {"PYTHONPATH": "src"}
     ran = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, env=environment, check=True)

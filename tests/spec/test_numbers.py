@@ -1,10 +1,10 @@
-"""Whole numbers out of text that anybody may have written."""
+"""Whole numbers from untrusted text."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dayfly.spec.scalars.numbers import MOST_PORT, port, whole
+from dayfly.spec.scalars.numbers import MAX_PORT, port, whole
 
 
 @given(st.integers(0, 1 << 70), st.integers(0, 1 << 64))
@@ -20,7 +20,7 @@ def test_text_that_is_no_number_is_rejected(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("0", None), ("1", 1), (str(MOST_PORT), MOST_PORT), ("65536", None), ("080", 80)]
+    ("text", "number"), [("0", None), ("1", 1), (str(MAX_PORT), MAX_PORT), ("65536", None), ("080", 80)]
 )
 def test_ports(text, number):
     assert port(text) == number

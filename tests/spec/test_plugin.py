@@ -1,16 +1,16 @@
-"""Plugins: every rule with the place of its breach, and the shapes that people publish."""
+"""Plugins: every rule with the place of its fault, and published forms."""
 
 import pytest
 
 from dayfly.spec import documents, plugin
 from dayfly.spec.errors import SpecError
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = "    script: |\n      #!/bin/sh\n      true\n"
 
 
 def create(body):
-    """A plugin with one create step of which `body` says more, indented by four."""
+    """Return a plugin with one create step. `body` has its other fields, indented by four."""
     return f"name: p\nspec:\n  create:\n  - name: a\n{body}"
 
 
@@ -62,12 +62,12 @@ REFUSED = {
         "spec.create[0]",
         "needs exactly one of script, command, webhook and object; script and command are given",
     ),
-    "no program": (create("    §command: []"), "spec.create[0].command", "names no program"),
-    "empty program": (create("    §command: ['', x]"), "spec.create[0].command", "names no program"),
-    "a program that an input says": (
+    "no program": (create("    §command: []"), "spec.create[0].command", "has no program"),
+    "empty program": (create("    §command: ['', x]"), "spec.create[0].command", "has no program"),
+    "a program from an input": (
         create("    command: [§$(TOOL), x]"),
         "spec.create[0].command[0]",
-        "which program is run no variable can say",
+        "the program must be constant",
     ),
     "a number in a command": (create("    command: [sleep, §1]"), "spec.create[0].command[1]", 'write "1" in quotes'),
     "long argument": (create(f"    command: [x, §{'y' * 16_385}]"), "spec.create[0].command[1]", "16385 bytes"),
@@ -142,7 +142,7 @@ REFUSED = {
         create(STEP + "    inputs:\n    - {name: b, default: x, valueFromSandbox: true}\n  - name: c\n" + STEP)
         + "    inputs:\n    - {name: b, §default: z, valueFromSandbox: true}",
         "spec.create[1].inputs[0].default",
-        'another step has "x" for this param',
+        'another step has the default "x" for this param',
     ),
     "a long default": (
         create(STEP + "    inputs:\n    - {name: b, §default: " + "x" * 65_537 + ", valueFromSandbox: true}"),
@@ -259,7 +259,7 @@ REFUSED = {
         "spec.create[0].retry.idempotent",
         "true or false",
     ),
-    "time-out": (create(STEP + "    timeouts: {§run: 0s}"), "spec.create[0].timeouts.run", "out of bounds"),
+    "time-out": (create(STEP + "    timeouts: {§run: 0s}"), "spec.create[0].timeouts.run", "outside the limits"),
     "time-out unknown": (create(STEP + "    timeouts: {§start: 1s}"), "spec.create[0].timeouts.start", "known here"),
 }
 

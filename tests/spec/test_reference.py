@@ -1,4 +1,4 @@
-"""The field reference says every field once, and the page that is kept is the one that the types make."""
+"""The field reference has every field once, and the stored page is current."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_reference_states_required_and_default():
 
 
 def types() -> dict[str, type]:
-    """All that the page tells of, by name."""
+    """Return all types on the page by name."""
     seen: set[type] = set()
     waiting = [reference.kind(word) for word in json_schema.words()]
     while waiting:
@@ -78,7 +78,7 @@ def types() -> dict[str, type]:
 
 
 REFUSED = {"HookInput": {"valueFromSandbox", "required", "default", "secret", "valueFrom"}}
-"""Of a param or a sandbox, which an object of a cluster has none of."""
+"""Fields of params and sandboxes that a cluster's objects do not have."""
 
 
 def test_each_type_has_examples_that_have_each_of_its_fields():

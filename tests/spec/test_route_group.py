@@ -1,4 +1,4 @@
-"""A route group as it is written, in both forms, and what of it is refused."""
+"""Route groups in both forms, and their faults."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_route_group_is_recognised_by_match_or_kind(head):
         (
             "  cluster: c\n  endpoints: [{name: a, target: 'http://w:80', cluster: d}]\n",
             "spec.endpoints[0].cluster",
-            'the group is of cluster "c" alone',
+            'the group is only in cluster "c"',
         ),
         (
             f"  hooks: {{preStart: [{{name: a, script: '#!/bin/sh', inputs: [{{name: x, valueFrom: {FROM}}}]}}]}}\n",
@@ -61,7 +61,7 @@ def test_invalid_route_group_is_refused(more, path, sentence):
     assert sentence in str(caught.value)
 
 
-def test_a_bad_pattern_is_said_with_its_line():
+def test_bad_pattern_is_reported_with_its_line():
     with pytest.raises(SpecError, match=r"g.yaml:3:\d+: spec.match.label.value: .* is not a pattern"):
         load(HEAD.replace("pay*", "'[pay'"))
 

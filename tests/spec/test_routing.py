@@ -1,4 +1,4 @@
-"""Where a request carries a key: one meaning, and patterns for data planes that must agree with it."""
+"""Routing keys of requests, and patterns for data planes that must agree with the parser."""
 
 import re
 
@@ -12,8 +12,8 @@ from dayfly.spec.routing.routing_keys import (
     Forms,
     baggage_pattern,
     check_forms,
-    first,
-    injected,
+    first_route,
+    injected_headers,
     is_key,
     keys_of,
     plain_pattern,
@@ -73,13 +73,13 @@ def test_a_parameter_of_the_query():
 
 def test_first_route_with_a_carried_key_wins():
     routes = [((KEY, "group"), "older"), ((OTHER, "group"), "younger")]
-    assert first(routes, frozenset({OTHER, "unknown"})) == "younger"
-    assert first(routes, frozenset({"group"})) == first(routes, frozenset({KEY, OTHER})) == "older"
-    assert first(routes, frozenset({"unknown"})) is None
+    assert first_route(routes, frozenset({OTHER, "unknown"})) == "younger"
+    assert first_route(routes, frozenset({"group"})) == first_route(routes, frozenset({KEY, OTHER})) == "older"
+    assert first_route(routes, frozenset({"unknown"})) is None
 
 
 def test_injected_header_is_recognised():
-    for header in injected(KEY):
+    for header in injected_headers(KEY):
         assert keys_of([header]) == {KEY}
 
 
@@ -100,7 +100,7 @@ def test_forms_are_compared_in_small_letters():
 
 
 keys = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", fullmatch=True)
-# What looks like it, and every way of writing that is near to it.
+# Near misses of keys, and every encoding close to one.
 bits = st.sampled_from(["sd-routing-key", "sd-sandbox", "=", ",", ";", " ", "\t", "a", "b1", "%61", "%62", "%2C", "x"])
 values = st.lists(bits, max_size=12).map("".join)
 
@@ -120,7 +120,7 @@ def test_patterns_agree_with_the_parser(value, wanted):
 
 
 @given(keys, st.text(max_size=40))
-def test_a_pattern_takes_its_key_and_no_other_text(key, text):
+def test_pattern_matches_its_key_and_no_other_text(key, text):
     assert is_key(key)
     assert re.fullmatch(query_pattern([key]), key)
     if text != key and "%" not in text:

@@ -1,10 +1,10 @@
-"""Sandboxes: every rule with the place of its breach, our additions, and the shapes that people publish."""
+"""Sandboxes: every rule with the place of its fault, Dayfly's additions, and published forms."""
 
 import pytest
 
 from dayfly.spec import documents, sandbox
 from dayfly.spec.errors import SpecError
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 HEAD = "name: s\nspec:\n  cluster: c\n"
 FORK = "  forks:\n  - forkOf: {kind: Deployment, namespace: d, name: web}\n"
@@ -40,12 +40,12 @@ REFUSED = {
     "namespace with a blank": (
         HEAD + FORK.replace("namespace: d", "§namespace: d e"),
         "spec.forks[0].forkOf.namespace",
-        "not the name of a namespace",
+        "not a namespace name",
     ),
     "namespace that leads elsewhere": (
         HEAD + FORK.replace("namespace: d", "§namespace: d/secrets/e"),
         "spec.forks[0].forkOf.namespace",
-        "not the name of a namespace",
+        "not a namespace name",
     ),
     "workload with capitals": (
         HEAD + FORK.replace("name: web", "§name: Web"),
@@ -55,9 +55,9 @@ REFUSED = {
     "local namespace": (
         HEAD + "  local:\n  - from: {kind: Deployment, §namespace: ../d, name: web}",
         "spec.local[0].from.namespace",
-        "not the name of a namespace",
+        "not a namespace name",
     ),
-    "runner's namespace": (HEAD + "  runner: {§namespace: d?watch=1}", "spec.runner.namespace", "not the name of a"),
+    "runner's namespace": (HEAD + "  runner: {§namespace: d?watch=1}", "spec.runner.namespace", "not a namespace name"),
     "endpoint that leads elsewhere": (
         HEAD + "  defaultRouteGroup: {endpoints: [{name: a, §target: 'http://a.d%2fsecrets.svc:80'}]}",
         "spec.defaultRouteGroup.endpoints[0].target",
@@ -71,7 +71,7 @@ REFUSED = {
     "container": (
         HEAD + FORK + "    customizations: {images: [{image: i, §container: a b}]}",
         "spec.forks[0].customizations.images[0].container",
-        "not the name of a container",
+        "not a container name",
     ),
     "name of a Secret": (
         ENV + "{name: A, valueFrom: {secret: {§name: ../a, key: k}}}",
@@ -86,7 +86,7 @@ REFUSED = {
     "fork of an expression": (
         ENV + "{name: A, valueFrom: {fork: {forkOf: {kind: Deployment, §namespace: d e, name: web}, expression: x}}}",
         "spec.forks[0].customizations.env[0].valueFrom.fork.forkOf.namespace",
-        "not the name of a namespace",
+        "not a namespace name",
     ),
     "baseline twice": (
         HEAD + FORK + FORK.replace("  forks:\n", "").replace("forkOf", "§forkOf"),
@@ -343,7 +343,7 @@ REFUSED = {
         HOOK + "      inputs:\n      - name: b\n        valueFrom:\n"
         "          §fork: {forkOf: {kind: Deployment, namespace: s, name: w}, expression: x}",
         "spec.hooks.preStart[0].inputs[0].valueFrom.fork",
-        "there are forks in postStart and preStop hooks alone: no preStart hook can read one",
+        "forks exist only in postStart and preStop hooks: no preStart hook can read one",
     ),
     "hook of a fork after it": (
         (
@@ -395,7 +395,7 @@ REFUSED = {
         + "  hooks: {preStart: [{name: a, webhook: {method: POST, url: 'https://a.example/', "
         + "body: {§$env: DAYFLY_RESOURCE_NAME}}}]}",
         'spec.hooks.preStart[0].webhook.body["$env"]',
-        '"DAYFLY_RESOURCE_NAME" is none of DAYFLY_SANDBOX_NAME, DAYFLY_SANDBOX_ROUTING_KEY, DAYFLY_RESOURCE_ID',
+        '"DAYFLY_RESOURCE_NAME" is not one of DAYFLY_SANDBOX_NAME, DAYFLY_SANDBOX_ROUTING_KEY, DAYFLY_RESOURCE_ID',
     ),
     "port too high": (HEAD + "  endpoints: [{name: a, §port: '65536'}]", "spec.endpoints[0].port", "65535"),
     "local": (HEAD + "  local: [§x]", "spec.local[0]", "must be a mapping"),
@@ -459,7 +459,7 @@ spec:
 """
 
 
-def test_all_that_can_be_said():
+def test_sandbox_with_every_field():
     found = load(FULL, name="s1", cluster="c1", namespace="shop")
     assert isinstance(found, sandbox.Sandbox)
     assert found.spec.forks[0].endpoints[0].port == 80
@@ -509,8 +509,8 @@ def test_no_times_to_live(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0m", "is no time to live: write more than 0, like 8h, or leave `ttl` out"),
-        ("00w", "is no time to live: write more than 0"),
+        ("0m", "is not a valid time to live: write more than 0, like 8h, or leave `ttl` out"),
+        ("00w", "is not a valid time to live: write more than 0"),
         ("-5m", "is not a time to live: write a whole number and m, h, d or w, like 8h"),
         ("30", "is not a time to live: write a whole number and m, h, d or w, like 8h"),
         ("30s", "is not a time to live: write a whole number and m, h, d or w, like 8h"),

@@ -59,7 +59,7 @@ def refusal(text):
 def test_carriage_return_is_refused_in_each_line(interpreter, rest, said):
     found = refusal(f"#!{interpreter}\n{rest}")
     assert found.startswith(said)
-    assert found.endswith("takes as text; save the script with Unix line endings (LF)")
+    assert found.endswith("reads as text; save the script with Unix line endings (LF)")
 
 
 @pytest.mark.parametrize("interpreter", TOLERANT)
@@ -81,7 +81,7 @@ def test_unix_line_ends_are_accepted(interpreter):
 @pytest.mark.parametrize("rest", ["bash -e", "-i bash", "-u A sh", "./tool x", "A=b sh", "python3 -u"])
 def test_several_words_behind_env_are_refused(rest):
     assert refusal(f"#!/usr/bin/env {rest}\ntrue\n") == (
-        f'the kernel hands "{rest}" to env as one argument; write e.g. "#!/usr/bin/env -S {rest}"'
+        f'the kernel passes "{rest}" to env as one argument; write e.g. "#!/usr/bin/env -S {rest}"'
     )
 
 

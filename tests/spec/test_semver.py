@@ -1,4 +1,4 @@
-"""Versions: one spelling, the order of semver.org, names with and without a version."""
+"""Versions: the canonical form, the order of semver.org, and names with versions."""
 
 import itertools
 

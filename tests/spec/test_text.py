@@ -1,4 +1,4 @@
-"""Reading YAML and JSON: what each word means, where each value stood, and what is refused, in time and in bounds."""
+"""YAML and JSON: values, places, refusals, and limits of time and memory."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dayfly.spec.errors import SpecError
 from dayfly.spec.parsing import text
-from spec.places import marked
+from spec.marked_text import marked
 
 JSON = st.recursive(
     st.none()
@@ -206,7 +206,7 @@ class TestBytes:
     def test_nothing_is_no_document(self, source):
         assert text.parse(source, file="x.yaml") == []
 
-    def test_one_means_one(self):
+    def test_parse_one_refuses_several_documents(self):
         for source in ("", "a: 1\n---\nb: 2"):
             with pytest.raises(SpecError):
                 text.parse_one(source, file="x.yaml")
@@ -263,7 +263,7 @@ class TestDump:
 
 
 def same(found, value):
-    """Equal, and booleans are no numbers; a float may be read as the integer that was written."""
+    """Equality in which booleans are not numbers, and a float may be the integer that was written."""
     if isinstance(value, dict):
         return found.keys() == value.keys() and all(same(found[key], value[key]) for key in value)
     if isinstance(value, list):
@@ -297,7 +297,7 @@ def test_bombs_end_soon(source):
     started = time.process_time()
     with pytest.raises(SpecError):
         text.parse(source, file="x.yaml")
-    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
+    assert time.process_time() - started < 10  # CPU seconds; at most one on a quiet machine
 
 
 @pytest.mark.parametrize(
@@ -308,11 +308,11 @@ def test_bombs_end_soon(source):
 def test_long_legal_document_is_parsed_fast(source, documents):
     started = time.process_time()
     assert len(text.parse(source, file="x.yaml")) == documents
-    assert time.process_time() - started < 10  # of a processor, and at most one on a quiet machine
+    assert time.process_time() - started < 10  # CPU seconds; at most one on a quiet machine
 
 
 def test_bombs_stay_small():
-    """In a process of its own, so that its peak is this work's alone."""
+    """A separate process, so that the peak memory belongs to this parser alone."""
     program = f"""
 import resource
 from dayfly.spec.parsing import text
@@ -333,7 +333,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(ran.stdout) < 100, "MiB"
 
 
-def test_limits_are_where_they_are_said_to_be():
+def test_limits_apply_exactly():
     deep = "[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH
     assert json.loads(deep) == read(deep)
     refusal("[" + deep + "]")
@@ -342,7 +342,7 @@ def test_limits_are_where_they_are_said_to_be():
     refusal("[1," + wide[1:])
 
 
-def test_bodies_are_held_to_the_same_limits():
+def test_bodies_have_the_same_limits():
     deep = json.loads("[" * text.MAX_DEPTH + "]" * text.MAX_DEPTH)
     text.check_bounds(deep)
     for data in (
@@ -411,8 +411,8 @@ class TestAnchors:
                 (3, 4),
                 "the alias *x has no anchor &x before it; write it in quotes if it is text",
             ),
-            ("a: &x [*x]", (1, 8), "the alias *x stands within its own anchor; write it in quotes if it is text"),
-            ("a: &x {<<: *x}", (1, 12), "the alias *x stands within its own anchor; write it in quotes if it is text"),
+            ("a: &x [*x]", (1, 8), "the alias *x is inside its own anchor; write it in quotes if it is text"),
+            ("a: &x {<<: *x}", (1, 12), "the alias *x is inside its own anchor; write it in quotes if it is text"),
             ("a: {<<: 1}", (1, 5), "a merge key (<<) takes a mapping, or a list of mappings"),
             ("a: &x 1\nb: {<<: [{}, *x]}", (2, 5), "a merge key (<<) takes a mapping, or a list of mappings"),
             ("a: &x {}\nb: {<<: *x, <<: *x}", (2, 13), 'the key "<<" appears twice; the first is in line 2'),

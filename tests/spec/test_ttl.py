@@ -1,4 +1,4 @@
-"""When an end is near, and how long a life must last not to end before a moment."""
+"""The time of the warning, and durations that end no earlier than a given time."""
 
 import pytest
 from hypothesis import given
@@ -16,23 +16,23 @@ MINUTE, HOUR = 60_000, 3_600_000
     ("life", "before"), [(30 * MINUTE, 3 * MINUTE), (HOUR, 6 * MINUTE), (8 * HOUR, 10 * MINUTE), (0, 0)]
 )
 def test_a_tenth_of_a_life_or_ten_minutes(life, before):
-    assert ttl.warns_at(1_000, 1_000 + life) == 1_000 + life - before
+    assert ttl.warning_time(1_000, 1_000 + life) == 1_000 + life - before
 
 
 def test_endless_ttl_has_no_warning():
-    assert ttl.warns_at(1_000, 0) == 0
+    assert ttl.warning_time(1_000, 0) == 0
 
 
 @given(st.integers(0, 2**40), st.integers(-HOUR, 2**40))
 def test_no_extension_ends_too_soon_or_a_minute_late(begin, life):
-    end = begin + ttl_seconds(ttl.lasting(begin, begin + life)) * 1000
+    end = begin + ttl_seconds(ttl.duration_until(begin, begin + life)) * 1000
     assert end >= begin + life
     assert end - begin - life < MINUTE or end == begin + MINUTE
 
 
 def test_ttl_beyond_the_limit_is_refused():
     with pytest.raises(SpecError, match="is too far away"):
-        ttl.lasting(0, (2**32) * MINUTE)
+        ttl.duration_until(0, (2**32) * MINUTE)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a sandbox wishes for in vain is named, and nothing else is."""
+"""Fields of a sandbox without effect are reported, and no others."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_local_names_the_option_that_its_host_needs(local, says):
         ("web.shop.svc", True, True),
         ("web.shop.svc.cluster.local", True, True),
         ("web.shop.deploy", True, True),
-        ("front.shop.svc", False, True),  # a Service of another name may lead to the fork
+        ("front.shop.svc", False, True),  # a Service with another name may route to the fork
         ("front.shop.deploy", False, False),
         ("web.other.svc", False, False),
         ("web", False, False),
@@ -65,8 +65,8 @@ def test_endpoint_a_routing_host_cannot_serve_is_reported():
     leads = GroupReach(anywhere=True, nowhere=("north",), addresses="east")
     assert group_unsupported({"endpoints": [*endpoints, elsewhere]}, leads) == (
         "spec.match (in north no data plane routes requests by their key)",
-        "spec.endpoints[1] (no key can stand in what is sent by tcp)",
-        "spec.endpoints[2] (the group has its addresses in east, and none in west)",
+        "spec.endpoints[1] (requests of tcp cannot have a routing key)",
+        "spec.endpoints[2] (the group has addresses only in east, not in west)",
     )
     spec = {"defaultRouteGroup": {"endpoints": endpoints}, "local": [{}]}
     assert unsupported(spec, by_name=True, routes=True, local=ToLocal.YES) == (

@@ -1,4 +1,4 @@
-"""Plugins with one planted mistake each, and ones without: what they make are folders and files below the param `root`."""
+"""Plugins with one planted mistake each, and plugins without: they create files below the param `root`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Planted(NamedTuple):
 
     spec: dict[str, Any]
     fault: Fault
-    life: str = ""
+    scenario: str = ""
     params: dict[str, str] = {}
 
 
@@ -56,23 +56,25 @@ PLANTED: dict[str, Planted] = {
         plugin(MAKE, 'rm -r "$MADE"', removes=(PATH,)), Fault.STUCK, "make is killed at its start"
     ),
     "removes nothing where the output is missing": Planted(
-        plugin(MAKE, '[ -z "$MADE" ] || rm -r "$MADE"', removes=(PATH,)), Fault.LEFT, "is never told"
+        plugin(MAKE, '[ -z "$MADE" ] || rm -r "$MADE"', removes=(PATH,)), Fault.LEFT, "the outputs of"
     ),
-    "fails where it is gone": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "has to do it again"),
+    "fails where it is gone": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "fails after its work"),
     "fails where it was never made": Planted(plugin(MAKE, f"rm -r {OWN}"), Fault.STUCK, "deleted before make"),
     "one name for all, refused the second time": Planted(
-        plugin('mkdir "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look=""), Fault.NOT_CREATED, "two live"
+        plugin('mkdir "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look=""),
+        Fault.NOT_CREATED,
+        "one of two",
     ),
     "one name for all, taken away from the other": Planted(
         plugin('mkdir -p "$ROOT/shared"; touch /tmp/path', 'rm -rf "$ROOT/shared"', look='ls "$ROOT"'),
         Fault.OTHERS,
-        "two live",
+        "one of two",
     ),
-    "removes whatever it sees": Planted(plugin(MAKE, 'rm -rf "$ROOT"/?*'), Fault.OTHERS, "two live"),
+    "removes whatever it sees": Planted(plugin(MAKE, 'rm -rf "$ROOT"/?*'), Fault.OTHERS, "one of two"),
     "removes nothing": Planted(plugin(MAKE, "true"), Fault.LEFT),
     "takes no notice of a failure": Planted(plugin(MAKE, f"rm {OWN} || true"), Fault.LEFT),
     "forgets one of two things": Planted(plugin(f"{MAKE}; {SECOND}"), Fault.LEFT),
-    "forgets what a step did not tell": Planted(
+    "misses what an output did not name": Planted(
         plugin(
             MAKE,
             f'{REMOVE}; [ -z "$SECOND" ] || rm -f "$SECOND"',
@@ -80,14 +82,14 @@ PLANTED: dict[str, Planted] = {
             also=(step("two", f"{SECOND}; printf %s {OWN}-b >/tmp/second", PATH, output="second"),),
         ),
         Fault.LEFT,
-        "what two has made is never told",
+        "the outputs of two are lost",
     ),
     "takes what the second step makes for granted": Planted(
         plugin(MAKE, f"[ -d {OWN} ] || exit 0; rm {OWN}-b; rm -r {OWN}", also=(step("two", SECOND, PATH),)),
         Fault.STUCK,
         "deleted before two",
     ),
-    "says idempotent and is not": Planted(plugin(**AGAIN), Fault.NOT_REPEATABLE, "make is killed at its end"),
+    "idempotent: true and is not": Planted(plugin(**AGAIN), Fault.NOT_REPEATABLE, "make is killed at its end"),
     "another name with each attempt": Planted(
         plugin(
             f'mkdir {OWN}-"$DAYFLY_ATTEMPT"; printf %s {OWN}-"$DAYFLY_ATTEMPT" >/tmp/path',
@@ -121,7 +123,7 @@ PLANTED: dict[str, Planted] = {
         "the param label is very long",
         {"label": "x"},
     ),
-    "waits for a lock that nobody gives back": Planted(
+    "waits for a lock that is never released": Planted(
         plugin(
             f'mkdir "$ROOT/lock"; {MAKE}; rmdir "$ROOT/lock"',
             f'while [ -d "$ROOT/lock" ]; do sleep 0.1; done; {REMOVE}',

@@ -62,7 +62,7 @@ with urllib.request.urlopen(f"@URL@?owner={os.environ['DAYFLY_RESOURCE_ID']}") a
 
 
 def plugin(remove: dict[str, Any], *, again: bool = False, **make: Any) -> dict[str, Any]:
-    """One record, of which the delete step says how it is found; `@URL@` is where the records are."""
+    """Return a plugin that creates one record with a webhook. `@URL@` stands for the URL of the server."""
     by_id = [{"name": "id", "valueFromStep": {"name": "make", "output": "id"}}]
     return {
         "create": [
@@ -91,15 +91,15 @@ def written(spec: dict[str, Any], records: Records) -> dict[str, Any]:
 
 
 PLANTED = {
-    "removes by an id that nobody was told": Planted(plugin(BY_ID), Fault.STUCK, "the answer to make is lost"),
+    "removes by an unknown id": Planted(plugin(BY_ID), Fault.STUCK, "the response to make is lost"),
     "takes it for a failure that it is gone": Planted(
         plugin({"query": {"owner": OWNER}, "expect": {"status": [204]}}),
         Fault.STUCK,
-        "the answer to remove is lost",
+        "the response to remove is lost",
         {"keys": ""},
     ),
     "has its key forgotten": Planted(
-        plugin(BY_ID, again=True), Fault.LEFT, "the request of make comes twice", {"keys": ""}
+        plugin(BY_ID, again=True), Fault.LEFT, "the request of make arrives twice", {"keys": ""}
     ),
 }
 CLEAN = {

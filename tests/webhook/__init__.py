@@ -1,1 +1,1 @@
-"""Webhooks: what is written and refused, what is sent, and what each fault of a server or of the way to it becomes."""
+"""Webhooks: their fields and errors, the requests that are sent, and faults of servers and networks."""

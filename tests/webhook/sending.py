@@ -1,4 +1,4 @@
-"""Webhooks as documents have them, and their sender in this process: with a resolver and a clock of the test's own."""
+"""Webhook units, and their sender in this process with a resolver and clock of the test."""
 
 import json
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from dayfly.execute.process.render import OrderContext
 from dayfly.execute.webhook.exit_codes import ORDER
 from dayfly.execute.webhook.http_exchange import resolve
-from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.read import explain_exit_code
 from dayfly.execute.webhook.render import SenderSetup, as_exec
 from dayfly.execute.webhook.sender import WebhookSender
 from dayfly.execute.work_order import built_in
@@ -15,7 +15,7 @@ from dayfly.spec.run import NEVER
 
 
 def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_ms=60_000, name="make", **request):
-    """A unit of kind webhook; `outputs` by name, each a dictionary of what `UnitOutput` says of where it comes from."""
+    """Return a unit of kind webhook. `outputs` has fields of `UnitOutput` by name."""
     return Unit(
         name=name,
         kind="webhook",
@@ -31,11 +31,11 @@ def unit(url, method="POST", *, inputs=None, outputs=(), idempotent=False, run_m
 
 
 class Sent(SimpleNamespace):
-    """How it ended: `code`, `reason`, `log`, `outputs` by name."""
+    """The result of a sender: `code`, `reason`, `log`, and `outputs` by name."""
 
 
 def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=None):
-    """The unit as what runs, and the environment of its sender."""
+    """Return the exec unit and the environment of its sender."""
     place = SenderSetup(command=("python",), folder=str(folder), allowed=frozenset(allowed))
     absent = [item.name for item in made.inputs if item.value is None]
     running = as_exec(made, place, run="u", name="db/make", record=record, absent=absent, sensitive=sensitive)
@@ -49,17 +49,17 @@ def ordered(folder, made, *, allowed=(), record=NEVER, sensitive=(), secrets=Non
 
 
 def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
-    """Run the unit's sender to its end; its pauses take no time, and are told, in `pauses` as soon as they are made."""
+    """Run the unit's sender to its end. Its pauses take no time and are appended to `pauses`."""
     running, environment = ordered(folder, made, **how)
     lines = []
     order = json.loads(environment.pop(ORDER.encode()))
     environment[b"ODD\xff"] = b"whose name is no text: a shell may hand on such a one"
-    order["sensitive"].append("DAYFLY_INPUT_GONE")  # what is absent is in no variable
+    order["sensitive"].append("DAYFLY_INPUT_GONE")  # an absent input has no variable
     pauses = [] if pauses is None else pauses
     sender = WebhookSender(
         order,
         environment,
-        say=lines.append,
+        write_line=lines.append,
         resolver=resolver,
         pause=pauses.append,
         clock=lambda: sum(pauses),
@@ -75,5 +75,10 @@ def send(folder, made, *, resolver=resolve, cancel=False, pauses=None, **how):
             outputs[output.name] = path.read_text()
             path.unlink()
     return Sent(
-        code=code, reason=meaning(code, made)[0] if code else "", log=log, outputs=outputs, order=order, pauses=pauses
+        code=code,
+        reason=explain_exit_code(code, made)[0] if code else "",
+        log=log,
+        outputs=outputs,
+        order=order,
+        pauses=pauses,
     )

@@ -1,4 +1,4 @@
-"""A small HTTP server that answers as a test wants, or does not: by hand, so that every fault can be had."""
+"""A small HTTP server on plain sockets, which can produce every fault."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """One request as it came."""
+    """A received request."""
 
     method: str
     target: str
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 def answer(status=200, body=b"", **headers):
-    """The bytes of an answer; `body` may be a value, which is sent as JSON."""
+    """Return the bytes of a response. A `body` that is not bytes is sent as JSON."""
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
         headers.setdefault("content_type", "application/json")
@@ -36,7 +36,7 @@ def answer(status=200, body=b"", **headers):
 
 
 class Server:
-    """`reply` is called with each request and the connection; what it returns is sent, None sends nothing."""
+    """Start the server. `reply` receives each request and the connection; its result is sent, and None sends nothing."""
 
     def __init__(self, reply, *, certificate=None):
         self.reply = reply
@@ -59,17 +59,17 @@ class Server:
         return self
 
     def __exit__(self, *_):
-        self._socket.shutdown(socket.SHUT_RDWR)  # wakes who waits for the next connection
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the next connection
         self._socket.close()
 
     def certify(self, certificate):
-        """Show this one from the next connection on."""
+        """Use this certificate from the next connection on."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         self._context = context
 
     def wait(self, count, seconds=30):
-        """Until so many requests have come."""
+        """Wait until the server has received this many requests."""
         with self._came:
             assert self._came.wait_for(lambda: len(self.seen) >= count, seconds), f"{len(self.seen)} requests came"
 

@@ -1,4 +1,4 @@
-"""Nothing is sent to an address that is not public, however it is written and whatever a resolver says."""
+"""No request is sent to an address that is not public, in any notation and with any resolver."""
 
 import errno
 import socket
@@ -12,7 +12,7 @@ from dayfly.spec.steps import webhook
 from webhook.sending import send, unit
 from webhook.server import Server, answer
 
-# Forms of 127.0.0.1, of 169.254.169.254 and of 10.0.0.1, as programs read them.
+# Notations of 127.0.0.1, 169.254.169.254 and 10.0.0.1 that programs accept.
 QUADS = {
     "127.0.0.1": 0x7F000001,
     "169.254.169.254": 0xA9FEA9FE,
@@ -32,7 +32,7 @@ def _forms(quad, number):
     yield f"0{number:o}"
     yield ".".join(f"0{part:o}" for part in parts)
     yield ".".join(f"0x{part:x}" for part in parts)
-    if parts[0] != 10:  # 010 is 8, and that is somebody's
+    if parts[0] != 10:  # 010 is 8, which is a public address
         yield ".".join(f"{part:03d}" for part in parts)
     yield f"{parts[0]}.{number & 0xFFFFFF}"
     yield f"{parts[0]}.{parts[1]}.{number & 0xFFFF}"
@@ -89,7 +89,7 @@ def no_connection(monkeypatch):
 
 
 def _names(host, port):
-    """The system's own reading of numbers, and nobody's server for names."""
+    """Resolve numbers as the system does, without a DNS server."""
     if host.rstrip(".").lower() == "localhost":
         host = "127.0.0.1"
     try:
@@ -109,14 +109,14 @@ def test_no_spelling_of_an_address_reaches_a_private_one(tmp_path, no_connection
             pass
         else:
             passed.append(url)
-        # Whoever brought the document past `spec` meets the sender.
+        # The sender also checks documents that bypassed `spec`.
         try:
             sent = send(tmp_path, unit(url), resolver=_names)
         except CannotRenderError:
             continue
         assert sent.reason in ("AddressRefused", "NotSent", "InputInvalid"), (url, sent.log)
     assert no_connection == []
-    # What only the sender can refuse: plain addresses and names.
+    # Only the sender can refuse these, because they look like ordinary addresses and names.
     assert all(url.startswith(("https://", "http://127.0.0.1/")) for url in passed), passed
 
 
@@ -128,7 +128,7 @@ def test_every_resolved_address_is_checked_at_each_connection(tmp_path, no_conne
         told.append(host)
         return [(socket.AF_INET, (each, port)) for each in answers[min(len(told), 2) - 1]]
 
-    # The first connection is refused; by the second try the name leads elsewhere.
+    # The first connection is refused. For the second try, the name resolves to another address.
     assert send(tmp_path, unit("https://api.example/"), resolver=rebinding).reason == "AddressRefused"
     assert (told, no_connection) == (["api.example"] * 2, [("93.184.216.34", 443)])
     answers[0] = ["93.184.216.34", "10.0.0.1"]
@@ -165,19 +165,19 @@ def test_public_address_is_allowed(public):
     ("address", "said"),
     [
         ("127.0.0.1", "is loopback"),
-        ("169.254.169.254", "tells a machine what it is (metadata)"),
+        ("169.254.169.254", "is a metadata service"),
         ("169.254.1.1", "is link-local"),
         ("0.0.0.0", "is unspecified"),
         ("224.0.0.1", "is multicast"),
         ("10.0.0.1", "is private"),
         ("100.64.0.1", "is not global"),
-        ("2002:7f00:1::1", "carries 127.0.0.1, which is loopback"),
+        ("2002:7f00:1::1", "contains 127.0.0.1, which is loopback"),
         ("64:ff9b::a00:1", "is private"),
-        ("nowhere", "is no address"),
+        ("nowhere", "is not an IP address"),
         ("fe80::1%eth0", "is link-local"),
     ],
 )
-def test_why_an_address_is_refused(address, said):
+def test_refused_address_has_a_reason(address, said):
     assert address_policy.refusal(address) == said
 
 
@@ -186,7 +186,7 @@ def test_why_an_address_is_refused(address, said):
     [(OSError(111, "Connection refused"), "connection refused"), (TimeoutError("timed out"), "timed out")],
 )
 def test_connection_error_is_reported(tmp_path, monkeypatch, fault, said):
-    """Not every fault has the system's words."""
+    """Some errors have no message of the system."""
 
     def connect(*_):
         raise fault
@@ -194,4 +194,4 @@ def test_connection_error_is_reported(tmp_path, monkeypatch, fault, said):
     monkeypatch.setattr(socket.socket, "connect", connect)
     sent = send(tmp_path, unit("http://127.0.0.1:7/"), allowed=["127.0.0.1:7"])
     assert sent.reason == "NotSent"
-    assert f"127.0.0.1:7 cannot be connected to: {said}" in sent.log
+    assert f"cannot connect to 127.0.0.1:7: {said}" in sent.log

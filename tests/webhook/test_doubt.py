@@ -1,9 +1,9 @@
-"""Of a sender that did not live to say what has become of its request, that is not known until its time is over."""
+"""The request of a killed sender may be carried out until the sender's time limit."""
 
 import msgspec
 import pytest
 
-from dayfly.execute.webhook.read import in_doubt
+from dayfly.execute.webhook.read import mark_doubtful
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import Ended, Running, Sealed, Unclear
@@ -25,7 +25,7 @@ def judged(fact, *, made=None, record=CLAIMED, now=OVER - 1, name="db/make"):
     drop = unit(URL, "DELETE", name="drop", idempotent=True)
     plan = seal((Lifecycle(target=TARGET, resource="db", pre_start=(made,), post_stop=(drop,)),))
     run = Run(uid="u", target=TARGET, plan="", units={name: record})
-    [found] = in_doubt(plan, run, {(name, 1): fact}, now).values()
+    [found] = mark_doubtful(plan, run, {(name, 1): fact}, now).values()
     return found
 
 
@@ -38,7 +38,7 @@ def test_request_of_a_killed_sender_is_open_until_its_deadline(kind, reason):
     assert isinstance(found, Unclear)
     assert (found.since, found.reason, found.dead_by) == (2_000, Reason.RESPONSE_LOST, OVER)
     assert found.message == (
-        "its sender did not live to hear the answer (killed by signal 9); what it sent may still be carried out"
+        "its sender was killed before the response (killed by signal 9); the request may still be carried out"
     )
 
 

@@ -1,4 +1,4 @@
-"""Timeouts of a request: connecting, and the whole answer, however slowly its parts arrive."""
+"""Timeouts of a request: the connection, and the whole response, however slowly its parts arrive."""
 
 import socket
 import ssl
@@ -19,9 +19,9 @@ SHORT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 class Network:
-    """Sockets in virtual time; `waits` are the timeouts that they are given.
+    """Sockets in virtual time. `waits` are their timeouts.
 
-    Connecting takes `connecting` seconds, and each part of the answer one. After the last part nothing comes.
+    Connecting takes `connecting` seconds, and each part of the response one second. After the last part nothing follows.
     """
 
     def __init__(self, monkeypatch, *parts, connecting=0, silent=(), lacks=(), takes=True):
@@ -38,7 +38,7 @@ class Network:
         return self
 
     def send(self, *addresses, **way):
-        """Send a request to a name with these addresses."""
+        """Send a request to a host name with these addresses."""
         return send(WAY._replace(**way), REQUEST, lambda *_: list(addresses or (V4,)))
 
     def settimeout(self, seconds):
@@ -71,7 +71,7 @@ def test_each_part_of_an_answer_may_use_the_remaining_time(monkeypatch):
     network = Network(monkeypatch, b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n", b"o", b"k")
     answer = network.send(answer_s=3.5)
     assert (answer.status, answer.body, answer.fault) == (200, b"ok", None)
-    assert network.waits[1:] == pytest.approx([3.5, 2.5, 1.5, 0.5, 0.001]), "and at last a moment"
+    assert network.waits[1:] == pytest.approx([3.5, 2.5, 1.5, 0.5, 0.001]), "the last timeout is minimal"
 
 
 def test_answer_that_does_not_end_is_slow(monkeypatch):
@@ -81,7 +81,7 @@ def test_answer_that_does_not_end_is_slow(monkeypatch):
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_answer_that_does_not_begin_is_lost(monkeypatch, takes):
-    with pytest.raises(ResponseLostError, match="no answer came in time"):
+    with pytest.raises(ResponseLostError, match="no response in time"):
         Network(monkeypatch, takes=takes).send()
 
 
@@ -104,14 +104,14 @@ def test_silent_address_leaves_time_for_the_next(monkeypatch):
     network = Network(monkeypatch, SHORT, silent=[V6[1]])
     assert network.send(V6, V4).status == 204
     assert network.waits[:2] == [2.5, 2.5]
-    with pytest.raises(UnsentError, match="cannot be connected to: timed out"):
+    with pytest.raises(UnsentError, match=": timed out"):
         network.send(V6)
-    assert network.waits[-1] == 5, "the last has all that is left"
+    assert network.waits[-1] == 5, "the last address has all remaining time"
 
 
 def test_address_of_a_family_that_is_missing_is_skipped(monkeypatch):
     network = Network(monkeypatch, SHORT, lacks=[socket.AF_INET6])
     assert network.send(V6, V4).status == 204
     assert network.waits[0] == 5
-    with pytest.raises(UnsentError, match="cannot be connected to: address family not supported"):
+    with pytest.raises(UnsentError, match=": address family not supported"):
         network.send(V6)

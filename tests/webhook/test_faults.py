@@ -1,7 +1,7 @@
-"""Every request of every life of a webhook, and everything that can become of it, before a real server that keeps the truth.
+"""All faults of each request of a webhook, with a real server that records what it carried out.
 
-Whatever is lost, late or garbled: what may not run twice is sent once, nobody hears of a success that was none, and nobody
-is told that it is over while the server may still be at work.
+For every lost, late or damaged message: a request that may not run twice is sent once, a success is reported only if it
+was one, and an end is not reported while the server may still be working.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def _cut(said):
     return said[:-3]
 
 
-# What becomes of one request: whether the server hears it, and what its client hears of the answer.
+# Faults of one request: whether the server receives it, and which response the client receives.
 FAULTS = {
-    "never heard, connection closed": (False, None),
-    "heard, connection closed": (True, None),
-    "heard, cut within its head": (True, lambda said: said[:20]),
-    "heard, cut within its body": (True, _cut),
-    "heard, garbled by a proxy": (True, _garbled),
-    "never heard, 502 by a proxy": (False, lambda _: answer(502, b"<html>")),
-    "heard, 504 by a proxy": (True, lambda _: answer(504, b"<html>")),
-    "never heard, 429": (False, lambda _: answer(429)),
-    "heard, larger than is read": (True, lambda said: answer(int(said.split()[1]), b"x" * ((1 << 20) + 1))),
+    "not received, connection closed": (False, None),
+    "received, connection closed": (True, None),
+    "received, truncated head": (True, lambda said: said[:20]),
+    "received, truncated body": (True, _cut),
+    "received, damaged by a proxy": (True, _garbled),
+    "not received, 502 by a proxy": (False, lambda _: answer(502, b"<html>")),
+    "received, 504 by a proxy": (True, lambda _: answer(504, b"<html>")),
+    "not received, 429": (False, lambda _: answer(429)),
+    "received, response too large": (True, lambda said: answer(int(said.split()[1]), b"x" * ((1 << 20) + 1))),
 }
 LIVES = {
     "plain": {},
@@ -51,7 +51,7 @@ LIVES = {
 
 
 class Truth:
-    """A service that makes one record for each key; a long one is at work for three questions."""
+    """A service that creates one record for each key. With `long`, a job is running during three polls."""
 
     def __init__(self, *, long: bool, number: int, fault: str):
         self.long = long
@@ -62,7 +62,7 @@ class Truth:
         self.requests = 0
 
     def reply(self, request, _stream):
-        """Hear it, or not, and answer as the fault has it."""
+        """Handle a request according to the fault."""
         self.requests += 1
         heard, told = self.fault if self.requests == self.number else (True, lambda said: said)
         said = self._hear(request) if heard else answer(500)
@@ -84,7 +84,7 @@ class Truth:
 
 
 def live(folder, life, number, fault) -> SimpleNamespace:
-    """One attempt, in which the `number`th request meets the fault."""
+    """Run one attempt in which the `number`th request has the fault."""
     how = LIVES[life]
     truth = Truth(long="poll" in how, number=number, fault=fault)
     with Server(truth.reply) as server:
@@ -105,11 +105,11 @@ def test_each_request_meets_each_fault(tmp_path, life, fault):
         note = f"request {number}: {sent.reason or 'success'}\n{sent.log}"
         assert found.posts == 1, f"sent again within one attempt; {note}"
         if not sent.code:
-            assert truth.made, f"a success that was none; {note}"
+            assert truth.made, f"a success without a record; {note}"
             assert sent.outputs["id"] == "r-1", note
-            assert not truth.at_work, f"it is told to be done and is at work; {note}"
+            assert not truth.at_work, f"a success while the job is running; {note}"
         elif not LIVES[life].get("idempotent"):
-            over = sum(sent.pauses) >= RUN_S - 2  # the runner ends it then
+            over = sum(sent.pauses) >= RUN_S - 2  # the runner ends it at its deadline
             settled = truth.made and not truth.at_work
             assert over or settled or sent.reason == "NotSent", f"it may still be carried out; {note}"
             assert "may be sent again" not in sent.log, note
@@ -120,8 +120,8 @@ def test_each_request_meets_each_fault(tmp_path, life, fault):
 
 
 @pytest.mark.parametrize("life", LIVES)
-def test_a_server_that_is_away_is_sent_nothing(tmp_path, life):
-    """Whoever refuses the connection, or ends it before the request has left, has heard nothing for certain."""
+def test_unreachable_server_is_sent_nothing(tmp_path, life):
+    """A server that refuses or closes the connection before the request has received nothing."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         name = f"127.0.0.1:{closed.getsockname()[1]}"
     made = unit(f"http://{name}/v1", body={"a": 1}, outputs=OUTPUTS, run_ms=RUN_S * 1000, **LIVES[life])

@@ -1,4 +1,4 @@
-"""What the log of a webhook shows: each request and each answer, once, and no secret of either."""
+"""The log of a webhook: each request and response once, without secrets."""
 
 import threading
 
@@ -13,12 +13,12 @@ POLL = {"until": {"path": "$.state", "in": ["done"]}}
 
 
 def lines(sent, server):
-    """The log, with the server's own name in place of its port and `KEY` in that of the request's key."""
+    """Return the lines of the log, with `SERVER` for the address and `KEY` for the idempotency key."""
     key = sent.order["key"]
     return sent.log.replace(server.name, "SERVER").replace(key, "KEY").splitlines()
 
 
-def test_an_exchange_is_shown_without_its_secrets(tmp_path):
+def test_exchange_is_logged_without_secrets(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(
             f"{server.url}/v1",
@@ -39,7 +39,7 @@ def test_an_exchange_is_shown_without_its_secrets(tmp_path):
         "  Content-Type: application/json",
         "  Idempotency-Key: KEY",
         '  {"token":"*************","other":1}',
-        "answered 201 Phrase",
+        "response 201 Phrase",
         "  location: /r/1",
         "  content-type: application/json",
         '  {"id": "r-1"}',
@@ -49,36 +49,39 @@ def test_an_exchange_is_shown_without_its_secrets(tmp_path):
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        (answer(400, {"why": "no"}), ["answered 400 Phrase", "TYPE", '  {"why": "no"}', "that is no success"]),
-        (answer(399), ["answered 399 Phrase", "that is no success; HINT"]),
-        (answer(300), ["answered 300 Phrase", "that is no success; HINT"]),
-        (CREATED[:-3], ["answered 201 Phrase", "  location: /r/1", "TYPE", '  {"id": "r-', "the answer was cut off"]),
-        (answer(200, b"<p>"), ["answered 200 Phrase", "  <p>", "the answer is not JSON, and $.id is sought in it"]),
-        (answer(200, {}), ["answered 200 Phrase", "TYPE", "  {}", "the answer has nothing for output id"]),
+        (answer(400, {"why": "no"}), ["response 400 Phrase", "TYPE", '  {"why": "no"}', "the status is not a success"]),
+        (answer(399), ["response 399 Phrase", "the status is not a success; HINT"]),
+        (answer(300), ["response 300 Phrase", "the status is not a success; HINT"]),
+        (
+            CREATED[:-3],
+            ["response 201 Phrase", "  location: /r/1", "TYPE", '  {"id": "r-', "the response was truncated"],
+        ),
+        (answer(200, b"<p>"), ["response 200 Phrase", "  <p>", "the response is not JSON, so $.id cannot be read"]),
+        (answer(200, {}), ["response 200 Phrase", "TYPE", "  {}", "the response has no value for output id"]),
         (
             None,
             [
-                "sent, but no answer came: Remote end closed connection without response",
-                "it may be sent again, under the same key",
+                "sent, but no response: Remote end closed connection without response",
+                "the request may be sent again with the same key",
             ],
         ),
-        (answer(503), ["answered 503 Phrase", "OPEN", "it may be sent again, under the same key"]),
+        (answer(503), ["response 503 Phrase", "OPEN", "the request may be sent again with the same key"]),
     ],
 )
-def test_an_answer_that_is_of_no_use_is_shown_and_why(tmp_path, said, shown):
+def test_unusable_response_is_logged_with_the_reason(tmp_path, said, shown):
     with Server(lambda *_: said) as server:
         made = unit(server.url, outputs={"id": {"json_path": "$.id"}}, idempotent=True)
         sent = send(tmp_path, made, allowed=[server.name])
     words = {
         "TYPE": "  content-type: application/json",
-        "OPEN": "this answer leaves open what has become of the request",
+        "OPEN": "with this status, the server may have carried out the request",
     }
-    hint = "redirects are not followed: write the address itself"
+    hint = "redirects are not followed: use the final address"
     wanted = [words.get(each, each).replace("HINT", hint) for each in shown]
     assert lines(sent, server)[2:] == wanted
 
 
-def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
+def test_repeated_poll_response_is_logged_once(tmp_path):
     states = ["waits", "waits", "runs", "runs", "done"]
 
     def reply(request, _):
@@ -92,7 +95,7 @@ def test_the_same_answer_about_a_job_is_shown_once(tmp_path):
         '  {"state": "waits"}',
         '  {"state": "runs"}',
         '  {"state": "done"}',
-        '  {"state": "done"}',  # it is the last one, from which outputs are taken
+        '  {"state": "done"}',  # outputs are from the last response
     ]
     assert lines(sent, server).count("GET http://SERVER/jobs/1") == 1
 
@@ -106,27 +109,27 @@ def test_unanswered_poll_is_logged_and_repeated(tmp_path):
     with Server(reply) as server:
         sent = send(tmp_path, unit(server.url, poll=POLL), allowed=[server.name])
     assert (sent.code, states) == (0, [])
-    assert "asked, but no answer came: Remote end closed connection without response" in lines(sent, server)
+    assert "sent, but no response: Remote end closed connection without response" in lines(sent, server)
 
 
 def test_each_retry_is_logged(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
     sent = send(tmp_path, unit(f"http://{name}/"), allowed=[name])
-    why = f"{name} cannot be connected to: connection refused"
+    why = f"cannot connect to {name}: connection refused"
     assert sent.log.splitlines()[2:] == [
-        *(f"nothing was sent: {why}; trying again in {pause} s" for pause in ("0.5", "1", "2")),
+        *(f"nothing was sent: {why}; retrying in {pause} s" for pause in ("0.5", "1", "2")),
         why,
     ]
 
 
-def test_there_is_no_pause_for_which_no_time_is_left(tmp_path):
+def test_no_retry_without_remaining_time(tmp_path):
     with Server(lambda *_: CREATED) as server:
         name = server.name
     sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_800), allowed=[name])
     assert (sent.reason, sent.pauses) == ("NotSent", [0.5])
     sent = send(tmp_path, unit(f"http://{name}/", run_ms=1_875), allowed=[name])
-    assert sent.pauses == [0.5, 1.0], "a second and a half, of which the whole is used"
+    assert sent.pauses == [0.5, 1.0], "1.5 s, used completely"
 
 
 def test_unresolved_name_ends_the_attempt(tmp_path):
@@ -144,7 +147,7 @@ def test_unresolved_name_ends_the_attempt(tmp_path):
     assert sent.log.endswith("the name api.example was not resolved within 0.08 s")
 
 
-def test_a_later_try_has_no_more_time_than_is_left(tmp_path):
+def test_later_try_is_limited_to_the_remaining_time(tmp_path):
     never, asked = threading.Event(), []
 
     def hangs_at_last(*_):
@@ -161,7 +164,7 @@ def test_a_later_try_has_no_more_time_than_is_left(tmp_path):
     assert sent.log.endswith("the name api.example was not resolved within 0.06 s"), "of 0.56 s"
 
 
-def test_a_name_without_an_address_says_so(tmp_path):
+def test_name_without_an_address_is_reported(tmp_path):
     sent = send(tmp_path, unit("https://api.example/"), resolver=lambda *_: [])
     assert (sent.reason, sent.log.splitlines()[-1]) == ("NotSent", "the name api.example has no address")
 
@@ -174,7 +177,7 @@ def test_invalid_name_is_reported_as_unresolvable(tmp_path):
     assert sent.log.splitlines()[-1] == "the name api.example cannot be resolved: label too long"
 
 
-def test_a_secret_that_is_said_back_is_not_shown(tmp_path):
+def test_secret_in_a_response_is_masked(tmp_path):
     with Server(lambda *_: answer(201, {"you": "Bearer t0ken-of-dns"})) as server:
         bearer = {"$secret": {"name": "dns", "key": "token"}, "prefix": "Bearer "}
         made = unit(server.url, headers={"Authorization": bearer})
@@ -190,7 +193,7 @@ def test_secret_at_the_cut_of_a_logged_body_is_masked(tmp_path):
             made = unit(server.url, body={"a": padding, "t": {"$input": "token"}}, inputs={"token": token})
             sent = send(tmp_path, made, allowed=[server.name], sensitive=["token"])
         assert sent.code == 0
-        assert sent.log.count("*" * shown) >= 2, "in what was sent, and in what was said back"
+        assert sent.log.count("*" * shown) >= 2, "in the request and in the response"
         assert "t0" not in sent.log
 
 
@@ -222,7 +225,7 @@ def test_sensitive_output_is_masked_in_every_answer(tmp_path, lost):
     assert '"state": "runs"' in sent.log
 
 
-NOT_SHOWN = "  (not shown: it may hold a sensitive output, and cannot be read)"
+NOT_SHOWN = "  (not shown: it may contain a sensitive output that cannot be masked)"
 
 
 def test_cut_answer_with_a_sensitive_output_is_not_logged(tmp_path):
@@ -234,7 +237,7 @@ def test_cut_answer_with_a_sensitive_output_is_not_logged(tmp_path):
 
 
 def test_answer_with_ambiguous_sensitive_output_is_not_logged(tmp_path):
-    """Which of them it is, and so what is to be masked, nobody knows."""
+    """The query finds several values, so it is not known which one to mask."""
 
     def reply(request, _):
         if request.method == "POST":
@@ -248,7 +251,7 @@ def test_answer_with_ambiguous_sensitive_output_is_not_logged(tmp_path):
     assert NOT_SHOWN in lines(sent, server)
 
 
-def test_an_error_that_is_no_json_is_shown_whatever_is_sensitive(tmp_path):
+def test_response_that_is_not_json_is_logged(tmp_path):
     with Server(lambda *_: answer(400, b"no such zone")) as server:
         made = unit(server.url, outputs={"p": {"json_path": "$.password", "sensitive": True}})
         sent = send(tmp_path, made, allowed=[server.name])

@@ -1,4 +1,4 @@
-"""`NotSent` says which part failed, and what to do: the name, the connection, or the certificate."""
+"""`NotSent` names the failed part and the solution: the name, the connection, or the certificate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dayfly.execute.webhook.read import meaning
+from dayfly.execute.webhook.read import explain_exit_code
 from webhook.sending import send, unit
 from webhook.server import Server
 
@@ -21,7 +21,7 @@ DAY = dt.timedelta(days=1)
 
 
 def certificate(folder, *, address="127.0.0.1", begins=NOW - DAY, ends=NOW + DAY):
-    """A server's own certificate with its key in the same file, and its text without the key."""
+    """Return a self-signed certificate in a file with its key, and its text without the key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "own")])
     made = (
@@ -44,8 +44,8 @@ def certificate(folder, *, address="127.0.0.1", begins=NOW - DAY, ends=NOW + DAY
     return file, text
 
 
-def said(sent, made):
-    reason, message = meaning(sent.code, made)
+def explained(sent, made):
+    reason, message = explain_exit_code(sent.code, made)
     assert (reason, sent.reason) == ("NotSent", "NotSent")
     assert message.startswith("nothing was sent: ")
     return message
@@ -61,7 +61,7 @@ def failing(fault):
 @pytest.mark.parametrize("resolver", [failing(OSError(-2, "Name or service not known")), lambda *_: []])
 def test_unknown_name_is_reported_as_the_name(tmp_path, resolver):
     made = unit("https://nowhere.example/")
-    assert "the server's name was not found; check the host in `url`" in said(
+    assert "the server's name was not found; check the host in `url`" in explained(
         send(tmp_path, made, resolver=resolver), made
     )
 
@@ -70,7 +70,7 @@ def test_refused_connection_is_reported_as_refused(tmp_path):
     with Server(lambda *_: None) as server:
         name = server.name
     made = unit(f"http://{name}/")
-    assert "the connection was refused; check the port" in said(send(tmp_path, made, allowed=[name]), made)
+    assert "the connection was refused; check the port" in explained(send(tmp_path, made, allowed=[name]), made)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_failed_connection_is_reported_by_its_cause(tmp_path, monkeypatch, fault
     monkeypatch.setattr("dayfly.execute.webhook.http_exchange.socket.socket", Broken)
     address = [(socket.AF_INET, ("127.0.0.1", 9))]
     made = unit("http://api.example:9/")
-    assert message in said(send(tmp_path, made, resolver=lambda *_: address, allowed=["api.example:9"]), made)
+    assert message in explained(send(tmp_path, made, resolver=lambda *_: address, allowed=["api.example:9"]), made)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_refused_certificate_is_reported_by_its_cause(tmp_path, how, trusted, me
     with Server(lambda *_: None, certificate=file) as server:
         made = unit(server.url, **({"tls": {"ca": ca}} if trusted else {}))
         sent = send(tmp_path, made, allowed=[server.name])
-    assert message in said(sent, made)
-    assert sent.pauses == [], "to try again would not help"
+    assert message in explained(sent, made)
+    assert sent.pauses == [], "a retry would not help"
 
 
 def test_server_without_tls_is_reported_as_the_handshake(tmp_path):
     with Server(lambda *_: None) as server:
         made = unit(server.url.replace("http://", "https://"))
         sent = send(tmp_path, made, allowed=[server.name])
-    assert "the TLS handshake failed" in said(sent, made)
+    assert "the TLS handshake failed" in explained(sent, made)

@@ -1,12 +1,20 @@
-"""The request that comes of what was written, and the byte in which its end is told."""
+"""Requests with the values of variables, and exit codes."""
 
 import json
 
 import pytest
 
-from dayfly.execute.webhook.exit_codes import ExitCode, is_open, of_status, status_of
+from dayfly.execute.webhook.exit_codes import ExitCode, code_of_status, is_inconclusive, status_of
 from dayfly.execute.webhook.http_exchange import ANSWER_LIMIT
-from dayfly.execute.webhook.request import RequestValues, ServerOrigin, UnfitError, asking, build, following, origin_of
+from dayfly.execute.webhook.request import (
+    RequestValues,
+    ServerOrigin,
+    UnfitError,
+    build,
+    find_request,
+    job_request,
+    origin_of,
+)
 from webhook.sending import send, unit
 from webhook.server import Server, answer
 
@@ -34,7 +42,7 @@ def built(url=URL, method="POST", **written):
         ("https://api.example:0/", ServerOrigin("https", "api.example", 0), "api.example:0"),
     ],
 )
-def test_a_server_by_its_url(url, origin, authority):
+def test_origin_is_parsed_from_the_url(url, origin, authority):
     assert (origin_of(url), origin.authority) == (origin, authority)
 
 
@@ -66,7 +74,7 @@ def test_target_is_built_from_url_path_and_query(written, target):
     ("segment", "said"),
     [(GONE, "is absent"), ({"$input": "empty"}, "is ''"), ({"$input": "up"}, r"is '\.\.'"), (".", r"is '\.'")],
 )
-def test_a_path_leads_nowhere_else(segment, said):
+def test_path_segment_cannot_change_the_path(segment, said):
     with pytest.raises(UnfitError, match=f"a segment of the path {said}"):
         built(path=[segment])
 
@@ -114,7 +122,7 @@ def test_invalid_json_input_is_refused(text):
         ({"headers": {"X": "é"}}, "the value of header X is not one line"),
     ],
 )
-def test_a_value_that_cannot_stand_there(written, said):
+def test_invalid_value_is_refused(written, said):
     with pytest.raises(UnfitError, match=said):
         built(**written)
 
@@ -123,7 +131,7 @@ def test_find_request_has_the_same_headers_without_key():
     written = {"url": URL, "method": "PUT", "headers": {"X-Team": "a"}, "body": {}, "idempotencyKey": "X-Once"}
     sent = build(written, VALUES, "key-1")
     for find, target in (({}, "/v1/"), ({"path": ["by", NAME], "query": {"q": NAME}}, "/v1/by/a%2Fb%20c?q=a%2Fb%20c")):
-        question = asking({**written, "find": find}, VALUES, sent)
+        question = find_request({**written, "find": find}, VALUES, sent)
         assert (question.method, question.target, question.body) == ("GET", target, None)
         assert (question.origin, question.headers) == (sent.origin, (("X-Team", "a"),))
 
@@ -138,7 +146,7 @@ def test_find_request_has_the_same_headers_without_key():
     ],
 )
 def test_job_location_is_resolved_against_the_url(location, target):
-    question = following({"url": URL}, built(body={}), location)
+    question = job_request({"url": URL}, built(body={}), location)
     assert (question.method, question.target, question.body) == ("GET", target, None)
     assert question.headers == ()
 
@@ -146,14 +154,16 @@ def test_job_location_is_resolved_against_the_url(location, target):
 @pytest.mark.parametrize("location", ["//elsewhere.example/", "http://api.example/", "https://api.example:444/"])
 def test_job_location_on_another_server_is_refused(location):
     with pytest.raises(UnfitError, match=r"is not on api\.example"):
-        following({"url": URL}, built(), location)
+        job_request({"url": URL}, built(), location)
 
 
-def test_each_status_that_is_no_success_has_a_code_of_its_own():
-    told = {of_status(status): status for status in range(200, 656) if of_status(status) != ExitCode.ODD_STATUS}
+def test_each_unsuccessful_status_has_its_own_code():
+    told = {
+        code_of_status(status): status for status in range(200, 656) if code_of_status(status) != ExitCode.ODD_STATUS
+    }
     assert {code: status_of(code) for code in told} == told
     assert {200, 229, 300, 339, 400, 499, 500, 555} <= set(told.values())
-    assert {status for status in range(100, 700) if of_status(status) == ExitCode.ODD_STATUS} == {
+    assert {status for status in range(100, 700) if code_of_status(status) == ExitCode.ODD_STATUS} == {
         *(*range(100, 200), *range(230, 300), *range(340, 400), *range(556, 700))
     }
     assert max(told) == 255
@@ -169,7 +179,7 @@ def test_each_status_that_is_no_success_has_a_code_of_its_own():
     ],
 )
 def test_status_decides_whether_the_outcome_is_open(status, failed, is_so):
-    assert is_open(status, failed) is is_so
+    assert is_inconclusive(status, failed) is is_so
 
 
 @pytest.mark.parametrize(
@@ -196,12 +206,12 @@ def test_request_line_and_headers_are_exact(tmp_path, method, body, length):
 
 
 @pytest.mark.parametrize(("size", "reason"), [(ANSWER_LIMIT, ""), (ANSWER_LIMIT + 1, "ResponseTooLarge")])
-def test_an_answer_may_be_so_large(tmp_path, size, reason):
+def test_response_size_is_limited(tmp_path, size, reason):
     with Server(lambda *_: answer(200, b"x" * size)) as server:
         assert send(tmp_path, unit(server.url), allowed=[server.name]).reason == reason
 
 
-def test_values_that_an_answer_may_have(tmp_path):
+def test_queries_return_values_of_the_response(tmp_path):
     said = {"n": 0, "no": False, "none": None, "list": [{"a": 1}, {"b": [True]}], "text": ""}
     outputs = {
         "n": {"json_path": "$.n"},
@@ -224,7 +234,7 @@ def test_values_that_an_answer_may_have(tmp_path):
             made = unit(server.url, outputs={"o": {"json_path": path}})
             assert send(tmp_path, made, allowed=[server.name]).reason == "ResponseInvalid", path
         several = unit(server.url, outputs={"o": {"json_path": "$.list[*]"}})
-        assert "finds 2 values; one is wanted" in send(tmp_path, several, allowed=[server.name]).log
+        assert "finds 2 values; it must find one" in send(tmp_path, several, allowed=[server.name]).log
     assert sent.outputs == {
         "n": "0",
         "no": "false",
@@ -235,7 +245,7 @@ def test_values_that_an_answer_may_have(tmp_path):
     }
 
 
-def test_truth_is_no_number_where_answers_are_compared(tmp_path):
+def test_comparison_distinguishes_booleans_from_numbers(tmp_path):
     states = [1, True]
 
     def reply(request, _):
@@ -249,5 +259,5 @@ def test_truth_is_no_number_where_answers_are_compared(tmp_path):
     assert states == []
 
 
-def test_text_of_any_script_stands_in_a_body_as_it_is():
+def test_unicode_text_is_not_escaped_in_a_body():
     assert built(body={"name": "\u00e4\u4e2d"}).body == '{"name":"\u00e4\u4e2d"}'.encode()

@@ -1,4 +1,4 @@
-"""The sender against a real server: what it sends, what it makes of each answer, and of none."""
+"""The sender with a real server: its requests, and its result for each response and for a missing one."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_request_has_whole_values_and_answer_gives_outputs(tmp_path):
     }
     assert "t0ken-of-dns" not in sent.log
     assert "s3cr3t-value" not in sent.log
-    assert "answered 201" in sent.log
+    assert "response 201" in sent.log
 
 
 def _slow_body(_request, stream):
@@ -63,7 +63,7 @@ def _slow_body(_request, stream):
     try:
         while True:
             stream.sendall(b"x")
-            time.sleep(0.02)  # the server's pace is what is tried
+            time.sleep(0.02)  # the server must be slow
     except OSError:
         return
 
@@ -114,10 +114,10 @@ def test_too_deep_answer_is_unfit(tmp_path):
     with Server(lambda *_: answer(201, deep)) as server:
         sent = send(tmp_path, unit(server.url, outputs=outputs), allowed=[server.name])
     assert sent.reason == "ResponseInvalid"
-    assert sent.log.endswith("the answer is nested too deep for $..id")
+    assert sent.log.endswith("the response is nested too deep for $..id")
 
 
-def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):
+def test_expected_status_is_never_inconclusive(tmp_path):
     with Server(lambda request, _: answer(503 if request.target == "/busy" else 404)) as server:
         gone = send(tmp_path, unit(server.url, "DELETE", expect={"status": [200, 404]}), allowed=[server.name])
         busy = send(tmp_path, unit(f"{server.url}/busy", expect={"failed": [503]}), allowed=[server.name])
@@ -125,7 +125,7 @@ def test_an_expected_status_is_none_that_leaves_anything_open(tmp_path):
     assert "definite-answer" in busy.outputs
 
 
-def test_the_key_changes_with_a_certain_no_and_with_nothing_else(tmp_path):
+def test_key_changes_only_after_a_certain_refusal(tmp_path):
     said = OutputRecord(digest="sha256:" + "ab" * 32, size=1)
     with Server(lambda *_: CREATED) as server:
         for record in (
@@ -170,7 +170,7 @@ def test_cancelled_request_is_not_sent(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["a\nInjected: 1", "é", "a\x00"])
-def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
+def test_invalid_header_value_sends_nothing(tmp_path, value):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, headers={"X": {"$input": "x"}}, inputs={"x": value})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -178,7 +178,7 @@ def test_a_value_that_a_header_cannot_hold_sends_nothing(tmp_path, value):
 
 
 def _certificate(folder):
-    """A server's own, for 127.0.0.1, with its key in the same file."""
+    """Return a self-signed certificate for 127.0.0.1 in a file with its key."""
     file, key = folder / "certificate.pem", folder / "key.pem"
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=own -addext subjectAltName=IP:127.0.0.1"
     command = ["openssl", *made.split(), "-keyout", str(key), "-out", str(file)]
@@ -210,7 +210,7 @@ def test_text_around_a_certificate_is_ignored(tmp_path, certificate):
     assert sent.code == 0, sent.log
 
 
-# --- lost answers, and how it is found out ---------------------------------------------------------------------------
+# --- lost responses and `find` ----------------------------------------------------------------------------------------
 
 
 def test_find_confirms_a_lost_request(tmp_path):
@@ -239,7 +239,7 @@ def test_find_confirms_a_lost_request(tmp_path):
     assert (sent.code, sent.outputs) == (0, {"id": "r-1"}), sent.log
     assert [seen.method for seen in server.seen] == ["POST", "GET", "GET", "GET"]
     assert asked[0].startswith("/records/by-owner?owner=")
-    assert "found: it was carried out" in sent.log
+    assert "found: the request was carried out" in sent.log
 
 
 def test_impossible_find_still_waits_until_the_deadline(tmp_path):
@@ -247,7 +247,7 @@ def test_impossible_find_still_waits_until_the_deadline(tmp_path):
         made = unit(server.url, find={"path": [{"$input": "gone"}]}, inputs={"gone": None})
         sent = send(tmp_path, made, allowed=[server.name])
     assert (sent.reason, sum(sent.pauses), len(server.seen)) == ("ResponseLost", 58, 1)
-    assert "it cannot be looked for: a segment of the path is absent; it may still be carried out" in sent.log
+    assert "cannot send `find`: a segment of the path is absent; it may still be carried out" in sent.log
 
 
 def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_path_factory):
@@ -262,7 +262,7 @@ def test_find_continues_after_a_certificate_error(tmp_path, certificate, tmp_pat
         sent = send(tmp_path, made, allowed=[server.name])
     assert (sent.reason, len(server.seen)) == ("ResponseLost", 1)
     assert sum(sent.pauses) > 20
-    assert "not asked: the certificate of 127.0.0.1" in sent.log
+    assert "not sent: the certificate of 127.0.0.1" in sent.log
 
 
 def test_lost_request_without_find_waits_until_the_deadline(tmp_path):
@@ -288,7 +288,7 @@ def _job(states, begun):
     return reply
 
 
-def test_a_long_job_is_followed_until_it_is_done(tmp_path):
+def test_long_job_is_polled_until_it_is_done(tmp_path):
     begun = answer(202, {"id": "r-1"}, location="/jobs/1?x=y")
     with Server(_job(["running", 503, "running", "done"], begun)) as server:
         outputs = {"id": {"json_path": "$.id"}, "host": {"json_path": "$.host"}}
@@ -302,7 +302,7 @@ def test_a_long_job_is_followed_until_it_is_done(tmp_path):
 @pytest.mark.parametrize("run_s", [4, 30, 60, 300])
 @pytest.mark.parametrize("way", ["poll", "find"])
 def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
-    """However long the pauses have become: what is done shortly before the end was done in time."""
+    """A job that succeeds shortly before the time limit is found, even if pauses have become long."""
     seconds = max(run_s - 2, run_s * 0.8)
 
     def sent(done_s):
@@ -320,7 +320,7 @@ def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
     assert sent(seconds - 1).code == 0
     never = sent(run_s + 1)
     assert never.reason == ("JobUnfinished" if way == "poll" else "ResponseLost")
-    assert sum(never.pauses) == pytest.approx(seconds), "until then nobody may clean up"
+    assert sum(never.pauses) == pytest.approx(seconds), "cleanup may not start before"
 
 
 @pytest.mark.parametrize(
@@ -338,18 +338,18 @@ def test_polling_continues_until_the_deadline(tmp_path, way, run_s):
         (answer(202, {"href": "/jobs/1"}), ["running"], "JobUnfinished"),
     ],
 )
-def test_a_job_that_comes_to_nothing_says_why(tmp_path, begun, states, reason):
+def test_failed_job_is_reported_with_its_reason(tmp_path, begun, states, reason):
     with Server(_job(states, begun)) as server:
         made = unit(server.url, poll={**POLL, "location": "$.href"}, run_ms=60_000)
         sent = send(tmp_path, made, allowed=[server.name])
     assert sent.reason == reason, sent.log
-    # Only a job that has failed for certain is begun anew, under another key.
+    # Only a job that has certainly failed is started again, with another key.
     assert ("definite-answer" in sent.outputs) is (reason == "JobFailed")
     assert sum(seen.method == "POST" for seen in server.seen) == 1
 
 
 def test_found_result_is_final_and_not_followed(tmp_path):
-    """The answer to a question has begun nothing."""
+    """A response to a poll starts no job."""
     found = answer(202, {"id": "r-1"}, location="/jobs/1")
     with Server(lambda request, _: None if request.method == "POST" else found) as server:
         made = unit(server.url, poll=POLL, find={"path": ["by-owner"]}, outputs={"id": {"json_path": "$.id"}})
@@ -358,7 +358,7 @@ def test_found_result_is_final_and_not_followed(tmp_path):
     assert [seen.method for seen in server.seen] == ["POST", "GET"]
 
 
-def test_a_job_is_begun_by_its_status_whatever_else_is_expected(tmp_path):
+def test_status_of_poll_starts_a_job(tmp_path):
     with Server(_job(["running", "done"], answer(202, b"", location="/jobs/1"))) as server:
         made = unit(server.url, poll=POLL, expect={"status": [200, 204], "failed": [202]})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -366,7 +366,7 @@ def test_a_job_is_begun_by_its_status_whatever_else_is_expected(tmp_path):
     assert [seen.method for seen in server.seen] == ["POST", "GET", "GET"]
 
 
-def test_an_answer_that_is_no_job_is_the_end(tmp_path):
+def test_response_without_a_job_is_final(tmp_path):
     with Server(lambda *_: CREATED) as server:
         made = unit(server.url, poll=POLL, outputs={"id": {"json_path": "$.id"}})
         sent = send(tmp_path, made, allowed=[server.name])
@@ -377,7 +377,7 @@ def test_an_answer_that_is_no_job_is_the_end(tmp_path):
 
 
 def test_sender_ends_only_after_the_answer_to_a_sent_request(tmp_path):
-    """Of a request that has left somebody must learn what became of it: the signal ends nothing but what is to come."""
+    """The outcome of a sent request must be known. The signal prevents only requests that were not sent yet."""
     asked = threading.Event()
 
     def reply(*_):
@@ -394,5 +394,5 @@ def test_sender_ends_only_after_the_answer_to_a_sent_request(tmp_path):
             asked.set()
             log, _ = process.communicate(timeout=60)
     assert process.returncode == 0, log
-    assert b"answered 201" in log
+    assert b"response 201" in log
     assert [path.read_text() for path in tmp_path.iterdir()] == ["r-1"]

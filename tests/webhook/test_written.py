@@ -1,18 +1,18 @@
-"""How a webhook is written: what it becomes, and every mistake with its place."""
+"""The fields of a webhook: the resulting unit, and every error with its path."""
 
 import pytest
 
-from compile.wishes import run
+from compile.builders import run
 from dayfly.cli import options
 from dayfly.client.errors import DayflyError
 from dayfly.compile import preview
-from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
+from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec import documents
 from dayfly.spec.errors import SpecError
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import NEVER
-from spec.places import load, refusal
+from spec.marked_text import load, refusal
 
 STEP = """\
 name: p
@@ -30,12 +30,12 @@ GOOD = """\
 
 
 def step(more="", webhook=GOOD):
-    """A plugin with one webhook, of which `webhook` is the request, and `more` stands beside it."""
+    """Return a plugin with one webhook step. `webhook` is its request, and `more` has other fields of the step."""
     return STEP + webhook + more
 
 
 def field(line):
-    """A webhook of which one more line is wrong."""
+    """Return a webhook with one invalid line."""
     return step(webhook=GOOD + f"      {line}\n")
 
 
@@ -63,7 +63,7 @@ REFUSED = {
         f'{HERE}.body.name["$input"]',
         'this step has no input "zones"; it has "zone"',
     ),
-    "a variable that is none": (field("query: {a: {§$env: HOME}}"), f'{HERE}.query.a["$env"]', "is none of DAYFLY_"),
+    "a variable that is none": (field("query: {a: {§$env: HOME}}"), f'{HERE}.query.a["$env"]', "is not one of DAYFLY_"),
     "a number in a query": (field("query: {§a: 1}"), f"{HERE}.query.a", "must be a string"),
     "another sign": (field("body: {§a: {$secret: x}}"), f"{HERE}.body.a", "write {$input: name} or {$env: NAME}"),
     "text around an input": (
@@ -71,10 +71,10 @@ REFUSED = {
         f"{HERE}.query.a",
         "write {$input: name} or {$env: NAME}",
     ),
-    "an empty segment": (field("path: [§'']"), f"{HERE}.path[0]", "is no segment of a path"),
-    "a way up": (field("path: [a, §..]"), f"{HERE}.path[1]", "is no segment of a path"),
+    "an empty segment": (field("path: [§'']"), f"{HERE}.path[0]", "is not a path segment"),
+    "a way up": (field("path: [a, §..]"), f"{HERE}.path[1]", "is not a path segment"),
     "a header of ours": (field("headers: {§host: other}"), f"{HERE}.headers.host", "is set by the sender itself"),
-    "the key": (field("headers: {§idempotency-key: x}"), f"{HERE}.headers.idempotency-key", "sends it by itself"),
+    "the key": (field("headers: {§idempotency-key: x}"), f"{HERE}.headers.idempotency-key", "sends this header"),
     "a header twice": (field("headers: {X-A: a, §x-a: b}"), f"{HERE}.headers.x-a", "appears twice"),
     "a header's name": (field("headers: {§'a b': c}"), f'{HERE}.headers["a b"]', "is not the name of a header"),
     "two lines": (field('headers: {§X: "a\\nb"}'), f"{HERE}.headers.X", "ASCII characters on one line"),
@@ -88,7 +88,7 @@ REFUSED = {
         f'{HERE}.headers.X["$secret"].name',
         "is not the name of a Secret",
     ),
-    "a status": (field("expect: {status: [§99]}"), f"{HERE}.expect.status[0]", "99 is no status of an answer"),
+    "a status": (field("expect: {status: [§99]}"), f"{HERE}.expect.status[0]", "99 is not a status code of a response"),
     "both": (
         field("expect: {status: [500], failed: [§500]}"),
         f"{HERE}.expect.failed[0]",
@@ -107,7 +107,7 @@ REFUSED = {
     "a key in a header that says how long the body is": (
         field("§idempotencyKey: content-Length"),
         f"{HERE}.idempotencyKey",
-        "is a header of another meaning; name another",
+        "is a header with another purpose; choose another name",
     ),
     "two Secrets in one variable": (
         step(
@@ -117,7 +117,7 @@ REFUSED = {
             "        C: {§$secret: {name: dns-api, key: token}}\n"
         ),
         f'{HERE}.headers.C["$secret"]',
-        "lies in the variable DNS_API_TOKEN, as the key api-token of dns does; rename one",
+        "uses the variable DNS_API_TOKEN, as the key api-token of dns does; rename one",
     ),
     "poll without until": (field("§poll: {}"), f"{HERE}.poll", 'missing required field "until"'),
     "a path that is none": (
@@ -138,7 +138,7 @@ REFUSED = {
     "no value to compare with": (
         field("poll: {until: {path: $.a, §in: []}}"),
         f"{HERE}.poll.until.in",
-        "names no value",
+        "has no value",
     ),
     "no certificate": (field("tls: {§ca: x}"), f"{HERE}.tls.ca", "contains no certificate"),
     "a time": (field("timeouts: {§connect: 5}").replace("5}", "'5'}"), f"{HERE}.timeouts.connect", "is not a duration"),
@@ -147,7 +147,7 @@ REFUSED = {
         f"{HERE}.find",
         "is sent again instead",
     ),
-    "grace": (step("    timeouts: {§grace: 5s}\n"), "spec.create[0].timeouts.grace", "cannot be called back"),
+    "grace": (step("    timeouts: {§grace: 5s}\n"), "spec.create[0].timeouts.grace", "cannot be cancelled"),
     "an input's variable": (
         step().replace("valueFromSandbox: true}", "valueFromSandbox: true, §as: {env: ZONE}}"),
         "spec.create[0].inputs[0].as",
@@ -215,7 +215,7 @@ def test_each_mistake_has_its_place(case):
         "https://" + "a" * 2048,
     ],
 )
-def test_a_url_that_can_be_read_in_two_ways_is_refused(url):
+def test_ambiguous_url_is_refused(url):
     error = refusal(step(webhook=f"      method: POST\n      §url: {url!r}\n"))
     assert error.path == f"{HERE}.url"
 
@@ -272,7 +272,7 @@ def test_webhook_becomes_a_unit_with_request_and_deadlines():
     assert make.webhook.env["DAYFLY_SANDBOX_NAME"] == "box"
     assert make.inputs[0].as_.env == "DAYFLY_INPUT_ZONE"
     assert [(output.json_path, output.header) for output in make.outputs] == [("$.id", ""), ("", "ETag")]
-    # It cannot be called back, so whoever wants it to end waits for as long as it may take.
+    # A sent request cannot be cancelled, so an end of the step waits for its time limit.
     assert make.timeouts == UnitTimeouts(run_ms=300_000, grace_ms=300_000)
     assert (wait.timeouts.run_ms, drop.timeouts.grace_ms) == (3_600_000, 60_000)
     assert drop.retry.idempotent
@@ -286,8 +286,8 @@ def test_plan_shows_webhook_request_and_outputs():
     assert [each.path for each in line.outputs] == ["$.id of the answer", "header ETag of the answer"]
 
 
-def test_a_body_may_say_null():
-    """A server may read it as the order to take something away."""
+def test_body_may_contain_null():
+    """A server may interpret such a path segment as a request for the parent."""
     wish = load(field("body: {note: null, list: [null], deep: {a: null}, at: {$input: zone}}"))
     body = {"note": None, "list": [None], "deep": {"a": None}, "at": {"$input": "zone"}}
     assert wish.spec.create[0].webhook.body == body
@@ -317,11 +317,11 @@ def test_sender_order_has_no_secrets_and_parsed_paths():
     ]
 
 
-def test_a_request_without_headers_takes_none_from_a_secret():
+def test_request_without_headers_reads_no_secret():
     make = run(BOX, PLUGIN).documents[0].pre_start[0]
-    assert variables(make) == ["DNS_TOKEN"]
+    assert secret_variables(make) == ["DNS_TOKEN"]
     del make.webhook.request["headers"]
-    assert variables(make) == []
+    assert secret_variables(make) == []
     running = as_exec(
         make, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
     )
@@ -329,8 +329,8 @@ def test_a_request_without_headers_takes_none_from_a_secret():
 
 
 @pytest.mark.parametrize(("server", "allowed"), [("[::1]:80", "true"), ("[::2]:80", "false"), ("::1:80", "true")])
-def test_a_server_without_a_name_is_allowed_by_its_address(server, allowed):
-    """As it is written in a URL; whether the brackets are is nobody's concern."""
+def test_server_is_allowed_by_its_address(server, allowed):
+    """As in a URL, with or without brackets."""
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "http://[::1]/v1")).documents[0].pre_start[0]
     place = SenderSetup(command=("python3",), folder="/f", allowed=frozenset({server}))
     running = as_exec(make, place, run="u", name="db/make", record=NEVER, absent=[], sensitive=[])
@@ -341,17 +341,17 @@ def test_unchecked_document_cannot_redirect_a_webhook():
     make = run(BOX, PLUGIN.replace("https://dns.example.com/v1/records", "https://dns.example.com/"))
     unit = make.documents[0].pre_start[0]
     unit.webhook.request["url"] = "https://user@dns.example.com/"
-    with pytest.raises(CannotRenderError, match="is no plain URL"):
+    with pytest.raises(CannotRenderError, match="is not a plain http or https URL"):
         as_exec(
             unit, SenderSetup(command=("p",), folder="/f"), run="u", name="n", record=NEVER, absent=[], sensitive=[]
         )
 
 
 @pytest.mark.parametrize("wrong", ["dns", "dns:", ":80", "dns:0", "dns:65536", "https://dns:443", "*.dns:443", "a b:1"])
-def test_a_server_that_is_allowed_is_a_host_and_a_port(wrong):
+def test_allowed_server_is_a_host_and_a_port(wrong):
     with pytest.raises(DayflyError, match="write --allow-webhook HOST:PORT"):
-        options.webhook_servers(("dns:443", wrong))
+        options.parse_webhook_servers(("dns:443", wrong))
 
 
-def test_servers_are_allowed_whatever_their_letters():
-    assert options.webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}
+def test_allowed_servers_ignore_case():
+    assert options.parse_webhook_servers(("DNS.Internal:443", "[::1]:80")) == {"dns.internal:443", "[::1]:80"}

@@ -1,10 +1,10 @@
-"""Handing wishes to the server, one at a time, and telling what became of each."""
+"""Apply specs to the server, one at a time, and print the result of each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.output.show import talk
+from dayfly.cli.output.show import print_message
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, RefusedError
 from dayfly.client.files import Wished, located, placed
@@ -20,25 +20,25 @@ _CONFLICT = 409
 _NOT_FOUND = 404
 
 
-def hand_over(client: ServerClient, wished: Wished, secrets: Any = None) -> Any:
-    """Apply one wish and say so; the object as the server has it now. `secrets` are a sandbox's, beside its document.
+def apply_one(client: ServerClient, wished: Wished, secrets: Any = None) -> Any:
+    """Apply one spec, print the result and return the stored object. `secrets` are those of a sandbox.
 
     Raises:
-        DayflyError: the server refuses it; with the place in its file where the server names one.
+        DayflyError: the server rejects it. The message has the position in the file if the server names a field.
     """
     try:
         if isinstance(wished.wish, Plugin):
             return _publish(client, wished.wish)
         if isinstance(wished.wish, Workload):
-            return _declare(client, wished.wish)
-        return _wish(client, wished, {"secrets": secrets} if secrets else {})
+            return _declare_baseline(client, wished.wish)
+        return _apply_run(client, wished, {"secrets": secrets} if secrets else {})
     except RefusedError as fault:
         raise placed(fault, wished.document) from None
 
 
 def _publish(client: ServerClient, plugin: Plugin) -> Any:
     at = ("resource-plugins", plugin.name)
-    before = _existing(client, *at, version=plugin.version) if plugin.readme is not None else None
+    before = _find_existing(client, *at, version=plugin.version) if plugin.readme is not None else None
     try:
         client.put(*at, body=documents.export(plugin))
     except RefusedError as fault:
@@ -48,10 +48,10 @@ def _publish(client: ServerClient, plugin: Plugin) -> Any:
         published = documents.from_wire(stored, "ResourcePlugin")
         if not isinstance(published, Plugin) or published.spec != plugin.spec:
             raise _immutable(plugin) from None
-        talk(f'Resource plugin "{plugin.name}@{plugin.version}" is unchanged.')
+        print_message(f'Resource plugin "{plugin.name}@{plugin.version}" is unchanged.')
         return stored
     done = "Created" if before is None else "Changed the README of"
-    talk(f'{done} resource plugin "{plugin.name}@{plugin.version}".')
+    print_message(f'{done} resource plugin "{plugin.name}@{plugin.version}".')
     return client.get(*at, version=plugin.version)
 
 
@@ -67,17 +67,17 @@ def _immutable(plugin: Plugin) -> DayflyError:
     return DayflyError(Exit.FAILED, message, f"{advice} (e.g. {example})")
 
 
-def _declare(client: ServerClient, workload: Workload) -> Any:
+def _declare_baseline(client: ServerClient, workload: Workload) -> Any:
     at = ("workloads", workload.namespace, workload.name)
-    before = _existing(client, *at)
+    before = _find_existing(client, *at)
     stored = client.put(*at, body=documents.export(workload))
-    talk(f'{_change(before, stored)} baseline "{workload.namespace}/{workload.name}".')
+    print_message(f'{_change(before, stored)} baseline "{workload.namespace}/{workload.name}".')
     return stored
 
 
-def _wish(client: ServerClient, wished: Wished, more: dict[str, Any]) -> Any:
+def _apply_run(client: ServerClient, wished: Wished, more: dict[str, Any]) -> Any:
     at = subject.at(wished.subject)
-    before = _existing(client, *at)
+    before = _find_existing(client, *at)
     try:
         stored = client.put(*at, body={**documents.export(wished.wish), **more})
     except RefusedError as fault:
@@ -85,14 +85,14 @@ def _wish(client: ServerClient, wished: Wished, more: dict[str, Any]) -> Any:
             raise DayflyError(Exit.FAILED, fault.message, f"see: dayfly why {wished.subject}{client.flags}") from None
         raise
     done, key, cluster = _change(before, stored), stored.get("routingKey", ""), stored["spec"].get("cluster")
-    where = f'in cluster "{cluster}"' if cluster else "of every cluster"
-    talk(f"{done} {subject.title(wished.subject)} (routing key: {key}) {where}.")
+    where = f'in cluster "{cluster}"' if cluster else "in all clusters"
+    print_message(f"{done} {subject.title(wished.subject)} (routing key: {key}) {where}.")
     for warning in stored.get("warnings", ()):
-        talk(f"warning: {located(warning, wished.document)}")
+        print_message(f"warning: {located(warning, wished.document)}")
     return stored
 
 
-def _existing(client: ServerClient, *at: str, **query: str) -> Any:
+def _find_existing(client: ServerClient, *at: str, **query: str) -> Any:
     try:
         return client.get(*at, **query)
     except RefusedError as fault:

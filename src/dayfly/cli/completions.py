@@ -1,6 +1,6 @@
-"""What a shell is offered behind Tab: names of what is there, asked of the server or the cluster that is meant.
+"""Completions for shells: names that the chosen server or cluster has.
 
-Nobody can be told anything here: what cannot be had in a moment is not offered, and that is all.
+A completion cannot report an error, so after an error or a timeout it offers nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
     Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
-# Whoever waits has pressed a key.
-_PATIENCE_S = 2.0
-# A shell splits what it is offered, and a terminal shows it.
-_OFFERED = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._/-]*")
+_TIMEOUT_S = 2.0
+# Shells split candidates at other characters, and terminals may interpret them.
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._/-]*")
 
 
 @add_completion_class
 class _Bash(BashComplete):
-    """As click's, also for `--file=PATH`, which bash cuts into three words."""
+    """Click's completion for bash, which also completes `--file=PATH`: bash splits that into three words."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -42,22 +41,22 @@ def _offering(find: Callable[[click.Context], Iterable[str]]) -> Offer:
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG001 # click's signature
         try:
             found = list(find(ctx))
-        except Exception:  # noqa: BLE001 # see above
+        except Exception:  # noqa: BLE001 # no error can be reported here
             return []
-        names = dict.fromkeys(name for name in found if name.startswith(incomplete) and _OFFERED.fullmatch(name))
+        names = dict.fromkeys(name for name in found if name.startswith(incomplete) and _SAFE_NAME.fullmatch(name))
         return [CompletionItem(name) for name in sorted(names)]
 
     return offer
 
 
-def a_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG001 # click's signature
-    """The shell's own files."""
+def file_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG001 # click's signature
+    """Let the shell complete a file."""
     return [CompletionItem(incomplete, type="file")]
 
 
 @_offering
-def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # all of the home
-    """Names of servers that somebody has logged in to."""
+def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
+    """Complete servers stored by `dayfly login`."""
     from dayfly.client import servers as known
     from dayfly.client.home import Home
 
@@ -66,68 +65,68 @@ def servers(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # all of the h
 
 @_offering
 def sandboxes(ctx: click.Context) -> Iterable[str]:
-    """Names of sandboxes."""
-    return [one["name"] for one in _ask(ctx, "sandboxes")]
+    """Complete sandboxes."""
+    return [one["name"] for one in _fetch(ctx, "sandboxes")]
 
 
 @_offering
 def routegroups(ctx: click.Context) -> Iterable[str]:
-    """Names of route groups."""
-    return [one["name"] for one in _ask(ctx, "routegroups")]
+    """Complete route groups."""
+    return [one["name"] for one in _fetch(ctx, "routegroups")]
 
 
 @_offering
 def subjects(ctx: click.Context) -> Iterable[str]:
-    """What `why` and its like are about: names of sandboxes, and `routegroup/NAME`."""
-    found = [one["name"] for one in _ask(ctx, "sandboxes")]
-    with contextlib.suppress(Exception):  # an older server has none
-        found += [subject.group(one["name"]) for one in _ask(ctx, "routegroups")]
+    """Complete sandboxes and `routegroup/NAME`, as `why` and `logs` take them."""
+    found = [one["name"] for one in _fetch(ctx, "sandboxes")]
+    with contextlib.suppress(Exception):  # older servers have no route groups
+        found += [subject.group(one["name"]) for one in _fetch(ctx, "routegroups")]
     return found
 
 
 @_offering
 def plugins(ctx: click.Context) -> Iterable[str]:
-    """Names of plugins, without a version: some shells cut a word at its @."""
-    return [one["name"].partition("@")[0] for one in _ask(ctx, "resource-plugins")]
+    """Complete plugins without a version: some shells split words at @."""
+    return [one["name"].partition("@")[0] for one in _fetch(ctx, "resource-plugins")]
 
 
 @_offering
 def resources(ctx: click.Context) -> Iterable[str]:
-    """What may stand behind a sandbox for `logs`: its resources, hooks and forks."""
+    """Complete the second argument of `logs`: resources, hooks and forks of the sandbox."""
     return [unit.get("resource") or unit["id"].rpartition("/")[2] for unit in _units(ctx)]
 
 
 @_offering
 def steps(ctx: click.Context) -> Iterable[str]:
-    """The steps of the resource that was named."""
+    """Complete the steps of the resource on the command line."""
     return [unit["name"] for unit in _units(ctx) if unit.get("resource") == ctx.params.get("resource")]
 
 
 @_offering
 def units(ctx: click.Context) -> Iterable[str]:
-    """The units of the sandbox that was named."""
+    """Complete the units of the sandbox on the command line."""
     return [unit["id"] for unit in _units(ctx)]
 
 
 @_offering
-def of_kind(ctx: click.Context) -> Iterable[str]:
-    """Names of the kind that was named to `get`."""
+def names_of_kind(ctx: click.Context) -> Iterable[str]:
+    """Complete objects of the kind on the command line of `get`."""
     if str(ctx.params.get("kind", "")) in ("rg", "dfg", "routegroup", "routegroups"):
-        return [one["name"] for one in _ask(ctx, "routegroups")]
+        return [one["name"] for one in _fetch(ctx, "routegroups")]
     if str(ctx.params.get("kind", "")).startswith(("r", "dfr")):
-        return [each["name"] for one in _ask(ctx, "sandboxes") for each in one["spec"].get("resources") or ()]
-    return [one["name"] for one in _ask(ctx, "sandboxes")]
+        return [each["name"] for one in _fetch(ctx, "sandboxes") for each in one["spec"].get("resources") or ()]
+    return [one["name"] for one in _fetch(ctx, "sandboxes")]
 
 
 @_offering
-def kinds(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # one of several
-    """What `get` shows."""
+def kinds(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
+    """Complete the kinds that `get` shows."""
     return ["sandboxes", "sandbox", "resources", "routegroups", "routegroup"]
 
 
 @_offering
-def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # one of several
-    """The contexts of the kubeconfig."""
+def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # the protocol of completions
+    """Complete the contexts of the kubeconfig."""
     import yaml
 
     for path in os.environ.get("KUBECONFIG", os.path.expanduser("~/.kube/config")).split(os.pathsep):  # noqa: PTH111 # Path.expanduser raises where there is no home
@@ -139,12 +138,12 @@ def contexts(ctx: click.Context) -> Iterable[str]:  # noqa: ARG001 # one of seve
 def _units(ctx: click.Context) -> Iterable[Any]:
     name = ctx.params["sandbox"]
     if _context(ctx) is None:
-        return _ask(ctx, *subject.at(name), "report").get("units") or ()
-    return [unit for one in _ask(ctx, "sandboxes") if one["name"] == name for unit in one["units"]]
+        return _fetch(ctx, *subject.at(name), "report").get("units") or ()
+    return [unit for one in _fetch(ctx, "sandboxes") if one["name"] == name for unit in one["units"]]
 
 
-def _ask(ctx: click.Context, *path: str) -> Any:
-    """What the home's server, or of sandboxes the cluster, says."""
+def _fetch(ctx: click.Context, *path: str) -> Any:
+    """Return the JSON of a path from the server, or the sandboxes or route groups of the cluster."""
     from dayfly.cli.backends.target_server import ServerClient, find
 
     if (context := _context(ctx)) is not None:
@@ -157,7 +156,7 @@ def _ask(ctx: click.Context, *path: str) -> Any:
             cluster.close()
         return [{"name": each.name, "spec": each.spec, "units": each.report["units"]} for each in found]
     address = find()
-    return ServerClient(address, timeout=_PATIENCE_S).get(*path) if address else []
+    return ServerClient(address, timeout=_TIMEOUT_S).get(*path) if address else []
 
 
 def _context(ctx: click.Context) -> str | None:

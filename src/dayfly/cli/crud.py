@@ -1,6 +1,6 @@
-"""What sandboxes and route groups have alike: list, delete, extend, and a word for how one stands.
+"""The verbs that sandboxes and route groups share: list, delete and extend, and a short form of their state.
 
-`list` is measured, so what only the others need is imported in them.
+A benchmark measures the start of `list`, so the other verbs import their own modules.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dayfly.spec.documents import Kind
 
 
-class Sort(NamedTuple):
-    """Which of the two: how it is spoken of, and how the API, a document and the client name it."""
+class RunKind(NamedTuple):
+    """Sandbox or route group: its title, and its names in the API, in documents and in the client."""
 
     title: str
     titles: str
@@ -28,46 +28,46 @@ class Sort(NamedTuple):
     subject: Callable[[str], str]
 
 
-def _how_long(command: Any) -> Any:
-    """`--for` and `--until`."""
+def _lifetime_options(command: Any) -> Any:
+    """Add `--for` and `--until`."""
     span = click.option(
-        "--for", "seconds", type=options.Duration(), help="How long it is to live from now on, like 90m, 2h or 3d."
+        "--for", "seconds", type=options.Duration(), help="The new lifetime from now on, like 90m, 2h or 3d."
     )
-    moment = click.option("--until", metavar="TIME", help="Until when, like 2026-01-02T15:00:00Z.")
+    moment = click.option("--until", metavar="TIME", help="The new expiry time, like 2026-01-02T15:00:00Z.")
     return span(moment(command))
 
 
-def lists(
-    group: click.Group, sort: Sort, header: Sequence[str], row: Callable[[Any], Sequence[str]], *, elastic: str
+def add_list(
+    group: click.Group, kind: RunKind, header: Sequence[str], row: Callable[[Any], Sequence[str]], *, elastic: str
 ) -> None:
-    """The verb `list`; each row of its table has what the header says, and `elastic` is the column that gives way."""
+    """Add the verb `list`. `row` returns the cells of a table row, and `elastic` is the column to cut."""
 
-    @group.command("list", help=f"List all {sort.titles}, or those whose labels match.")
-    @options.cluster
+    @group.command("list", help=f"List all {kind.titles}, or those whose labels match.")
+    @options.backend_options
     @options.labels
     @options.output
     def list_(labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None) -> None:
-        found = wire.every(sort.plural, labels, context, namespace)
+        found = wire.list_all(kind.plural, labels, context, namespace)
         if output:
             show.emit(found, output)
         elif found:
             show.table(header, map(row, found), elastic=elastic)
         elif labels:
-            show.talk(f"No {sort.title} has matching labels.")
+            show.print_message(f"No {kind.title} has matching labels.")
         else:
-            show.talk(f"There are no {sort.titles}; create one with: dayfly apply -f FILE")
+            show.print_message(f"There are no {kind.titles}; create one with: dayfly apply -f FILE")
 
 
-def deletes(group: click.Group, sort: Sort, text: str) -> None:
-    """The verb `delete`, of which its help says this."""
+def add_delete(group: click.Group, kind: RunKind, text: str) -> None:
+    """Add the verb `delete`, with `text` as its help."""
 
     @group.command("delete", help=text)
-    @options.named("name", sort.plural, required=False)
+    @options.name_argument("name", kind.plural, required=False)
     @options.files(required=False)
     @options.sets
     @options.wait
     @options.timeout("5m")
-    @options.cluster
+    @options.backend_options
     def delete(
         name: str | None,
         files: tuple[str, ...],
@@ -77,29 +77,29 @@ def deletes(group: click.Group, sort: Sort, text: str) -> None:
         context: str | None,
         namespace: str | None,
     ) -> int:
-        from dayfly.cli.delete import end
+        from dayfly.cli.delete import delete_all
 
-        chosen = [sort.subject(each) for each in _named(name, files, sets, sort.kind)]
-        return end(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
+        chosen = [kind.subject(each) for each in _named(name, files, sets, kind.kind)]
+        return delete_all(chosen, wait=wait, timeout=timeout, context=context, namespace=namespace)
 
 
-def extends(group: click.Group, sort: Sort) -> None:
-    """The verb `extend`."""
-    text = f"""Let a {sort.title} live longer: by default for its full time to live again, counted from now.
+def add_extend(group: click.Group, kind: RunKind) -> None:
+    """Add the verb `extend`."""
+    text = f"""Extend the lifetime of a {kind.title}: by default to its full time to live, counted from now.
 
-    This never makes its life shorter.
+    The lifetime is never shortened.
     """
 
     @group.command("extend", help=text)
-    @options.named("name", sort.plural)
-    @_how_long
-    @options.cluster
+    @options.name_argument("name", kind.plural)
+    @_lifetime_options
+    @options.backend_options
     def extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
-        _extend(sort.subject(name), seconds, until, context, namespace)
+        _extend(kind.subject(name), seconds, until, context, namespace)
 
 
-def state(found: Any) -> str:
-    """How one stands, in a word or two."""
+def short_state(found: Any) -> str:
+    """Return the state in one or two words."""
     status = found["status"]
     if status.get("ready"):
         return "Ready (Unsupported)" if status.get("unsupported") else "Ready"
@@ -107,31 +107,31 @@ def state(found: Any) -> str:
 
 
 def _extend(name: str, seconds: float | None, until: str | None, context: str | None, namespace: str | None) -> None:
-    """Extend it where it lives, and say until when it lives now."""
+    """Extend the lifetime and print the new expiry time."""
     from dayfly.cli.backends import hosts
     from dayfly.client import subject
 
     if seconds is not None and until is not None:
         raise click.UsageError("give either --for or --until", click.get_current_context())
     if seconds is not None and seconds < 1:
-        raise click.UsageError("--for is at least 1s", click.get_current_context())
+        raise click.UsageError("--for must be at least 1s", click.get_current_context())
     host = hosts.find(context, namespace)
-    title, end = subject.title(name), host.extend(name, int(seconds or 0), until or "")
-    show.talk(f"{title[0].upper()}{title[1:]} lives until {end}.")
+    end = host.extend(name, int(seconds or 0), until or "")
+    show.print_message(f"{show.capitalize(subject.title(name))} expires at {end}.")
 
 
-def expires(status: Any) -> str:
-    """When it ends, and whether that is soon."""
+def expiry(status: Any) -> str:
+    """Return the expiry time, with a hint if it is soon."""
     end: str = status.get("scheduledDeleteTime", "")
     soon = any(each["type"] == "ExpiresSoon" and each["status"] == "True" for each in status.get("conditions") or ())
     return f"{end} (soon; extend it if it is still needed)" if soon else end
 
 
 def _named(name: str | None, files: tuple[str, ...], sets: tuple[str, ...], kind: Kind) -> list[str]:
-    """Those of a kind that are given by name or by file.
+    """Return the names on the command line, or those of this kind in the files.
 
     Raises:
-        UsageError: neither is, or both are.
+        UsageError: there is neither a name nor a file, or both.
     """
     if bool(name) == bool(files):
         raise click.UsageError("give either a name or -f FILE", click.get_current_context())

@@ -1,4 +1,4 @@
-"""How sandboxes and route groups are ended, at a server or in a cluster: all are asked, then each is waited for."""
+"""Delete sandboxes and route groups on a server or in a cluster: request all deletions first, then wait for each."""
 
 from __future__ import annotations
 
@@ -17,66 +17,66 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.cluster import ClusterBackend
 
 
+_POLL_INTERVAL_S = 0.5
+
+
 class DeletedRun(NamedTuple):
-    """One that was asked to end: its identity, for another of the same name may come right after it, and its key."""
+    """A run whose deletion was requested. Its UID tells it apart from a later run of the same name."""
 
     uid: str
     routing_key: str
 
 
-class _Place(Protocol):
-    """Where they live."""
-
-    def ask(self, name: str) -> DeletedRun:
-        """Ask for its end."""
+class _Backend(Protocol):
+    def request(self, name: str) -> DeletedRun:
+        """Request the deletion."""
 
     def wait(self, name: str, uid: str, seconds: float) -> str:
-        """Wait until it is gone, showing how far its cleanup is; how it ended: cleaned or abandoned."""
+        """Wait until the run is gone and show its cleanup. Return how it ended: `cleaned` or `abandoned`."""
 
 
-def end(
+def delete_all(
     chosen: Sequence[str], *, wait: bool, timeout: float, context: str | None = None, namespace: str | None = None
 ) -> int:
-    """End these, sandboxes or route groups as `subject` names them, where they live."""
+    """Delete sandboxes and route groups, named as in `subject`. Return the exit code of the first failure."""
     for each in chosen:
         subject.check(each)
-    place = _place(context, namespace)
+    backend = _find_backend(context, namespace)
     code: int = Exit.OK
-    asked = []
-    for each in chosen:  # all are asked to end before any is waited for: one that is gone or stuck keeps no other
+    requested = []
+    for each in chosen:  # request all before waiting, so that a stuck run does not delay the others
         try:
-            found = place.ask(each)
+            found = backend.request(each)
         except DayflyError as fault:
-            code = _go_on(fault, code)
+            code = _report(fault, code)
         else:
-            show.talk(f"Deleting {subject.title(each)} (routing key: {found.routing_key}).")
-            asked.append((each, found.uid))
-    for each, uid in asked if wait else ():
+            show.print_message(f"Deleting {subject.title(each)} (routing key: {found.routing_key}).")
+            requested.append((each, found.uid))
+    for each, uid in requested if wait else ():
         try:
-            how = place.wait(each, uid, timeout)
+            how = backend.wait(each, uid, timeout)
         except DayflyError as fault:
-            code = _go_on(fault, code)
+            code = _report(fault, code)
         else:
-            title = subject.title(each)
             abandoned = ", its cleanup was abandoned" if how == "abandoned" else ""
-            show.talk(f"{title[0].upper()}{title[1:]} is gone{abandoned}.")
+            show.print_message(f"{show.capitalize(subject.title(each))} is gone{abandoned}.")
     return code
 
 
-def _place(context: str | None, namespace: str | None) -> _Place:
+def _find_backend(context: str | None, namespace: str | None) -> _Backend:
     if context is None:
         if namespace is not None:
-            raise hosts.no_cluster()
+            raise hosts.namespace_without_cluster()
         return _AtServer(ServerClient.open())
-    hosts.no_server_beside_it()
+    hosts.reject_server_option()
     return _InCluster(hosts.cluster(context, namespace))
 
 
-def _go_on(fault: DayflyError, code: int) -> int:
-    """Tell what is wrong with one of several; the code of the first. What would be wrong with each is raised."""
+def _report(fault: DayflyError, code: int) -> int:
+    """Print the failure of one run and return the exit code so far. Raise a failure that all runs would have."""
     if fault.code in (Exit.NO_SERVER, Exit.DENIED):
         raise fault
-    show.talk(f"dayfly: {fault}")
+    show.print_message(f"dayfly: {fault}")
     return code or fault.code
 
 
@@ -84,8 +84,8 @@ class _AtServer:
     def __init__(self, client: ServerClient) -> None:
         self._client = client
 
-    def ask(self, name: str) -> DeletedRun:
-        found = lookup.find(self._client, name)
+    def request(self, name: str) -> DeletedRun:
+        found = lookup.fetch(self._client, name)
         uid: str = self._client.get(*subject.at(name), "report").get("uid", "")
         self._client.delete(*subject.at(name))
         return DeletedRun(uid, found.get("routingKey", ""))
@@ -100,16 +100,16 @@ class _InCluster:
     def __init__(self, cluster: ClusterBackend) -> None:
         self._cluster = cluster
 
-    def ask(self, name: str) -> DeletedRun:
+    def request(self, name: str) -> DeletedRun:
         key = self._cluster.sandbox(name).routing_key
         return DeletedRun(self._cluster.delete(name), key)
 
-    def wait(self, name: str, uid: str, seconds: float) -> str:  # noqa: ARG002 # the cluster remembers whom it met
+    def wait(self, name: str, uid: str, seconds: float) -> str:  # noqa: ARG002 # `living` compares the UID
         deadline = time.monotonic() + seconds
         how = "cleaned"
         with progress.begin(name) as shown:
-            while (standing := self._cluster.living(name)) is not None:
-                report = standing.report
+            while (found := self._cluster.find_same(name)) is not None:
+                report = found.report
                 how = "abandoned" if report.get("abandon") else "cleaned"
                 if report["phase"] != "open":
                     shown.show(report)
@@ -119,9 +119,5 @@ class _InCluster:
                     because = f": {report['reason']}: {report['message']}"
                     see = f"see: dayfly why {name}{self._cluster.flags}"
                     raise DayflyError(Exit.TIMED_OUT, message + because, see)
-                self._cluster.pause(min(_LOOK_S, left))
+                self._cluster.pause(min(_POLL_INTERVAL_S, left))
         return how
-
-
-# A cluster is asked so often: whoever deletes a sandbox looks at it.
-_LOOK_S = 0.5

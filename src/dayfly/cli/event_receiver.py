@@ -1,4 +1,4 @@
-"""The receiver of CloudEvents that `--events-to` names: who may be one, and how one event is posted there."""
+"""The receiver of CloudEvents that `--events-to` names: checks of its URL, and the HTTP client that posts events."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
     from dayfly.server.events import cloud_event_publisher
 
 _TIMEOUT_S = 10.0
-# What a receiver may say; nobody reads it.
-_MOST_ANSWERED = 65_536
-_MOST_IDLE = 8
+_MAX_RESPONSE_BYTES = 65_536
+_MAX_IDLE_CONNECTIONS = 8
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class ReceiverSettings(NamedTuple):
-    """Where events go."""
+    """The server to which events are posted, and the request target."""
 
     address: Address
     target: str
 
 
-def receiver(url: str, allowed: frozenset[str]) -> ReceiverSettings:
-    """Where events go, as `--events-to` says it.
+def parse_receiver(url: str, allowed: frozenset[str]) -> ReceiverSettings:
+    """Parse the URL of `--events-to`.
 
     Raises:
-        DayflyError: it is no address, has a password in it, or would be spoken to without TLS.
+        DayflyError: the URL is invalid, contains credentials, or needs TLS.
     """
     try:
         parts = urlsplit(url)
@@ -43,35 +42,33 @@ def receiver(url: str, allowed: frozenset[str]) -> ReceiverSettings:
         parts = urlsplit("")
     if "@" in parts.netloc:
         raise DayflyError(
-            Exit.USAGE, "--events-to has a name or password in it", "identify us to the receiver in another way"
+            Exit.USAGE, "--events-to contains a name or password", "authenticate to the receiver in another way"
         )
     address = Address(f"{parts.scheme}://{parts.netloc}", "")
     where = resolve(address)
     if not where.tls and where.name not in _LOOPBACK and f"{where.name}:{where.port}" not in allowed:
         advice = f"write https://, or allow it with --allow-webhook {where.name}:{where.port}"
-        raise DayflyError(Exit.USAGE, f"--events-to {url}: not without TLS", advice)
+        raise DayflyError(Exit.USAGE, f"--events-to {url}: TLS is required", advice)
     target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     if not target.isascii() or not target.isprintable() or " " in target:
-        raise DayflyError(
-            Exit.USAGE, f"--events-to {url}: no request can ask for {target!r}", "write it with %-escapes"
-        )
+        raise DayflyError(Exit.USAGE, f"--events-to {url}: {target!r} is not a valid path", "percent-encode it")
     return ReceiverSettings(address, target)
 
 
-def told(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_publisher.EventReceiver:
-    """Whom a server sends events; `source` is theirs if not each cluster has its own.
+def build_receiver(url: str, allowed: frozenset[str], source: str = "") -> cloud_event_publisher.EventReceiver:
+    """Return the receiver of a server's events. By default, each cluster has its own `source`.
 
     Raises:
-        DayflyError: as `receiver`.
+        DayflyError: as `parse_receiver`.
     """
     from dayfly.server.events import cloud_event_publisher
 
-    to = receiver(url, allowed)
+    to = parse_receiver(url, allowed)
     return cloud_event_publisher.EventReceiver(Poster(to), to.address.url, source)
 
 
 class Poster:
-    """Posts one event after the other, also several at once: each has a connection of its own meanwhile."""
+    """Posts events. Concurrent events use separate connections."""
 
     def __init__(self, to: ReceiverSettings, io: Io | None = None) -> None:
         self._to, self._io = to, io or LoopIo()
@@ -81,25 +78,25 @@ class Poster:
         connection = self._idle.pop() if self._idle else Connection(self._to.address, self._io, _TIMEOUT_S)
         kept = False
         try:
-            async with asyncio.timeout(_TIMEOUT_S):  # of the whole: an answer may come a byte at a time
+            async with asyncio.timeout(_TIMEOUT_S):  # limits the whole exchange: a response may arrive byte by byte
                 status, kept = await self._exchange(connection, event)
         except TimeoutError:
-            return DeliveryResult(f"it has not answered within {_TIMEOUT_S:g} s", again=True)
+            return DeliveryResult(f"the receiver did not respond within {_TIMEOUT_S:g} s", again=True)
         except DayflyError as fault:
             return DeliveryResult(fault.message, again=True)
         finally:
-            if kept and len(self._idle) < _MOST_IDLE:
+            if kept and len(self._idle) < _MAX_IDLE_CONNECTIONS:
                 self._idle.append(connection)
             else:
                 connection.close()
         return answered(status)
 
     async def _exchange(self, connection: Connection, event: bytes) -> tuple[int, bool]:
-        """Its status, and whether the connection is good for another one."""
+        """Post an event. Return the status, and whether the connection can be reused."""
         request = ApiRequest("POST", self._to.target, {"Content-Type": CONTENT_TYPE}, event)
         head, size = await connection.begin(request, _TIMEOUT_S), 0
         async for piece in connection.rest(_TIMEOUT_S):
             size += len(piece)
-            if size > _MOST_ANSWERED:
+            if size > _MAX_RESPONSE_BYTES:
                 return head.status, False
         return head.status, True

@@ -1,4 +1,4 @@
-"""Where the parts of this installation are, in a checkout or an installed package, and how to add a missing one."""
+"""The parts of this installation, in a checkout or an installed package, and how to install a missing part."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 def checkout() -> Path | None:
-    """The checkout we run from, if we do."""
+    """Return the checkout from which this program runs; None for an installed package."""
     return _ROOT if (_ROOT / "runner" / "build.sh").is_file() else None
 
 
 def packaged_runner() -> Path | None:
-    """The runner program that the package brought along for this machine."""
+    """Return the runner program in the package for the architecture of this machine."""
     program = Path(__file__).resolve().parents[1] / "runners" / os.uname().machine
     return program if os.access(program, os.X_OK) else None
 
 
 def find_runner() -> str:
-    """The runner's path: `$DAYFLY_RUNNER`; else the checkout's, built if older than its sources; else the package's.
+    """Return the path of the runner: `$DAYFLY_RUNNER`, or the checkout's, or the package's.
+
+    The checkout's is built first if it is older than its sources.
 
     Raises:
-        DayflyError: there is none and none can be built.
+        DayflyError: there is no runner and it cannot be built.
     """
     if named := os.environ.get("DAYFLY_RUNNER"):
         if not os.access(named, os.X_OK):
-            message = f"DAYFLY_RUNNER is {named}, but there is no program there"
+            message = f"DAYFLY_RUNNER is {named}, which is not a program"
             raise DayflyError(Exit.USAGE, message, "build one with: runner/build.sh OUT")
         return str(Path(named).absolute())
     import subprocess
@@ -41,11 +43,11 @@ def find_runner() -> str:
             return str(packaged)
         message = f"the package has no runner program for this machine ({os.uname().machine})"
         raise DayflyError(
-            Exit.FAILED, message, "build it with runner/build.sh of a checkout and name it in DAYFLY_RUNNER"
+            Exit.FAILED, message, "build it with runner/build.sh in a checkout and set DAYFLY_RUNNER to its path"
         )
     build = root / "runner" / "build.sh"
     program = root / ".cache" / "runner" / "dayfly-runner"
-    # Its own messages (a compiler is fetched, once) are for whoever started us.
+    # Its messages go to the user: the first build may download a compiler.
     if subprocess.run([build, program], stdin=subprocess.DEVNULL, check=False).returncode:
         message = f"{build} could not build the runner program"
         raise DayflyError(Exit.FAILED, message, "install a C compiler (Debian: gcc and libc6-dev) and try again")
@@ -53,29 +55,30 @@ def find_runner() -> str:
 
 
 def gallery() -> Path:
-    """The folder of the examples: the checkout's, or what the package brought along of it."""
+    """Return the folder of the examples in the checkout, or its copy in the package."""
     root = checkout()
     return root / "examples" if root else Path(__file__).resolve().parents[1] / "gallery"
 
 
-def operators_part() -> str:
-    """How one comes to what speaks with clusters."""
-    return part("operator")
-
-
-def part(extra: str) -> str:
-    """Return the advice that adds an extra to Dayfly, in the way in which this Dayfly was installed."""
+def install_advice(extra: str) -> str:
+    """Return the advice how to install an extra, for the way in which this Dayfly was installed."""
     root = checkout()
     if root is not None:
-        # Envoy is only in the environment for development; that for clusters has all other extras.
+        # Only the development environment has Envoy; the environment for clusters has all other extras.
         return f"install it with: {root}/scripts/setup.sh {'dev' if extra == 'routing' else 'operator'}"
     if not (origin := _origin()):
         return f"install Dayfly with its extra, from its checkout: {_installer()} 'CHECKOUT[{extra}]'"
     return f"install it with: {_installer()} 'dayfly[{extra}] @ {origin}'"
 
 
+def missing_extra(extra: str, error: ImportError) -> DayflyError:
+    """Return the error for a package that an extra would have installed."""
+    message = f'the extra "{extra}" is not installed ({error.name} is missing)'
+    return DayflyError(Exit.FAILED, message, install_advice(extra))
+
+
 def _installer() -> str:
-    """Return the command that installs into the environment of this interpreter."""
+    """Return the command that installs packages into the environment of this interpreter."""
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return "pipx install --force"
     if Path(sys.prefix, "uv-receipt.toml").is_file():

@@ -1,4 +1,4 @@
-"""What `plugin lint` needs of the machine: files as values for `dayfly.lint`, and shellcheck, where there is one."""
+"""`plugin lint`: read files for `dayfly.lint`, and run shellcheck if it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dayfly import __version__
 from dayfly.cli.output import show
 from dayfly.client import files as reading
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, chosen
+from dayfly.lint import RULES, Embedded, Source, as_json, as_lines, as_sarif, check, selected_codes
 from dayfly.lint.check import Shellchecked, refusal, scripts
 from dayfly.lint.rules import SHELLCHECK
 from dayfly.spec.errors import SpecError, quote
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from dayfly.lint import Finding
     from dayfly.spec.parsing.text import ParsedDocument
 
-NO_SHELLCHECK = "shellcheck is not on PATH, so scripts were not searched for variables without quotes (DF502)"
-_SHELLCHECK_S = 30
+NO_SHELLCHECK = "shellcheck is not on PATH, so scripts were not checked for unquoted variables (DF502)"
+_SHELLCHECK_TIMEOUT_S = 30
 _DIRECTIVE = re.compile(r"@\{\s*([a-zA-Z][\w.-]*)\s*(?:\[\w*\]\s*)?\}")
-_QUOTES = "SC2086,SC2046,SC2068,SC2048,SC2206"
-"""Of shellcheck's many rules those on values that fall apart at blanks, which a param may hold."""
+_SHELLCHECK_RULES = "SC2086,SC2046,SC2068,SC2048,SC2206"
+"""The rules about word splitting: the value of a param may contain spaces."""
 
 
-class Linted(NamedTuple):
-    """All findings in some files, and what could not be looked at."""
+class LintResult(NamedTuple):
+    """Findings in files, and notes on checks that were not possible."""
 
     findings: list[Finding]
     notes: list[str]
 
 
-def lint(paths: Iterable[str], sets: Iterable[str]) -> Linted:
-    """Look at files; a variable without a value stays what it is, and nothing is said of the value that it is in.
+def lint(paths: Iterable[str], sets: Iterable[str]) -> LintResult:
+    """Lint files. A variable without a value is kept, and the value that contains it is not checked.
 
     Raises:
-        DayflyError: a file cannot be read, or holds nothing.
-        SpecError: a `--set` is none.
+        DayflyError: a file cannot be read, or contains no document.
+        SpecError: a `--set` is malformed.
     """
     variables = template.parse_sets(sets)
     program = shutil.which("shellcheck")
@@ -60,7 +60,7 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> Linted:
                 findings += refusal(fault)
                 continue
             if not documents:
-                raise DayflyError(Exit.USAGE, f"{name}: it contains no document", "write a plugin")
+                raise DayflyError(Exit.USAGE, f"{name}: contains no document", "write a plugin")
             for document in documents:
                 try:
                     source = _source(document, data, variables)
@@ -70,17 +70,17 @@ def lint(paths: Iterable[str], sets: Iterable[str]) -> Linted:
                 found = list(scripts(source))
                 checked = checked or bool(found)
                 findings += check(source, _shellchecked(program, found) if program else ())
-    return Linted(findings, [NO_SHELLCHECK] if checked and program is None else [])
+    return LintResult(findings, [NO_SHELLCHECK] if checked and program is None else [])
 
 
 def report(
     paths: Iterable[str], sets: Iterable[str], select: Iterable[str], ignore: Iterable[str], output: str | None
 ) -> Exit:
-    """Look at files and print what was found."""
+    """Lint files and print the findings."""
     try:
-        wanted = chosen(select, ignore)
+        wanted = selected_codes(select, ignore)
     except ValueError as fault:
-        raise DayflyError(Exit.USAGE, str(fault), f"there are {', '.join(sorted(RULES))}") from None
+        raise DayflyError(Exit.USAGE, str(fault), f"the rules are {', '.join(sorted(RULES))}") from None
     linted = lint(paths, sets)
     notes = linted.notes if SHELLCHECK in wanted else []
     found = [each for each in linted.findings if each.code in wanted]
@@ -91,22 +91,24 @@ def report(
     else:
         for line in as_lines(found):
             show.line(line)
-        show.talk(f"{len(found)} mistake{'' if len(found) == 1 else 's'} found." if found else "No mistakes found.")
+        show.print_message(
+            f"{len(found)} mistake{'' if len(found) == 1 else 's'} found." if found else "No mistakes found."
+        )
     if output != "sarif":
         for note in notes:
-            show.talk(f"note: {note}")
+            show.print_message(f"note: {note}")
     return Exit.FAILED if found else Exit.OK
 
 
 def explain(code: str) -> None:
-    """Print what a rule means.
+    """Print the explanation of a rule.
 
     Raises:
-        DayflyError: there is none of that code.
+        DayflyError: no rule has that code.
     """
     rule = RULES.get(code.upper())
     if rule is None:
-        raise DayflyError(Exit.USAGE, f"there is no rule {quote(code)}", f"there are {', '.join(sorted(RULES))}")
+        raise DayflyError(Exit.USAGE, f"there is no rule {quote(code)}", f"the rules are {', '.join(sorted(RULES))}")
     show.line(f"{rule.code} {rule.name}")
     show.line(rule.wrong)
     show.line(rule.advice)
@@ -114,7 +116,7 @@ def explain(code: str) -> None:
 
 
 def _source(document: ParsedDocument, data: bytes, variables: Mapping[str, str]) -> Source:
-    """A document with what it embeds; variables that have no value are left standing."""
+    """Return a document with the files that it embeds. Variables without a value are kept."""
     embedded: dict[str, Embedded] = {}
     take = reading.reader(document.file)
     folder = Path(document.file).parent
@@ -144,16 +146,16 @@ def _variables(data: Any) -> Iterator[str]:
 
 
 def _shellchecked(program: str, found: Iterable[tuple[tuple[str | int, ...], str]]) -> Iterator[Shellchecked]:
-    """What shellcheck says of each script, in its own words. It follows no other file and reads no settings."""
+    """Return the comments of shellcheck on each script. It reads no other files and no settings."""
     for keys, script in found:
-        asked = [program, "--norc", "--format=json1", f"--include={_QUOTES}", "-"]
+        command = [program, "--norc", "--format=json1", f"--include={_SHELLCHECK_RULES}", "-"]
         try:
             ended = subprocess.run(
-                asked, input=script.encode(), capture_output=True, timeout=_SHELLCHECK_S, check=False
+                command, input=script.encode(), capture_output=True, timeout=_SHELLCHECK_TIMEOUT_S, check=False
             )
             comments = json.loads(ended.stdout)["comments"]
         except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as fault:
-            message = f"shellcheck does not answer as it should: {type(fault).__name__}"
-            raise DayflyError(Exit.FAILED, message, f"try it by itself: {program} --version") from None
+            message = f"shellcheck failed: {type(fault).__name__}"
+            raise DayflyError(Exit.FAILED, message, f"test it with: {program} --version") from None
         for each in comments:
             yield Shellchecked(keys, each["line"], each["code"], each["message"])

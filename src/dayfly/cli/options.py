@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the group of a noun's verbs. Light: each listing verb imports it."""
+"""Options that verbs share, and the group of a noun's verbs. It has few imports, because each verb imports it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dayfly.spec.scalars import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dayfly.spec.routing.routing_keys import Forms
 
     Decorator = Callable[[Any], Any]
 
@@ -31,8 +33,8 @@ class Duration(click.ParamType[float]):
         return float(count * _UNITS[unit])
 
 
-def _later(name: str) -> Callable[..., Any]:
-    """What is offered behind Tab, out of `completing`: nobody else needs that file."""
+def _complete_with(name: str) -> Callable[..., Any]:
+    """Return a completion function of `completions`, which is imported only when it is called."""
 
     def offer(*given: Any) -> Any:
         from dayfly.cli import completions
@@ -42,23 +44,23 @@ def _later(name: str) -> Callable[..., Any]:
     return offer
 
 
-def _short(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+def _strip_kind(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     from dayfly.client import subject
 
     return subject.short(value) if isinstance(value, str) else value
 
 
-def named(what: str, offered: str, **more: Any) -> Decorator:
-    """An argument that is completed with what `completing` calls so; of `subjects`, `sandbox/NAME` means NAME."""
-    if offered == "subjects":
-        more["callback"] = _short
-    return click.argument(what, shell_complete=_later(offered), **more)
+def name_argument(name: str, completion: str, **more: Any) -> Decorator:
+    """Return an argument with a function of `completions`. With `subjects`, `sandbox/NAME` means NAME."""
+    if completion == "subjects":
+        more["callback"] = _strip_kind
+    return click.argument(name, shell_complete=_complete_with(completion), **more)
 
 
 def timeout(default: str) -> Decorator:
-    """`--timeout`: how long to wait, not how long the work may take."""
+    """Return `--timeout`. It limits the wait, not the work."""
     return click.option(
-        "--timeout", type=Duration(), default=default, show_default=True, help="How long to wait at most."
+        "--timeout", type=Duration(), default=default, show_default=True, help="The longest time to wait."
     )
 
 
@@ -73,8 +75,8 @@ wait: Decorator = click.option(
 secrets_file: Decorator = click.option(
     "--secrets-file",
     metavar="PATH",
-    shell_complete=_later("a_file"),
-    help="Secrets of the plugins, as lines of NAME=VALUE. Only you may read it.",
+    shell_complete=_complete_with("file_paths"),
+    help="A file with secrets of the plugins, as lines of NAME=VALUE. Only you may have access to it.",
 )
 output: Decorator = click.option(
     "-o", "--output", type=click.Choice(["json", "yaml"]), help="Print data instead of text."
@@ -91,7 +93,7 @@ labels: Decorator = click.option(
     "labels",
     multiple=True,
     metavar="SELECTOR",
-    help="Only those whose labels match: a=b, a!=b, a or !a. Repeatable.",
+    help="Select by label: a=b, a!=b, a or !a. Repeatable.",
 )
 
 
@@ -105,23 +107,23 @@ server: Decorator = click.option(
     metavar="NAME",
     expose_value=False,
     callback=_remember,
-    shell_complete=_later("servers"),
-    help="Ask this server, which you have logged in to with `dayfly login`.",
+    shell_complete=_complete_with("servers"),
+    help="Use this server, which `dayfly login` has stored.",
 )
 
 
-def a_file(*names: str, help: str) -> Decorator:  # noqa: A002 # click's own word
-    """An option that takes files."""
-    return click.option(*names, multiple=True, metavar="FILE", shell_complete=_later("a_file"), help=help)
+def file_option(*names: str, help: str) -> Decorator:  # noqa: A002 # click's name
+    """Return a repeatable option that takes files."""
+    return click.option(*names, multiple=True, metavar="FILE", shell_complete=_complete_with("file_paths"), help=help)
 
 
-def within(command: Any) -> Any:
-    """`--context` and `-n`: a Kubernetes cluster."""
+def cluster_options(command: Any) -> Any:
+    """Add `--context` and `-n`, which select a Kubernetes cluster."""
     where = click.option(
         "--context",
         metavar="NAME",
-        shell_complete=_later("contexts"),
-        help="Ask the cluster of this kubeconfig context.",
+        shell_complete=_complete_with("contexts"),
+        help="Use the cluster of this kubeconfig context.",
     )
     namespace = click.option(
         "-n", "--namespace", metavar="NAME", help="The namespace in that cluster; by default the context's."
@@ -129,20 +131,20 @@ def within(command: Any) -> Any:
     return where(namespace(command))
 
 
-def cluster(command: Any) -> Any:
-    """`--server`, `--context` and `-n`: ask another server, or a Kubernetes cluster, and not the server of the home."""
-    return server(within(command))
+def backend_options(command: Any) -> Any:
+    """Add `--server`, `--context` and `-n`, which select another server or a Kubernetes cluster."""
+    return server(cluster_options(command))
 
 
 def files(*, required: bool = True) -> Decorator:
-    """`-f`: where wishes are read from."""
+    """Return `-f`, the files with specs."""
     return click.option(
         "-f",
         "--file",
         "files",
         multiple=True,
         required=required,
-        shell_complete=_later("a_file"),
+        shell_complete=_complete_with("file_paths"),
         metavar="FILE|DIR|-",
         help="A file, a folder (its .yaml, .yml and .json files) or - for standard input. Repeatable.",
     )
@@ -160,17 +162,17 @@ allow_webhook: Decorator = click.option(
 
 
 def events_to(*, of: str, envvar: str | None = None) -> Decorator:
-    """`--events-to`: who is sent CloudEvents of those sandboxes."""
-    text = f"Send CloudEvents of {of} there: ready, failed, stuck, about to expire."
-    text += f" Or set ${envvar}." if envvar else ""
+    """Return `--events-to`. `of` names the sandboxes whose events are sent."""
+    text = f"Post CloudEvents of {of} to this URL: ready, failed, stuck, about to expire."
+    text += f" Default: ${envvar}." if envvar else ""
     return click.option("--events-to", metavar="URL", envvar=envvar, help=text)
 
 
-def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
-    """What `--allow-webhook` names, in lower case.
+def parse_webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
+    """Return the servers of `--allow-webhook`, in lower case.
 
     Raises:
-        DayflyError: it is not a host and a port.
+        DayflyError: a value is not `HOST:PORT`.
     """
     for each in given:
         host, colon, port = each.rpartition(":")
@@ -180,7 +182,22 @@ def webhook_servers(given: tuple[str, ...]) -> frozenset[str]:
     return frozenset(each.lower() for each in given)
 
 
-_MEANT = {
+def parse_routing_forms(headers: tuple[str, ...], query: str) -> Forms:
+    """Return the additional places of routing keys in requests, from `--routing-header` and `--routing-query`.
+
+    Raises:
+        DayflyError: a name is invalid.
+    """
+    from dayfly.spec.errors import SpecError
+    from dayfly.spec.routing.routing_keys import check_forms
+
+    try:
+        return check_forms(headers, query)
+    except SpecError as fault:
+        raise DayflyError(Exit.USAGE, str(fault), "see --routing-header and --routing-query") from None
+
+
+_COMMON_NAMES = {
     "rm": "delete",
     "remove": "delete",
     "destroy": "delete",
@@ -193,8 +210,8 @@ _MEANT = {
 }
 
 
-class Noun(click.Group):
-    """A group that says which of its verbs is meant by a word from elsewhere, or by one that is misspelt."""
+class NounGroup(click.Group):
+    """A group that suggests a verb for an unknown command: by its name in other tools, or by similar spelling."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -203,7 +220,7 @@ class Noun(click.Group):
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
             import difflib
 
-            meant = _MEANT.get(wanted)
+            meant = _COMMON_NAMES.get(wanted)
             close = [meant] if meant in self.commands else difflib.get_close_matches(wanted, self.commands, 1, 0.5)
             hint = f"; did you mean: {ctx.command_path} {close[0]}" if close else ""
             ctx.fail(f'no such command "{wanted}"{hint}')

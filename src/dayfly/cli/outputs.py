@@ -1,15 +1,18 @@
-"""A sandbox's outputs as environment variables: `<RESOURCE>_<STEP>_<OUTPUT>`, in the forms that readers take."""
+"""Outputs of a sandbox as environment variables, `<RESOURCE>_<STEP>_<OUTPUT>`, in the syntax of each reader."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.variables import check_variable, variable_name
 
-_LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_MAX_VARIABLE_BYTES = 32 * os.sysconf("SC_PAGE_SIZE") - len("=\0")
 """Limit of a variable's name and value in bytes: with a longer variable the kernel starts no program."""
 GITHUB, GITLAB = "github", "gitlab"
 _PREFIXES = {GITHUB: ("GITHUB_", "RUNNER_", "ACTIONS_"), GITLAB: ("GITLAB_", "CI_")}
@@ -22,7 +25,7 @@ _ESCAPED_IN_DOUBLE_QUOTES = re.compile(r'(["\\$`])')
 
 
 class Variable(NamedTuple):
-    """One output under its variable's name. `value` is None for bytes that are no text, and for what is withheld."""
+    """An output as a variable. `value` is None if it is binary or withheld."""
 
     name: str
     value: str | None
@@ -33,23 +36,23 @@ class Variable(NamedTuple):
     withheld: bool = False
 
     @property
-    def lacks(self) -> str:
-        """Why there is no value."""
+    def missing_reason(self) -> str:
+        """Why `value` is None."""
         if self.withheld:
             return f"{self.name} is sensitive and never leaves its cluster"
         return f"{self.name} is binary ({self.size} bytes)"
 
     @property
     def is_too_long(self) -> bool:
-        """Whether no program can be started with it."""
-        return len(self.name) + self.size > _LONGEST
+        """Whether no program can start with this variable in its environment."""
+        return len(self.name) + self.size > _MAX_VARIABLE_BYTES
 
 
 def variables(found: list[Any], form: str = "") -> list[Variable]:
-    """The variables of a sandbox's outputs, in the order of the outputs.
+    """Return the variables of a sandbox's outputs, in the order of the outputs.
 
     Raises:
-        DayflyError: two outputs would have the same name, or one a name that changes how programs run.
+        DayflyError: two outputs have the same variable name, or a name would change how programs run.
     """
     named: dict[str, Variable] = {}
     for each in found:
@@ -59,23 +62,34 @@ def variables(found: list[Any], form: str = "") -> list[Variable]:
         withheld = bool(each.get("withheld"))
         variable = Variable(name, None if withheld else value, resource, step, output, size, withheld)
         if twin := named.get(name):
-            message = f"{_place(twin)} and {_place(variable)} would both be {name}"
-            raise DayflyError(Exit.FAILED, message, "take them from: dayfly env SANDBOX -o json")
+            message = f"{_place(twin)} and {_place(variable)} have the same variable name, {name}"
+            raise DayflyError(Exit.FAILED, message, "read them with: dayfly env SANDBOX -o json")
         check_variable(name, _place(variable), *_PREFIXES.get(form, ()))
         named[name] = variable
     return list(named.values())
 
 
-def dotenv(variable: Variable) -> str:
-    """One line (or more, if the value has more) from which `sh` reads the value, and other readers nearly any.
+def usable(found: Iterable[Variable], report: Callable[[str], None]) -> Iterator[Variable]:
+    """Yield the variables that an environment can hold. Report the others."""
+    for each in found:
+        if each.value is None:
+            report(f"{each.missing_reason}, so it is left out")
+        elif each.is_too_long:
+            report(f"{each.name} has {each.size} bytes, which is more than a variable can hold")
+        else:
+            yield each
 
-    Plain words stand as they are: `docker run --env-file` takes quotes for a part of the value. Anything else is in
-    single quotes, or in double ones if it holds a single quote itself. Dotenv readers take two backslashes in single
-    quotes for one, and know no backslash before `$` in double ones: where a value has both, `sh` comes first.
+
+def dotenv(variable: Variable) -> str:
+    """Return the assignment that `sh` reads exactly, and other dotenv readers for nearly all values.
+
+    Plain words have no quotes, because `docker run --env-file` reads quotes as part of the value. Other values are in
+    single quotes, or in double quotes if they contain a single quote. Dotenv readers read two backslashes in single
+    quotes as one, and do not support escapes of `$` in double quotes. If a value has both, `sh` takes priority.
     """
     value = variable.value
     if value is None:
-        return f"# {variable.lacks}{'' if variable.withheld else '; take it from: dayfly env SANDBOX -o json'}"
+        return f"# {variable.missing_reason}{'' if variable.withheld else '; read it with: dayfly env SANDBOX -o json'}"
     if _SAFE.fullmatch(value):
         return f"{variable.name}={value}"
     if "'" not in value and (_EXPANDED.search(value) or not _MISREAD_IN_SINGLE_QUOTES.search(value)):
@@ -84,31 +98,33 @@ def dotenv(variable: Variable) -> str:
 
 
 def for_github(variable: Variable) -> str:
-    """The lines for the file `$GITHUB_ENV` or `$GITHUB_OUTPUT`, from which GitHub's runner reads the value verbatim."""
+    """Return lines for the file `$GITHUB_ENV` or `$GITHUB_OUTPUT`. The runner reads the value verbatim."""
     import secrets
 
     assert variable.value is not None, "checked before"
     if not _LINE_BREAK.search(variable.value):
         return f"{variable.name}={variable.value}\n"
-    # Drawn by chance: no value can contain it, and set another variable behind it.
+    # Random, so that no value can contain the delimiter and set another variable after it.
     delimiter = f"dayfly_{secrets.token_hex(16)}"
     return f"{variable.name}<<{delimiter}\n{variable.value}\n{delimiter}\n"
 
 
 def for_gitlab(found: list[Variable]) -> str:
-    """The lines of a dotenv report, from which GitLab reads values verbatim, but for blanks at both ends.
+    """Return the lines of a dotenv report. GitLab reads the values verbatim, except for spaces at both ends.
+
+    Line breaks at the end of a value are left out, as in a shell's `$(...)`.
 
     Raises:
-        DayflyError: values that it would not read back. A line break at the end is left out, as in a shell's `$(...)`.
+        DayflyError: GitLab would read a value differently.
     """
     plain = [(each.name, (each.value or "").rstrip("\n")) for each in found]
     if wrong := [name for name, value in plain if _LINE_BREAK.search(value) or value != value.strip()]:
-        are = (
-            "has several lines, or a blank at an end" if len(wrong) == 1 else "have several lines, or a blank at an end"
+        have = "has" if len(wrong) == 1 else "have"
+        message = (
+            f"{', '.join(wrong)} {have} several lines or a space at an end, which GitLab's dotenv reports cannot hold"
         )
-        message = f"{', '.join(wrong)} {are}, and a dotenv report of GitLab cannot hold that"
         raise DayflyError(
-            Exit.FAILED, message, 'use it in the job that makes it, with: vars=$(dayfly env SANDBOX) && eval "$vars"'
+            Exit.FAILED, message, 'use it in the same job, with: vars=$(dayfly env SANDBOX) && eval "$vars"'
         )
     return "".join(f"{name}={value}\n" for name, value in plain)
 
@@ -118,7 +134,7 @@ def _backslash(match: re.Match[str]) -> str:
 
 
 def _decoded(each: Any) -> tuple[str | None, int]:
-    """The text of an output and its size in bytes; no text if it has none that a variable can carry."""
+    """Return the text of an output, or None if no variable can hold it, and its size in bytes."""
     value: str = each["value"]
     if each.get("encoding", "utf-8") != "utf-8":
         import base64

@@ -1,4 +1,4 @@
-"""What `plugin init` writes: a new folder, from the bare beginning or from an example of the gallery."""
+"""`plugin init`: create the folder of a new plugin, from a template or from an example of the gallery."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dayfly.spec.scalars import names
 from dayfly.spec.schema import json_schema
 
 SCHEMA = Path(".dayfly", "plugin.schema.json")
-"""In a folder of its own: `-f .` would take a .json file beside the plugin for a wish."""
-_BARE = Path(__file__).resolve().parent / "bare"
+"""In a separate folder, because `-f .` reads .json files in the plugin's folder as specs."""
+_TEMPLATE = Path(__file__).resolve().parent / "plugin_template"
 _MODELINE = f"# yaml-language-server: $schema={SCHEMA}\n"
-_LONGEST_SANDBOX = 30 - len("-demo")
+_MAX_SANDBOX_NAME = 30 - len("-demo")
 _TEST = """\
 #!/bin/sh
-# Looks for mistakes. With params it makes the resource too, and has it removed: ./test.sh -p NAME=VALUE
+# Check the plugin. With params, also create and delete a resource: ./test.sh -p NAME=VALUE
 set -eu
 cd "$(dirname -- "$0")"
 dayfly plugin lint plugin.yaml
@@ -29,16 +29,16 @@ dayfly plugin lint plugin.yaml
 """
 
 
-def begin(folder: str, example: str | None) -> None:
-    """Write the folder.
+def create(folder: str, example: str | None) -> None:
+    """Write the files of a new plugin.
 
     Raises:
-        DayflyError: something is there already, its name can be no plugin's, or there is no such example.
+        DayflyError: the folder is not empty, its name is not valid for a plugin, or the example does not exist.
     """
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DayflyError(Exit.USAGE, f"{folder}: something is already there", "name a new or an empty folder")
-    files = _copied(example) if example is not None else _bare(target.resolve().name)
+        raise DayflyError(Exit.USAGE, f"{folder}: exists and is not empty", "name a new or an empty folder")
+    files = _from_example(example) if example is not None else _from_template(target.resolve().name)
     files[SCHEMA] = (json.dumps(json_schema.of("plugin"), indent=1) + "\n", 0o644)
     for path, (content, mode) in files.items():
         place = target / path
@@ -48,30 +48,32 @@ def begin(folder: str, example: str | None) -> None:
         else:
             place.write_text(content)
         place.chmod(mode)
-    show.talk(f"Wrote {len(files)} files to {folder}. Try it with: {target / 'test.sh'}")
+    show.print_message(f"Wrote {len(files)} files to {folder}. Try it with: {target / 'test.sh'}")
 
 
 def gallery() -> dict[str, Path]:
-    """The examples that a plugin can begin with, by name."""
+    """Return the folders of the examples, by name."""
     root = installed.gallery()
     found = sorted(root.iterdir()) if root.is_dir() else []
     return {each.name: each for each in found if (each / "plugin.yaml").is_file()}
 
 
-def _bare(name: str) -> dict[Path, tuple[str | bytes, int]]:
+def _from_template(name: str) -> dict[Path, tuple[str | bytes, int]]:
     try:
         names.check("plugin", name)
     except SpecError as fault:
-        raise DayflyError(Exit.USAGE, str(fault), "the folder's name becomes the plugin's: choose another") from None
-    short = name[:_LONGEST_SANDBOX].rstrip("-").lower()
+        raise DayflyError(
+            Exit.USAGE, str(fault), "the plugin gets the name of its folder: choose another folder"
+        ) from None
+    short = name[:_MAX_SANDBOX_NAME].rstrip("-").lower()
     written = {"NAME": name, "SHORT": short}
     return {
         path: (re.sub(r"\b(NAME|SHORT)(?=@1|-demo|\n)", lambda match: written[match[1]], content.decode()), mode)
-        for path, (content, mode) in _read(_BARE).items()
+        for path, (content, mode) in _read(_TEMPLATE).items()
     }
 
 
-def _copied(name: str) -> dict[Path, tuple[str | bytes, int]]:
+def _from_example(name: str) -> dict[Path, tuple[str | bytes, int]]:
     known = gallery()
     if name not in known:
         raise not_there(f'the gallery has no example "{name}"', name, known, f"{', '.join(known)}")
@@ -80,7 +82,7 @@ def _copied(name: str) -> dict[Path, tuple[str | bytes, int]]:
     found[Path("plugin.yaml")] = (_MODELINE + _text(plugin), mode)
     readme = Path("README.md")
     if readme in found:
-        found[readme] = (_at_home(_text(found[readme][0]), name), found[readme][1])
+        found[readme] = (_adapt_readme(_text(found[readme][0]), name), found[readme][1])
     found.setdefault(Path("test.sh"), (_TEST, 0o755))
     return found
 
@@ -96,8 +98,8 @@ def _text(content: str | bytes) -> str:
     return content if isinstance(content, str) else content.decode()
 
 
-def _at_home(readme: str, name: str) -> str:
-    """An example's README as it reads in a folder of its own."""
+def _adapt_readme(readme: str, name: str) -> str:
+    """Return the README of an example with its paths adapted to the new folder."""
     found = readme.replace("./dayfly ", "dayfly ").replace(f"examples/{name}/", "").replace(f"examples/{name}", ".")
     found = re.sub(r"rom\s+the\s+root\s+of\s+the\s+checkout", "rom this folder", found)
-    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", found)  # what lies beside the example did not come along
+    return re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", found)  # the files next to the example are not copied

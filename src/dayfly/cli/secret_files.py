@@ -1,4 +1,4 @@
-"""`--secrets-file`: what is in it, and which of it the plugins ask for. No sentence has a value in it."""
+"""`--secrets-file`: read it and choose the secrets that the plugins need. Messages never contain a value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import select
 import stat
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.output.show import talk
+from dayfly.cli.output.show import print_message
 from dayfly.client import secret_values, temporary
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.spec import documents
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.target_server import ServerClient
     from dayfly.client.files import Wished
 
-MOST_BYTES = 256 * 1024
-_WRITER_COMES_WITHIN_MS = 1000
+MAX_FILE_BYTES = 256 * 1024
+_WRITER_TIMEOUT_MS = 1000
 
 
 def read(path: str) -> dict[str, str]:
-    """The values of a dotenv file, by the names in it. Nothing in it is expanded.
+    """Return the values of a dotenv file, by name. No variables are expanded.
 
     Raises:
-        DayflyError: it cannot be read, may be read by others, or is no such file.
+        DayflyError: the file cannot be read, other users can read it, or it is not a dotenv file.
     """
     from dotenv.parser import parse_stream
 
@@ -52,7 +52,7 @@ def read(path: str) -> dict[str, str]:
         if binding.key is None or binding.value is None:
             continue
         if binding.key in found:
-            # Not by its name: of a value that was cut in pieces one may be taken for a name.
+            # The message omits the name: it may be a piece of a value with unquoted line breaks.
             message = f"{path}:{line}: has the same name as line {lines[binding.key]}"
             raise DayflyError(Exit.USAGE, message, "remove one of the two")
         found[binding.key], lines[binding.key] = binding.value, line
@@ -62,46 +62,46 @@ def read(path: str) -> dict[str, str]:
 def _contents(path: str) -> bytes:
     """Return the content of a file, or of a pipe, that belongs to this user and that no other user may read."""
     try:
-        # To open a pipe or a device might wait, or have an effect.
+        # To open a pipe or a device could block, or have a side effect.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or "cannot be read"
         raise DayflyError(Exit.USAGE, f"{path}: {reason.lower()}", "name the file that has the secrets") from None
     try:
-        seen = os.fstat(handle)
-        is_pipe = stat.S_ISFIFO(seen.st_mode)  # as of `<(...)`, or before `| dayfly with --secrets-file /dev/stdin`
-        if not is_pipe and not stat.S_ISREG(seen.st_mode):
+        status = os.fstat(handle)
+        is_pipe = stat.S_ISFIFO(status.st_mode)  # as of `<(...)`, or before `| dayfly with --secrets-file /dev/stdin`
+        if not is_pipe and not stat.S_ISREG(status.st_mode):
             raise DayflyError(Exit.USAGE, f"{path}: is not a regular file", "write the secrets into one")
-        if seen.st_uid != os.geteuid():
-            message = f"{path}: belongs to another user (uid {seen.st_uid}), who could change or read it"
-            raise DayflyError(Exit.DENIED, message, "copy what you need of it into a file of your own")
-        if seen.st_mode & 0o077:
-            raise DayflyError(Exit.DENIED, f"{path}: others than you may read or change it", f"chmod 600 {path}")
-        if seen.st_size > MOST_BYTES:
+        if status.st_uid != os.geteuid():
+            message = f"{path}: belongs to another user (uid {status.st_uid}), who could read or change it"
+            raise DayflyError(Exit.DENIED, message, "copy what you need into your own file")
+        if status.st_mode & 0o077:
+            raise DayflyError(Exit.DENIED, f"{path}: other users can read or change it", f"chmod 600 {path}")
+        if status.st_size > MAX_FILE_BYTES:
             raise DayflyError(
-                Exit.USAGE, f"{path}: has {seen.st_size} bytes; at most {MOST_BYTES} are read", "shorten it"
+                Exit.USAGE, f"{path}: has {status.st_size} bytes; the limit is {MAX_FILE_BYTES}", "shorten it"
             )
         if is_pipe:
             return _from_pipe(handle, path)
         with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(MOST_BYTES)
+            return file.read(MAX_FILE_BYTES)
     finally:
         os.close(handle)
 
 
 def _from_pipe(handle: int, path: str) -> bytes:
-    """Read a pipe that does not block to its end.
+    """Read a non-blocking pipe to its end.
 
     Raises:
-        DayflyError: no process has it open for writing, so that its end would never come; or it has too much.
+        DayflyError: no process has the pipe open for writing, or the content is too large.
     """
     polled = select.poll()
     polled.register(handle, select.POLLIN)
-    has_writer = bool(polled.poll(_WRITER_COMES_WITHIN_MS))
+    has_writer = bool(polled.poll(_WRITER_TIMEOUT_MS))
     content = b""
-    while len(content) <= MOST_BYTES:
+    while len(content) <= MAX_FILE_BYTES:
         try:
-            part = os.read(handle, MOST_BYTES)
+            part = os.read(handle, MAX_FILE_BYTES)
         except BlockingIOError:
             has_writer = True
             polled.poll()
@@ -112,89 +112,89 @@ def _from_pipe(handle: int, path: str) -> bytes:
     if not has_writer:
         message = f"{path}: is not a regular file, and no process writes to this pipe"
         raise DayflyError(Exit.USAGE, message, "write the secrets into a file")
-    if len(content) > MOST_BYTES:
-        raise DayflyError(Exit.USAGE, f"{path}: has more than the {MOST_BYTES} bytes that are read", "shorten it")
+    if len(content) > MAX_FILE_BYTES:
+        raise DayflyError(Exit.USAGE, f"{path}: has more than {MAX_FILE_BYTES} bytes, which is the limit", "shorten it")
     return content
 
 
-def given(body: Any, path: str | None, client: ServerClient | None = None) -> dict[str, dict[str, str]]:
-    """What the file gives to the wish for a sandbox, by resource and name.
+def choose_for_sandbox(body: Any, path: str | None, client: ServerClient | None = None) -> dict[str, dict[str, str]]:
+    """Return the secrets from the file that a sandbox needs, by resource and name.
 
-    `client` asks for plugins that the wish names; it is not needed where each stands in place.
+    `client` fetches published plugins; it is not needed if all plugins are inline.
 
     Raises:
-        DayflyError: secrets are asked for that no file gives, or the file is not fit.
+        DayflyError: a plugin needs a secret that is missing, or the file is invalid.
     """
-    asked = _wanted(body, client)
+    required = _required(body, client)
     if path is None:
-        _refuse_none(asked)
+        _reject_missing_file(required)
         return {}
-    return _chosen(asked, read(path), path)
+    return _choose(required, read(path), path)
 
 
-def of_wishes(found: Sequence[Wished], path: str, client: ServerClient) -> dict[str, dict[str, dict[str, str]]]:
-    """What the file gives to each sandbox of some files, by its name; they are not changed, and nothing is sent.
+def choose_for_files(found: Sequence[Wished], path: str, client: ServerClient) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the secrets from the file for each sandbox in `found`, by the name of the sandbox. Nothing is sent.
 
     Raises:
-        DayflyError: as `given`, or the server is elsewhere.
+        DayflyError: as `choose_for_sandbox`, or the server is on another machine.
     """
-    refuse_elsewhere(client.address.url)
+    reject_remote_server(client.address.url)
     plugins = [wished for wished in found if isinstance(wished.wish, Plugin)]
     boxes = [wished for wished in found if isinstance(wished.wish, Sandbox)]
-    values = read(path) if boxes else {}  # once: a second read of a pipe finds nothing
+    values = read(path) if boxes else {}  # once: a pipe can be read only once
     return {
-        box.name: _chosen(_wanted(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
+        box.name: _choose(_required(temporary.sandbox_with_plugins([box, *plugins]), client), values, path)
         for box in boxes
     }
 
 
-def given_to(plugin: Plugin, path: str | None) -> dict[str, str]:
-    """What the file gives to a resource of one plugin alone, by name.
+def choose_for_plugin(plugin: Plugin, path: str | None) -> dict[str, str]:
+    """Return the secrets from the file for a single resource of a plugin, by name.
 
     Raises:
-        DayflyError: as `given`.
+        DayflyError: as `choose_for_sandbox`.
     """
     name = temporary.resource_name(plugin)
     body = {"spec": {"resources": [{"name": name, "spec": documents.export(plugin)["spec"]}]}}
-    return given(body, path).get(name, {})
+    return choose_for_sandbox(body, path).get(name, {})
 
 
-def _published(client: ServerClient, reference: str) -> PluginSpec:
-    """What a plugin that the server has does."""
+def _fetch_plugin(client: ServerClient, reference: str) -> PluginSpec:
+    """Return the spec of a published plugin."""
     name, version = semver.split_reference(reference)
     found = client.get("resource-plugins", name, version=None if version == semver.LATEST else version)
-    wish = documents.from_wire({"name": found["name"], "spec": found["spec"]}, "ResourcePlugin")
-    assert isinstance(wish, Plugin), "asked for by its kind"
-    return wish.spec
+    plugin = documents.from_wire({"name": found["name"], "spec": found["spec"]}, "ResourcePlugin")
+    assert isinstance(plugin, Plugin), "the kind is an argument"
+    return plugin.spec
 
 
-def _wanted(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
-    """The secrets that the wish for a sandbox asks for, by resource.
+def _required(body: Any, client: ServerClient | None) -> dict[str, list[str]]:
+    """Return the names of the secrets that a sandbox needs, by resource.
 
-    Those that another resource makes are not among them.
+    Secrets that come from another resource of the sandbox are not included.
     """
     found: dict[str, list[str]] = {}
     for resource in body["spec"].get("resources", ()):
         if "spec" in resource:
-            wish = documents.from_wire({"name": "in-place", "spec": resource["spec"]}, "ResourcePlugin")
-            assert isinstance(wish, Plugin), "asked for by its kind"
-            spec = wish.spec
+            plugin = documents.from_wire({"name": "in-place", "spec": resource["spec"]}, "ResourcePlugin")
+            assert isinstance(plugin, Plugin), "the kind is an argument"
+            spec = plugin.spec
         else:
-            assert client is not None, "what is published has to be asked for"
-            spec = _published(client, resource["plugin"])
+            assert client is not None, "published plugins need a client"
+            spec = _fetch_plugin(client, resource["plugin"])
         if names := sorted(spec.secrets() - resource.get("params", {}).keys()):
             found[resource["name"]] = names
     return found
 
 
-def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path: str) -> dict[str, dict[str, str]]:
-    """Of what is in a file what is wanted, by resource and name. What nobody asks for is passed over.
+def _choose(required: Mapping[str, Iterable[str]], found: Mapping[str, str], path: str) -> dict[str, dict[str, str]]:
+    """Return the required secrets of a file, by resource and name. Other lines are ignored.
 
     Raises:
-        DayflyError: all that is missing, or is not fit to be a secret.
+        DayflyError: secrets are missing or invalid; the message names all of them.
     """
     users: dict[str, list[str]] = {}
-    for resource, names in wanted.items():
+    for resource, names in required.items():
         for name in names:
             users.setdefault(name, []).append(resource)
     given: dict[str, dict[str, str]] = {}
@@ -202,16 +202,16 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
     missing, unfit = [], []
     for name, resources in users.items():
         for resource in resources:
-            written = _written(resource, name, alone=len(resources) == 1)
-            key = next((each for each in written if each in found), None)
+            keys = _keys(resource, name, is_only_user=len(resources) == 1)
+            key = next((each for each in keys if each in found), None)
             if key is None:
-                missing.append(f"{written[-1]} (of {resource})")
+                missing.append(f"{keys[-1]} (of {resource})")
             elif why := secret_values.invalid_reason(found[key]):
                 unfit.append(f"{key} {why}")
             else:
                 given.setdefault(resource, {})[name] = found[key]
-                takers.setdefault(key, []).append(written[0])
-                talk(f"{resource} is given the secret {name} ({key} in {path}).")
+                takers.setdefault(key, []).append(keys[0])
+                print_message(f"{resource} gets the secret {name} ({key} in {path}).")
     if missing:
         one = missing[0].partition(" ")[0]
         close = difflib.get_close_matches(one, found, 1)
@@ -219,35 +219,37 @@ def _chosen(wanted: Mapping[str, Iterable[str]], found: Mapping[str, str], path:
         raise DayflyError(Exit.USAGE, f"{path}: {', '.join(missing)} {_are(missing)} missing", advice)
     if unfit:
         raise DayflyError(Exit.USAGE, f"{path}: {'; '.join(unfit)}", "write another value")
-    _refuse_shared(takers, path)
+    _reject_ambiguous(takers, path)
     return given
 
 
-def _refuse_shared(takers: Mapping[str, list[str]], path: str) -> None:
-    """Refuse a name that two secrets have: a-b and A-B are alike in upper case, and nobody can tell which is meant."""
-    for key, of in takers.items():
-        if len(of) > 1:
-            advice = f"write a line for each: {'=..., '.join(of)}=..."
-            raise DayflyError(Exit.USAGE, f"{path}: {key} may be {' or '.join(of)}", advice)
+def _reject_ambiguous(takers: Mapping[str, list[str]], path: str) -> None:
+    """Reject a line that could mean two secrets: a-b and A-B are equal in upper case."""
+    for key, secrets in takers.items():
+        if len(secrets) > 1:
+            advice = f"write a separate line for each: {'=..., '.join(secrets)}=..."
+            raise DayflyError(Exit.USAGE, f"{path}: {key} may be {' or '.join(secrets)}", advice)
 
 
-def _refuse_none(wanted: Mapping[str, Iterable[str]]) -> None:
-    """Refuse a wish for which secrets are to be given, and no file was named."""
-    names = [f"{name} (of {resource})" for resource, every in wanted.items() for name in every]
+def _reject_missing_file(required: Mapping[str, Iterable[str]]) -> None:
+    """Reject a sandbox that needs secrets if there is no `--secrets-file`."""
+    names = [f"{name} (of {resource})" for resource, every in required.items() for name in every]
     if names:
         what = "are secrets" if len(names) > 1 else "is a secret"
-        raise DayflyError(Exit.USAGE, f"{', '.join(names)} {what}", "name the file that has it: --secrets-file PATH")
+        raise DayflyError(
+            Exit.USAGE, f"{', '.join(names)} {what}", "name a file with their values: --secrets-file PATH"
+        )
 
 
-def refuse_elsewhere(url: str) -> None:
-    """Refuse a server on another machine: no secret goes over a network."""
+def reject_remote_server(url: str) -> None:
+    """Reject a server on another machine: secrets are never sent over a network."""
     secret_values.refuse_elsewhere(url, "--secrets-file")
 
 
-def _written(resource: str, name: str, *, alone: bool) -> list[str]:
-    """How a secret may be called in a file: with its resource, or by its name where no other resource has that."""
+def _keys(resource: str, name: str, *, is_only_user: bool) -> list[str]:
+    """Return the keys of a secret in a file, with the resource, or without if no other resource has that name."""
     both = [f"{resource}.{name}", _variable(f"{resource}_{name}")]
-    return [*both, name, _variable(name)] if alone else both
+    return [*both, name, _variable(name)] if is_only_user else both
 
 
 def _variable(name: str) -> str:

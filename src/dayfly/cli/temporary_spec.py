@@ -1,4 +1,4 @@
-"""What `dayfly with` is to make: of plugins or of a sandbox's file, under a name of its own, with params and lease."""
+"""The sandbox that `dayfly with` creates from plugins or from a sandbox's file, with a generated name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dayfly.client import files as reading
 from dayfly.client import temporary
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.spec.parsing import text
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import names
@@ -20,47 +20,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
-_SAME = 10
+_SUFFIX_LENGTH = 10
 
 
-class Borrowed(NamedTuple):
-    """What is made.
+class TemporarySpec(NamedTuple):
+    """The spec of a sandbox for one command.
 
     Attributes:
-        body: The wish, without name and lease.
-        of: What its name tells.
-        baselines: To be declared before it.
-        aliases: More names for outputs: the output that is meant, by variable.
-        is_sandbox: Whether a sandbox's file says where it lives.
+        body: The spec without name and lease.
+        base_name: The readable part of its generated name.
+        baselines: Baselines to declare before the sandbox is created.
+        aliases: More names for outputs: the output by variable.
+        is_sandbox: Whether it comes from a sandbox's file, which names its cluster.
     """
 
     body: dict[str, Any]
-    of: str
+    base_name: str
     baselines: tuple[reading.Wished, ...]
     aliases: dict[str, str]
     is_sandbox: bool = False
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it names no plugin that only the server has."""
+    def is_self_contained(self) -> bool:
+        """Whether all of its plugins are inline."""
         return all("spec" in resource for resource in self.body["spec"].get("resources", ()))
 
-    def placed(self, cluster: str) -> Borrowed:
-        """The same in that cluster."""
+    def in_cluster(self, cluster: str) -> TemporarySpec:
+        """Return a copy for another cluster."""
         return self._replace(body={**self.body, "spec": {**self.body["spec"], "cluster": cluster}})
 
-    def name(self) -> str:
-        """One that nobody has."""
-        return temporary.unique_name("with", self.of)
+    def unique_name(self) -> str:
+        """Return a new unique name."""
+        return temporary.unique_name("with", self.base_name)
 
-    def same_name(self, key: str, secrets: Mapping[str, Mapping[str, str]]) -> str:
-        """The same for the same wish. `key` keeps others from telling by it which params and secrets were given."""
-        wish = {**self.body, "secrets": secrets} if secrets else self.body
-        said = json.dumps(wish, sort_keys=True).encode()
-        number = int.from_bytes(hmac.new(key.encode(), said, hashlib.sha256).digest()[:8])
-        letters = "".join(_LETTERS[number >> 5 * place & 31] for place in range(_SAME))
-        plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in self.of)
-        return f"with-{plain[: names.LIMITS['sandbox'] - len('with--') - _SAME].strip('-')}-{letters}"
+    def stable_name(self, key: str, secrets: Mapping[str, Mapping[str, str]]) -> str:
+        """Return a name that is the same for equal specs and secrets.
+
+        The name is an HMAC under `key`, so that it reveals neither params nor secrets.
+        """
+        content = {**self.body, "secrets": secrets} if secrets else self.body
+        encoded = json.dumps(content, sort_keys=True).encode()
+        number = int.from_bytes(hmac.new(key.encode(), encoded, hashlib.sha256).digest()[:8])
+        letters = "".join(_LETTERS[number >> 5 * place & 31] for place in range(_SUFFIX_LENGTH))
+        plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in self.base_name)
+        return f"with-{plain[: names.LIMITS['sandbox'] - len('with--') - _SUFFIX_LENGTH].strip('-')}-{letters}"
 
 
 def read(
@@ -69,42 +72,44 @@ def read(
     params: tuple[str, ...],
     param_files: tuple[str, ...],
     renames: tuple[str, ...],
-) -> Borrowed:
-    """What the files and options wish for.
+) -> TemporarySpec:
+    """Build the spec from files and options.
 
     Raises:
-        SpecError: what is wrong in the files.
-        DayflyError: what is wrong with the options, or nothing in the files that can be made.
+        SpecError: a file is invalid.
+        DayflyError: an option is invalid, or the files contain neither a plugin nor a sandbox.
     """
     found = reading.load(files, sets)
     for wished in found:
         if wished.kind in ("route group", "lifecycle hook"):
             raise wished.document.error(
-                f"is a {wished.kind}, which is not made for one command: {wished.apply_command}"
+                f"is a {wished.kind}, which cannot be created for one command: {wished.apply_command}"
             )
     plugins = [wished.wish for wished in found if isinstance(wished.wish, Plugin)]
     given = [*_pairs("-p", params), *_contents(param_files)]
     is_sandbox = any(wished.kind == "sandbox" for wished in found)
     if is_sandbox:
         if given:
-            raise DayflyError(Exit.USAGE, "a sandbox's file has its params in it", "fill them in with --set NAME=VALUE")
+            raise DayflyError(Exit.USAGE, "a sandbox's file contains its params", "set them with --set NAME=VALUE")
         body = temporary.sandbox_with_plugins(found)
-        of = str(body.pop("name"))
+        base_name = str(body.pop("name"))
         body["spec"].setdefault("description", "dayfly with")
     else:
         if not plugins:
-            raise DayflyError(Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name the file of one")
+            raise DayflyError(
+                Exit.USAGE, f"{', '.join(files)}: no plugin and no sandbox", "name a file that contains one"
+            )
         body = temporary.sandbox_of_plugins(plugins, temporary.params_by_plugin(plugins, given), "dayfly with")
-        of = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
+        base_name = plugins[0].name if len(plugins) == 1 else "-".join(plugin.name[:8] for plugin in plugins)
     baselines = tuple(wished for wished in found if isinstance(wished.wish, Workload))
-    return Borrowed(body, of, baselines, _aliases(body, plugins, renames), is_sandbox)
+    return TemporarySpec(body, base_name, baselines, _aliases(body, plugins, renames), is_sandbox)
 
 
-def params_of(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
-    """The `NAME=VALUE` of `-p`, for one plugin.
+def plugin_params(plugin: Plugin, params: tuple[str, ...]) -> dict[str, str]:
+    """Return the `NAME=VALUE` pairs of `-p` for a single plugin.
 
     Raises:
-        DayflyError: one of another form or name, or one that is required and not given.
+        DayflyError: a pair is malformed, its name is unknown, or a required param is missing.
     """
     return temporary.params_by_plugin([plugin], _pairs("-p", params))[plugin.name]
 
@@ -122,7 +127,7 @@ def _pairs(option: str, given: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
-    """The whole text of each file; a byte order mark is no part of it."""
+    """Return the text of each file, without a byte order mark."""
     found = []
     for name, path in _pairs("--param-file", given):
         try:
@@ -133,11 +138,11 @@ def _contents(given: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _aliases(body: Any, plugins: list[Plugin], renames: tuple[str, ...]) -> dict[str, str]:
-    """`VAR=step.output` pairs, by variable.
+    """Return the outputs of `VAR=step.output` pairs, by variable.
 
     Raises:
-        DayflyError: another form, or an output that nothing has.
-        SpecError: no name for a variable.
+        DayflyError: a pair is malformed, or its output does not exist.
+        SpecError: the name of a variable is invalid.
     """
     resources = body["spec"].get("resources", ())
     known = [
@@ -160,7 +165,8 @@ def _aliases(body: Any, plugins: list[Plugin], renames: tuple[str, ...]) -> dict
             )
         if not meant and whole:
             short = known if len(resources) > 1 else [each.partition("/")[2] for each in known]
-            whose = f'"{plugins[0].name}"' if len(plugins) == 1 else "what is in the files"
-            raise DayflyError(Exit.USAGE, f'{whose} has no output "{key}"', nearest(key, short))
+            whose = f'"{plugins[0].name}"' if len(plugins) == 1 else "the plugins"
+            has = "has" if len(plugins) == 1 else "have"
+            raise DayflyError(Exit.USAGE, f'{whose} {has} no output "{key}"', suggest(key, short))
         found[variable] = meant[0] if meant else key
     return found

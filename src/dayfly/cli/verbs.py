@@ -1,4 +1,4 @@
-"""All verbs by name, each imported when it is called, and the one place where failures become a line and a code."""
+"""All verbs by name, imported when called, and the conversion of each failure to a message and an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "dayfly"
 COMPLETION = "_DAYFLY_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The environment variable with which a shell requests completions."""
 
 _VERBS = {
     "up": "Run the server of this home.",
@@ -29,7 +29,7 @@ _VERBS = {
     "status": "Show the state of the server and all sandboxes, worst first.",
     "apply": "Apply plugins, baselines, sandboxes and groups from files.",
     "plan": "Show what files would do, without doing it.",
-    "manifest": "Print what is in files as Kubernetes objects for kubectl.",
+    "manifest": "Print files as Kubernetes objects for kubectl.",
     "explain": "Explain a kind of file, or one of its fields.",
     "schema": "Print the JSON Schema of a kind of file, for editors.",
     "sandbox": "Apply, get, list, extend and delete sandboxes (sb).",
@@ -42,22 +42,22 @@ _VERBS = {
     "state": "List the stored Terraform states, or print one.",
     "with": "Provision a plugin, run a command with its outputs, clean up.",
     "retry": "Retry now, without waiting for the next scheduled retry.",
-    "abandon": "Give up a cleanup that has begun; your reason is recorded.",
-    "server": "Run a server for many people and clusters.",
+    "abandon": "Give up a running cleanup; your reason is recorded.",
+    "server": "Run a server for many users and clusters.",
     "login": "Store a server's address and key, for --server NAME.",
     "key": "Create, list and delete API keys.",
     "cluster": "Add, list and remove clusters, and the tokens of their agents.",
-    "audit": "Show or check who changed what.",
+    "audit": "Show or verify the audit log of changes.",
     "page": "Open the page of the server in a browser.",
     "operator": "Run the operator of a Kubernetes cluster.",
-    "routeserver": "Tell programs which routing key leads to which fork.",
+    "routeserver": "Serve routing rules to programs.",
     "completion": "Print the completion script of a shell.",
 }
 _EXIT_CODES = (
     "Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong, "
     "3 not found, 4 timed out, 5 denied, 6 no server."
 )
-_MEANT = {
+_COMMON_NAMES = {
     "delete": "sandbox delete",
     "rm": "sandbox delete",
     "list": "sandbox list",
@@ -70,16 +70,16 @@ _MEANT = {
     "start": "up",
     "stop": "down",
 }
-"""What those mean by a word who know it from elsewhere."""
+"""Commands for names that other tools use."""
 _MODULES = {"with": "with_command"}
 """The modules of verbs that are keywords of Python."""
 _ALIASES = {"sb": "sandbox", "rg": "routegroup", "rp": "plugin", "resourceplugin": "plugin"}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules of this room, imported one at a time."""
+    """A group whose commands are modules of `commands`, each imported when it is called."""
 
-    def __init__(self, name: str, *, modules: Mapping[str, str], aliases: Mapping[str, str], help: str) -> None:  # noqa: A002 # click's own word
+    def __init__(self, name: str, *, modules: Mapping[str, str], aliases: Mapping[str, str], help: str) -> None:  # noqa: A002 # click's name
         settings = {"help_option_names": ["-h", "--help"]}
         super().__init__(name, help=help, epilog=_EXIT_CODES, context_settings=settings)
         self.modules = modules
@@ -103,8 +103,8 @@ class LazyGroup(click.Group):
         if not ctx.resilient_parsing and not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
             import difflib
 
-            if ctx.parent is None and wanted in _MEANT:
-                ctx.fail(f'no such command "{wanted}"; did you mean: {PROGRAM} {_MEANT[wanted]}')
+            if ctx.parent is None and wanted in _COMMON_NAMES:
+                ctx.fail(f'no such command "{wanted}"; did you mean: {PROGRAM} {_COMMON_NAMES[wanted]}')
             close = difflib.get_close_matches(wanted, [*self.modules, *self.aliases], n=1, cutoff=0.5)
             ctx.fail(f'no such command "{wanted}"{f"; did you mean {close[0]}?" if close else ""}')
         return super().resolve_command(ctx, args)
@@ -118,13 +118,13 @@ root: click.Group = LazyGroup(
     PROGRAM,
     modules=_VERBS,
     aliases=_ALIASES,
-    help="Short-lived resources for sandboxes: created once, wired in, certainly gone afterwards.",
+    help="Short-lived resources for sandboxes: created once, wired in, reliably deleted.",
 )
 root = click.version_option(__version__, message="%(prog)s %(version)s")(root)
 
 
 def run(arguments: list[str]) -> int:
-    """Carry out one command line; whatever goes wrong ends as one line on stderr and an exit code."""
+    """Run one command line and return its exit code. Each error becomes one line on stderr."""
     try:
         return _run(arguments)
     finally:
@@ -132,27 +132,27 @@ def run(arguments: list[str]) -> int:
             try:
                 stream.flush()
             except OSError:
-                # Nobody takes it (a pipe without a reader, a full disk), which has been said or cannot be. Else the
-                # interpreter tries again while it ends, complains, and makes the code 120.
-                from dayfly.cli.output.show import hush
+                # The output cannot be written: a pipe without a reader, a full disk. That was reported if possible.
+                # Without this, the interpreter flushes again at exit, prints an error and sets exit code 120.
+                from dayfly.cli.output.show import discard_output
 
-                hush(stream)
+                discard_output(stream)
 
 
 def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # the interpreter's own are text files
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # both are text files
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        # Inherited from who does not care for its children. We do: ignored, the kernel throws away how ours ended.
+        # The parent process ignored SIGCHLD. Then the kernel would discard the exit statuses of our children.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 
-        import dayfly.cli.completions  # noqa: F401 # has a word of its own to say to bash
+        import dayfly.cli.completions  # noqa: F401 # registers a class for bash
 
         return shell_complete(root, {}, PROGRAM, COMPLETION, instruction)
     try:
-        # Not `root.main`: it has its own opinion of interrupts and closed pipes.
+        # Not `root.main`, which handles interrupts and closed pipes differently.
         with root.make_context(PROGRAM, arguments) as context:
             result = root.invoke(context)
         sys.stdout.flush()
@@ -163,56 +163,60 @@ def _run(arguments: list[str]) -> int:
         sys.stderr.write(f"{fault.format_message()}\n")
         return Exit.USAGE
     except BrokenPipeError:
-        return 128 + 13  # whoever read our output has seen enough
-    except click.exceptions.Abort:  # at a question, before anything was asked of anybody
-        return _say("interrupted; nothing was done", 128 + 2)
+        return 128 + 13  # the reader has closed the pipe
+    except click.exceptions.Abort:  # interrupted at a prompt, before any request
+        return _print_error("interrupted; nothing was done", 128 + 2)
     except KeyboardInterrupt:
-        return _say("interrupted; the server goes on with what it was asked to do, see: dayfly status", 128 + 2)
-    except Exception as fault:  # noqa: BLE001 # the last line of defence: no traceback ever
-        return _fault(fault)
+        return _print_error(
+            "interrupted; the server continues with the requests it received, see: dayfly status", 128 + 2
+        )
+    except Exception as fault:  # noqa: BLE001 # users never see a traceback
+        return _report(fault)
 
 
-def _fault(fault: Exception) -> int:
+def _report(fault: Exception) -> int:
     match fault:
         case DayflyError():
-            return _say(str(fault), fault.code)
+            return _print_error(str(fault), fault.code)
         case SpecError():
             for line in fault.lines():
-                _say(line, Exit.USAGE)
+                _print_error(line, Exit.USAGE)
             return Exit.USAGE
-        case click.NoSuchOption() if words := _instead(fault):
-            return _say(words, Exit.USAGE)
+        case click.NoSuchOption() if message := _explain_option(fault):
+            return _print_error(message, Exit.USAGE)
         case click.UsageError():
             path = fault.ctx.command_path if fault.ctx else PROGRAM
             message = " ".join(fault.format_message().split()).rstrip(".")
-            return _say(f"{message}; see: {path} --help", Exit.USAGE)
+            return _print_error(f"{message}; see: {path} --help", Exit.USAGE)
         case click.ClickException():
-            return _say(fault.format_message(), Exit.USAGE)
+            return _print_error(fault.format_message(), Exit.USAGE)
         case PermissionError():
-            return _say(f"{_words(fault)}; run it as the user who owns this home", Exit.DENIED)
+            return _print_error(f"{_describe(fault)}; run it as the user who owns this home", Exit.DENIED)
         case OSError(errno=errno.ENOSPC):
-            return _say(f"{_words(fault)}; free some space and try again", Exit.FAILED)
+            return _print_error(f"{_describe(fault)}; free some space and try again", Exit.FAILED)
         case OSError():
-            return _say(f"{_words(fault)}; fix that and try again", Exit.FAILED)
+            return _print_error(f"{_describe(fault)}; fix that and try again", Exit.FAILED)
         case _:
-            return _say(f"internal error, {type(fault).__name__}; the details are in {_written(fault)}", Exit.FAILED)
+            return _print_error(
+                f"internal error, {type(fault).__name__}; the details are in {_write_traceback(fault)}", Exit.FAILED
+            )
 
 
-def _instead(fault: click.NoSuchOption) -> str:
-    """What to type at a place that this verb does not ask."""
+def _explain_option(fault: click.NoSuchOption) -> str:
+    """Return what to type if the verb supports no server or no cluster; empty for other options."""
     from dayfly.cli import unsupported_options
 
-    return unsupported_options.words(fault.option_name, fault.ctx)
+    return unsupported_options.message(fault.option_name, fault.ctx)
 
 
-def _words(fault: OSError) -> str:
-    """What the machine refuses, without its number."""
+def _describe(fault: OSError) -> str:
+    """Return the file and the reason, without the error number."""
     reason = fault.strerror or str(fault)
     return f"{fault.filename}: {reason}" if fault.filename else reason
 
 
-def _written(fault: Exception) -> str:
-    """Keep the traceback for a bug report; the path of the file."""
+def _write_traceback(fault: Exception) -> str:
+    """Write the traceback to a file for a bug report. Return its path."""
     import tempfile
     import traceback
 
@@ -231,11 +235,11 @@ def _written(fault: Exception) -> str:
     return path
 
 
-def _say(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     from dayfly.cli.output.show import plain
 
     with contextlib.suppress(OSError):
-        sys.stdout.flush()  # where both lead to one log, what went wrong stands below what was printed before
-    with contextlib.suppress(OSError):  # stderr is closed: there is nobody left to tell
+        sys.stdout.flush()  # keeps the order if both streams go to the same file
+    with contextlib.suppress(OSError):  # stderr is closed
         sys.stderr.write(f"{PROGRAM}: {plain(' '.join(message.split()))}\n")
     return int(code)

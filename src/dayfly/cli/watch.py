@@ -1,4 +1,4 @@
-"""Waiting for a run: until it is ready, or until it is gone."""
+"""Wait until a sandbox or route group is ready or gone, and show its progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from dayfly.cli.output import progress
-from dayfly.cli.output.show import talk
+from dayfly.cli.output.show import capitalize, print_message
 from dayfly.client import subject, waiting
 from dayfly.client.connection import run
 from dayfly.client.errors import DayflyError, Exit, FailedError, RefusedError
@@ -24,13 +24,13 @@ def until_ready(client: ServerClient, name: str, seconds: float, *, first: str =
     """Wait until a sandbox is ready, showing its progress.
 
     Args:
-        client: Of the server.
+        client: A client of the server.
         name: The sandbox, or `routegroup/NAME`.
         seconds: How long to wait.
-        first: Commands to type before those that an error advises, because the server will be stopped.
+        first: Commands that an error's advice starts with, because the server will be stopped.
 
     Raises:
-        DayflyError: it failed, ended, or is not ready in time.
+        DayflyError: the sandbox failed, ended, or was not ready in time.
     """
     run_ = waiting.WaitedRun(client.json, name, is_patient=False, before=first)
     try:
@@ -38,18 +38,20 @@ def until_ready(client: ServerClient, name: str, seconds: float, *, first: str =
             run(waiting.until_ready(run_, seconds, lambda report: shown.show(to_builtins(report)), shown.pause))
     except FailedError as fault:
         for line in fault.log.splitlines()[-_TAIL_LINES:]:
-            talk(f"{fault.unit} | {line}")
+            print_message(f"{fault.unit} | {line}")
         fault.log = ""
         raise
 
 
-def settle(client: ServerClient, name: str, applied: Any, seconds: float) -> tuple[Exit, Any]:
-    """As `until_ready`, but a failure is told and returned, with the object as it is then.
+def report_until_ready(client: ServerClient, name: str, applied: Any, seconds: float) -> tuple[Exit, Any]:
+    """Wait until a sandbox is ready. Print a failure instead of raising it.
+
+    Return the exit code and the current object.
 
     Args:
-        client: Of the server.
+        client: A client of the server.
         name: The sandbox, or `routegroup/NAME`.
-        applied: As the server answered when it was applied; returned again if it is gone by then.
+        applied: The server's response to the apply; returned if the object is gone.
         seconds: How long to wait.
     """
     code = Exit.OK
@@ -60,11 +62,10 @@ def settle(client: ServerClient, name: str, applied: Any, seconds: float) -> tup
     except DayflyError as fault:
         if fault.code == Exit.NO_SERVER:
             raise
-        talk(f"dayfly: {fault}")
+        print_message(f"dayfly: {fault}")
         code = fault.code
     else:
-        title = subject.title(name)
-        talk(f"{title[0].upper()}{title[1:]} is ready.")
+        print_message(f"{capitalize(subject.title(name))} is ready.")
     try:
         return code, client.get(*subject.at(name))
     except RefusedError as fault:
@@ -77,13 +78,13 @@ def until_gone(client: ServerClient, name: str, uid: str, seconds: float) -> str
     """Wait until a sandbox is gone, showing its cleanup. Return how it ended, `cleaned` or `abandoned`.
 
     Args:
-        client: Of the server.
+        client: A client of the server.
         name: The sandbox, or `routegroup/NAME`.
-        uid: Its identity: another one of the same name is not waited for. Empty if it is not known.
+        uid: The UID, so that a later sandbox of the same name is not waited for. Empty if it is unknown.
         seconds: How long to wait.
 
     Raises:
-        DayflyError: it is still there after that time.
+        DayflyError: the sandbox still exists after that time.
     """
     run_, last = waiting.WaitedRun(client.json, name, is_patient=False), {}
 
@@ -92,7 +93,7 @@ def until_gone(client: ServerClient, name: str, uid: str, seconds: float) -> str
         found = to_builtins(report)
         if report.phase == "open" or report.units:
             last = found
-            if report.phase != "open":  # until its end begins there is no progress of the cleanup
+            if report.phase != "open":  # the cleanup has begun
                 shown.show(found)
         elif report.phase == "cleaned" and last:
             shown.show(_finished(last, found))
@@ -102,10 +103,10 @@ def until_gone(client: ServerClient, name: str, uid: str, seconds: float) -> str
 
 
 def _finished(last: Report, end: Report) -> Report:
-    """Return the report of a cleaned run with the units of the last one: each due delete step has succeeded."""
+    """Return the report of a cleaned run with the units of the last report; each due delete step has succeeded."""
     ends = {"postStop": "succeeded", "start": "stopped"}
     creating = [unit for unit in last["units"] if unit["event"] == "preStart"]
-    # Where no create step has run, no delete step is due.
+    # If no create step of a resource has run, none of its delete steps is due.
     idle = {unit.get("resource") for unit in creating} - {unit.get("resource") for unit in creating if _has_run(unit)}
     units = []
     for unit in last["units"]:

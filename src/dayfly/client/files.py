@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dayfly.client.errors import RefusedError
-    from dayfly.spec.documents import Wish
+    from dayfly.spec.documents import TypedDocument
     from dayfly.spec.parsing.text import ParsedDocument
 
 STANDARD_INPUT = "-"
@@ -34,7 +34,7 @@ _SINGLE_PLUGIN_FILES = tuple(f"plugin{ending}" for ending in ENDINGS)
 class Wished(NamedTuple):
     """A document of a file: its typed content and its source."""
 
-    wish: Wish
+    wish: TypedDocument
     document: ParsedDocument
 
     @property
@@ -175,7 +175,7 @@ def located(message: str, document: ParsedDocument | None) -> SpecError:
     return SpecError(message, file=document.file if document else "")
 
 
-def _with_readme(wish: Wish, file: str) -> Wish:
+def _with_readme(wish: TypedDocument, file: str) -> TypedDocument:
     """Add the README of its folder to a plugin that has none.
 
     Only a plugin that has its folder to itself gets it; otherwise the README may describe something else.

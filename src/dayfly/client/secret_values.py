@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from dayfly.client.errors import DayflyError, Exit, InvalidError
-from dayfly.execute.log_masks import LEAST
+from dayfly.execute.log_masks import MIN_VALUE_BYTES
 from dayfly.spec.errors import SpecError
 
 Secrets: TypeAlias = "Mapping[str, Mapping[str, str]]"
@@ -28,8 +28,8 @@ def invalid_reason(value: str) -> str:
     """Return why a value cannot be a secret; empty if it can. Logs can only mask values of a certain length."""
     if not value:
         return "is empty"
-    if len(value.rstrip("\r\n").encode(errors="surrogatepass")) < LEAST:
-        return f"has fewer than {LEAST} bytes, too few to be masked in a log"
+    if len(value.rstrip("\r\n").encode(errors="surrogatepass")) < MIN_VALUE_BYTES:
+        return f"has fewer than {MIN_VALUE_BYTES} bytes, too few to be masked in a log"
     size = len(value.encode(errors="surrogatepass"))
     return f"has {size} bytes; at most {MOST_VALUE_BYTES} are allowed" if size > MOST_VALUE_BYTES else ""
 

@@ -10,7 +10,7 @@ import string
 from typing import TYPE_CHECKING, Any
 
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.spec import documents
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.sandbox import Sandbox
@@ -107,7 +107,7 @@ def params_by_plugin(
             every = [param for takes in known.values() for param in takes]
             whom = " or ".join(f'"{plugin}"' for plugin in known)
             said = f'no step of {whom} has the param "{written}"{f" from {option}" if option else ""}'
-            raise DayflyError(Exit.USAGE, said, nearest(bare, every))
+            raise DayflyError(Exit.USAGE, said, suggest(bare, every))
         if len(takers) > 1:
             advice = f"write {' or '.join(f'{plugin}.{bare}' for plugin in takers)}"
             raise DayflyError(Exit.USAGE, f'"{bare}" is a param of {len(takers)} plugins', advice)

@@ -1,4 +1,4 @@
-"""One wished fork to one kept unit: its baseline, what changes in it, and whose outputs it reads."""
+"""Forks: each becomes a kept unit with its baseline, its changes and its references."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import Baseline, EnvChange, Kind, Unit, UnitInput
 from dayfly.spec.parsing import text
 from dayfly.spec.sandbox import Customizations, Env, EnvSource, Fork, Patch
-from dayfly.spec.steps.value_from import ADDRESS, TOLD, check_expression
+from dayfly.spec.steps.value_from import ADDRESS_FIELDS, FORK_FIELDS, check_expression
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 _CARRIED_OUT = ("strategic", "merge", "json")
 
 
-def build_all(
+def build_units(
     forks: tuple[Fork, ...], instances: Mapping[str, Instance], env: Mapping[str, str], keys: Path
 ) -> tuple[Unit, ...]:
-    """The kept units of a sandbox.
+    """Return the kept units of a sandbox's forks.
 
     Args:
-        forks: As wished.
+        forks: The forks as written.
         instances: The sandbox's resources, whose outputs a fork may read.
-        env: What every fork's main container gets; the wish's own changes come after it.
-        keys: The way to the list of forks.
+        env: Variables of every fork's main container; the fork's own changes come after them.
+        keys: The path to the list of forks.
 
     Raises:
-        SpecError: an output, another fork or an expression that is not there, a patch nobody can carry out, or two
-            forks that would be one.
+        SpecError: A missing output or fork, an invalid expression, an unsupported patch, or two forks of one workload.
     """
     units: dict[str, Unit] = {}
     baselines = [fork.fork_of.baseline for fork in forks]
@@ -46,7 +45,7 @@ def build_all(
         name = lifecycle.fork_id(baselines[index])
         if name in units:
             of = fork.fork_of
-            problem = f"another fork derives from {quote(f'{of.namespace}/{of.name}')} already, whatever its kind"
+            problem = f"another fork is already derived from {quote(f'{of.namespace}/{of.name}')}, whatever its kind"
             raise SpecError(problem, (*here, "forkOf"))
         changes = fork.customizations or Customizations()
         units[name] = _build(fork, changes, builtin, instances, here)
@@ -65,7 +64,7 @@ def _build(
         name = ""
         if wanted is not None and change.operation != "delete":
             check_output(wanted, instances, (*here, "env", index, "valueFrom", "resource"))
-            # None of the three may hold a dot, so the name is unique and the same value is asked for once.
+            # None of the three may contain a dot, so the name is unique, and a value that is used twice is read once.
             name = f"{wanted.name}.{wanted.output_key}"
             inputs[name] = UnitInput(name=name, from_=output_of(wanted))
         env.append(_env_change(change, name))
@@ -96,29 +95,29 @@ def _source(given: EnvSource) -> dict[str, Any]:
 
 def _patch(patch: Patch, keys: Path) -> dict[str, Any]:
     if patch.type not in _CARRIED_OUT:
-        problem = f"a patch of type {patch.type} is not carried out; write the change under env or images"
+        problem = f"patches of type {patch.type} are not supported; write the change under env or images"
         raise SpecError(problem, (*keys, "type"))
     return {"type": patch.type, "value": text.parse_one(patch.value, file="").data}
 
 
 def _check_expressions(changes: Customizations, baselines: Collection[Baseline], keys: Path) -> None:
-    """Expressions speak of forks of this sandbox, and only of where those answer."""
+    """Check that expressions refer to forks of this sandbox and only to their addresses."""
     for index, change in enumerate(changes.env):
         if change.value_from is not None and change.value_from.fork is not None:
             _check_fork(change.value_from.fork, baselines, (*keys, index, "valueFrom", "fork"))
             check_expression(
-                change.value_from.fork.expression, ADDRESS, (*keys, index, "valueFrom", "fork", "expression")
+                change.value_from.fork.expression, ADDRESS_FIELDS, (*keys, index, "valueFrom", "fork", "expression")
             )
 
 
-def check_told(wanted: ForkExpression, forks: tuple[Fork, ...], keys: Path) -> None:
-    """Refuse a value of a hook that no fork of its sandbox can tell.
+def check_fork_value(wanted: ForkExpression, forks: tuple[Fork, ...], keys: Path) -> None:
+    """Check a hook's value that reads a field of a fork.
 
     Raises:
-        SpecError: there is no such fork, or forks tell no such thing.
+        SpecError: There is no such fork, or forks have no such field.
     """
     _check_fork(wanted, [fork.fork_of.baseline for fork in forks], keys)
-    check_expression(wanted.expression, TOLD, (*keys, "expression"))
+    check_expression(wanted.expression, FORK_FIELDS, (*keys, "expression"))
 
 
 def _check_fork(wanted: ForkExpression, baselines: Collection[Baseline], keys: Path) -> None:

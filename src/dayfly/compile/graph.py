@@ -1,6 +1,6 @@
-"""Who reads whom: a cycle that is really there, or the waves in which steps can start earliest.
+"""Graphs of steps: a cycle of references, or the waves in which steps can start.
 
-Steps are plain strings here; what they stand for is the caller's business.
+Steps are plain strings here; the caller knows their meaning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Edge(msgspec.Struct, frozen=True, gc=False):
-    """One step reads one output of another; `keys` is the way to the place where that was written."""
+    """One step reads an output of another. `keys` is the path to the reference."""
 
     reader: str
     producer: str
@@ -27,9 +27,9 @@ class Edge(msgspec.Struct, frozen=True, gc=False):
 
 
 def find_cycle(edges: Iterable[Edge]) -> tuple[Edge, ...]:
-    """The edges of one cycle, each read by the producer of the next; empty when there is none.
+    """Return the edges of one cycle, each read by the producer of the next; empty if there is none.
 
-    The cycle begins with the edge that was given first among its own, so equal wishes get equal messages.
+    The cycle begins with its first edge in the given order, so equal documents get equal messages.
     """
     given = list(edges)
     first: dict[tuple[str, str], int] = {}
@@ -48,15 +48,15 @@ def find_cycle(edges: Iterable[Edge]) -> tuple[Edge, ...]:
 
 
 def describe(cycle: tuple[Edge, ...]) -> str:
-    """The cycle as values would flow, each step with the output that the next one reads: `a.x -> b.y -> a.x`."""
+    """Return the cycle as text, each step with the output that the next one reads: `a.x -> b.y -> a.x`."""
     stops = [f"{edge.producer}.{edge.output}" for edge in cycle]
     return " -> ".join([*stops, stops[0]])
 
 
 def waves(steps: Collection[str], needs: Mapping[str, Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    """Steps by the earliest moment at which they can start, if each took equally long; order kept within a wave.
+    """Return the steps by their earliest start if each took equally long, in the given order within a wave.
 
-    `needs` may name steps outside of `steps`; they count as done. There is no cycle (see `find_cycle`).
+    `needs` may name steps outside `steps`; they count as done. There must be no cycle (see `find_cycle`).
     """
     inside = set(steps)
     sorter = TopologicalSorter({step: [name for name in needs.get(step, ()) if name in inside] for step in steps})

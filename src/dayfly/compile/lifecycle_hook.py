@@ -1,4 +1,4 @@
-"""A lifecycle hook and one of its targets to a sealed-ready document."""
+"""The compiler for lifecycle hooks: a hook and one of its targets to a document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dayfly.compile import compiler, units
-from dayfly.compile.references import Workflow, nearest
+from dayfly.compile.references import Workflow, suggest
 from dayfly.spec.errors import Faults, SpecError, quote
 from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, StepOrigin, Target, Unit
 from dayfly.spec.lifecycle_hook import TARGET_VARIABLES
@@ -17,57 +17,57 @@ if TYPE_CHECKING:
     from dayfly.spec.parsing.text import ParsedDocument
 
 PUBLISHER = "hook"
-"""Grants name a hook's steps `hook:NAME`."""
+"""The publisher of a hook's steps in grants: `hook:NAME`."""
 
 
 def compile_hook(hook: LifecycleHook, target: Target, *, source: ParsedDocument | None = None) -> Lifecycle:
-    """Say what a hook means for one object.
+    """Compile a hook for one object.
 
     Args:
-        hook: As `spec` has loaded and checked it.
-        target: The object. Which fields of it the steps read is told by `Input.target`, and asked when they start.
-        source: The document the hook was read from, for lines and columns in errors.
+        hook: The hook, loaded and checked by `spec`.
+        target: The object. `Input.target` names the fields that the steps read when they start.
+        source: The document of the hook, for lines and columns in errors.
 
     Raises:
-        SpecError: a reference that leads nowhere or to a later event, a cycle, or a limit.
+        SpecError: A reference without a target or to a later event, a cycle, or a limit.
     """
     try:
         workflows = _workflows(hook.spec)
-        compiler.check_count([workflows], whose="hook")
+        compiler.check_unit_count([workflows], whose="hook")
         compiler.check_workflows(workflows)
         _check_undone(hook.spec)
-        work = units.work(hook.spec.runner, _builtin(hook, target))
-        shared = units.Setting("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
+        work = units.exec_template(hook.spec.runner, _builtin(hook, target))
+        shared = units.DocumentSettings("", {}, (), work, StepOrigin(publisher=PUBLISHER, plugin=hook.name))
         made = compiler.document(target, workflows, shared)
         undone = {step.name: step.undoes for step in hook.spec.post_stop}
-        made = msgspec.structs.replace(made, post_stop=tuple(_undoing(unit, undone) for unit in made.post_stop))
-        compiler.check_size(made, ("spec",))
+        made = msgspec.structs.replace(made, post_stop=tuple(_with_undoes(unit, undone) for unit in made.post_stop))
+        compiler.check_document_size(made, ("spec",))
     except SpecError as fault:
-        raise compiler.located(fault, source) from None
+        raise compiler.with_place(fault, source) from None
     return made
 
 
 def check_hook(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> Lifecycle:
-    """Refuse whatever can be refused before any object is there.
+    """Check a hook by every rule that needs no object.
 
     Returns:
-        What it becomes for an object of which nothing is known but its kind.
+        The compiled document for an object of which only the kind is known.
 
     Raises:
-        SpecError: as `compile_hook`.
+        SpecError: As for `compile_hook`.
     """
     selector = hook.spec.selector
     anyone = Target(api_version=selector.api_version, kind=selector.kind, name="", uid="")
     return compile_hook(hook, anyone, source=source)
 
 
-def hook_doubts(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> tuple[str, ...]:
-    """Sentences with their place, about what is legal and perhaps not meant."""
+def hook_warnings(hook: LifecycleHook, *, source: ParsedDocument | None = None) -> tuple[str, ...]:
+    """Return warnings with their path, about parts that are valid and perhaps unintended."""
     found = []
     if hook.spec.pre_start:
-        problem = "runs beside the object's own start: nothing tells the object's controller to wait for it"
+        problem = "runs in parallel with the object's own start: the object's controller does not wait for it"
         found.append(SpecError(problem, ("spec", "preStart")))
-    return tuple(str(compiler.located(doubt, source)) for doubt in found)
+    return tuple(str(compiler.with_place(doubt, source)) for doubt in found)
 
 
 def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
@@ -75,19 +75,19 @@ def _workflows(spec: LifecycleHookSpec) -> tuple[Workflow, ...]:
 
 
 def _check_undone(spec: LifecycleHookSpec) -> None:
-    """Whoever undoes names a step that creates."""
+    """Check that `undoes` names a step that creates."""
     creating = [step.name for event in LifecycleEvent if event in CREATING for step in spec.steps(event)]
     faults = Faults()
     for index, step in enumerate(spec.post_stop):
         with faults:
             if step.undoes and step.undoes not in creating:
-                problem = f"no preStart or postStart step {quote(step.undoes)}; {nearest(step.undoes, creating)}"
+                problem = f"no preStart or postStart step {quote(step.undoes)}; {suggest(step.undoes, creating)}"
                 raise SpecError(problem, ("spec", str(LifecycleEvent.POST_STOP), index, "undoes"))
     faults.settle()
 
 
-def _undoing(unit: Unit, undone: dict[str, str]) -> Unit:
-    """The unit with what it undoes: as written, or, of one that removes an object, by nature."""
+def _with_undoes(unit: Unit, undone: dict[str, str]) -> Unit:
+    """Return the unit with the step that it undoes: as written, or the creator of the object that it removes."""
     removed = unit.object.remove if unit.object is not None else ""
     return msgspec.structs.replace(unit, undoes=removed or undone.get(unit.name, ""))
 

@@ -1,10 +1,10 @@
-"""Objects that steps make, and the steps that remove them: each is removed once, and last of all that goes with it."""
+"""Steps with objects, and their removals: each object is removed once, after everything that was created with it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import CREATING, Kind, LifecycleEvent, Object, Ref, Unit, UnitInput, UnitRetry, UnitTimeouts
 from dayfly.spec.steps.kube_object import GONE
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def check(workflows: tuple[Workflow, ...]) -> None:
-    """Objects are made by steps that create and removed by steps that stop, each by one.
+    """Check that create steps create objects and stop steps remove them, each by one step.
 
     Raises:
-        SpecError: whatever is wrong, at the step's own place.
+        SpecError: The faults, each at the step.
     """
     made = {step.name: step for step, _, _ in _making(workflows)}
     removed: dict[str, str] = {}
     names = {step.name for workflow in workflows for step in workflow.steps}
     faults = Faults()
     for workflow in workflows:
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             if step.object is None:
                 continue
             with faults:
@@ -37,22 +37,22 @@ def check(workflows: tuple[Workflow, ...]) -> None:
     for step, _, here in _making(workflows):
         with faults:
             if step.name not in removed and (ours := _name(step.name)) in names:
-                problem = f"its removal would be called {quote(ours)}, as another step is: rename one, or write a"
+                problem = f"its removal would be named {quote(ours)}, as another step is: rename one, or write a"
                 last = workflows[-1].word
                 raise SpecError(f"{problem} {last} with object: {{remove: {step.name}}}", (*here, "name"))
     faults.settle()
 
 
 def count_missing(workflows: tuple[Workflow, ...]) -> int:
-    """How many removals are added, since nobody has written them."""
+    """Return the number of removals that are added because none is written."""
     return len(list(_unremoved(workflows)))
 
 
 def removals(workflows: tuple[Workflow, ...], namespace: str) -> tuple[Unit, ...]:
-    """The postStop units that remove what no written step removes.
+    """Return the postStop units for objects without a written removal.
 
-    Each comes after the removal of whatever was made with its object's help, and after each delete step that reads of
-    it: what is written to clean up may need it.
+    Each runs after the removal of everything that was created with its object's help, and after each delete step that
+    reads its outputs, because cleanup steps may need the object.
     """
     written = {step.object.remove: step.name for step in _stopping(workflows) if step.object and step.object.remove}
     readers = _readers(workflows)
@@ -70,7 +70,7 @@ def removals(workflows: tuple[Workflow, ...], namespace: str) -> tuple[Unit, ...
 
 
 def _removal(name: str, after: list[str], namespace: str) -> Unit:
-    """Its inputs are there for the order alone."""
+    """Return inputs that only determine the order."""
     return Unit(
         name=_name(name),
         kind=Kind.OBJECT,
@@ -90,7 +90,7 @@ def _name(step: str) -> str:
 def _making(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow, Path]]:
     for workflow in workflows:
         if workflow.event in CREATING:
-            for step, here in workflow.places():
+            for step, here in workflow.steps_with_paths():
                 if step.object is not None and step.object.manifest is not None:
                     yield step, workflow, here
 
@@ -105,26 +105,26 @@ def _unremoved(workflows: tuple[Workflow, ...]) -> Iterator[tuple[Step, Workflow
 
 
 def _check_event(step: Step, workflow: Workflow, keys: Path) -> None:
-    assert step.object is not None, "asked of objects alone"
+    assert step.object is not None, "only called for steps with objects"
     if workflow.event in CREATING and step.object.manifest is None:
-        raise SpecError(f"a {workflow.word} makes an object: write manifest", (*keys, "remove"))
+        raise SpecError(f"a {workflow.word} creates an object: write manifest", (*keys, "remove"))
     if workflow.event not in CREATING and step.object.manifest is not None:
-        problem = f"a {workflow.word} makes no object, which nobody would remove: write remove, or a script"
+        problem = f"a {workflow.word} cannot create an object, which would never be removed: write remove, or a script"
         raise SpecError(problem, (*keys, "manifest"))
 
 
 def _check_removal(step: Step, made: dict[str, Step], removed: dict[str, str], keys: Path) -> None:
-    assert step.object is not None, "asked of objects alone"
+    assert step.object is not None, "only called for steps with objects"
     wanted = step.object.remove
     if wanted not in made:
-        raise SpecError(f"no step {quote(wanted)} makes an object; {nearest(wanted, made)}", keys)
+        raise SpecError(f"no step {quote(wanted)} creates an object; {suggest(wanted, made)}", keys)
     if wanted in removed:
-        raise SpecError(f"{quote(removed[wanted])} removes it already; leave one of the two out", keys)
+        raise SpecError(f"{quote(removed[wanted])} already removes it; leave one of the two out", keys)
     removed[wanted] = step.name
 
 
 def _readers(workflows: tuple[Workflow, ...]) -> dict[str, set[str]]:
-    """Which steps read each step."""
+    """Return, for each step, the steps that read its outputs."""
     found: dict[str, set[str]] = {}
     for workflow in workflows:
         for step in workflow.steps:
@@ -135,7 +135,7 @@ def _readers(workflows: tuple[Workflow, ...]) -> dict[str, set[str]]:
 
 
 def _reach(start: str, readers: dict[str, set[str]]) -> set[str]:
-    """All that read of it, by whatever detour."""
+    """Return all direct and indirect readers of a step."""
     found: set[str] = set()
     waiting: Iterable[str] = readers.get(start, ())
     while waiting := [name for name in waiting if name not in found]:

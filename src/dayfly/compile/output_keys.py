@@ -1,7 +1,7 @@
-"""Outputs that a sandbox names without their step, as those of the first framework do: `dbhost`, not `make.dbhost`.
+"""Output keys without a step, like `dbhost` instead of `make.dbhost`, as the first framework has them.
 
-Such a key means the one create step that makes an output of this name. Where it means none, or several, it is left as
-it is, and refused with its place by whoever looks for the output.
+Such a key refers to the only create step with an output of this name. If none or several have one, the key stays, and
+the check of references refuses it with its path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dayfly.spec.sandbox import Sandbox
 
 
-def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
-    """The sandbox with the step before each key that lacks it and can mean one output alone.
+def complete_keys(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
+    """Return the sandbox with the step added to each key that lacks it and has one meaning.
 
     `plugins` are those of its resources, by the resources' names.
     """
@@ -28,13 +28,13 @@ def completed(sandbox: Sandbox, plugins: Mapping[str, PluginSpec]) -> Sandbox:
     return made
 
 
-def meant(key: str, spec: PluginSpec) -> list[str]:
-    """The outputs, as `<step>.<output>`, that a key without a step may mean."""
+def possible_outputs(key: str, spec: PluginSpec) -> list[str]:
+    """Return the outputs, as `<step>.<output>`, to which a key without a step may refer."""
     return [f"{step.name}.{key}" for step in spec.create for output in step.outputs if output.name == key]
 
 
 def _walked(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
-    """A value with all that it holds; what is as it should be stays the very same."""
+    """Return a value with completed keys. Unchanged parts are the same objects."""
     if isinstance(value, ResourceOutput):
         return _completed(value, plugins)
     if isinstance(value, msgspec.Struct):
@@ -53,5 +53,5 @@ def _walked(value: Any, plugins: Mapping[str, PluginSpec]) -> Any:
 def _completed(wanted: ResourceOutput, plugins: Mapping[str, PluginSpec]) -> ResourceOutput:
     if "." in wanted.output_key or wanted.name not in plugins:
         return wanted
-    found = meant(wanted.output_key, plugins[wanted.name])
+    found = possible_outputs(wanted.output_key, plugins[wanted.name])
     return msgspec.structs.replace(wanted, output_key=found[0]) if len(found) == 1 else wanted

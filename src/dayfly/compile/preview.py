@@ -1,4 +1,7 @@
-"""What a compiled sandbox would do: each unit by its earliest start, and the way back. Data; who prints it words it."""
+"""A preview of a compiled sandbox: each unit by its earliest start, and the order of the cleanup.
+
+The result is data; the caller formats it.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class PreviewStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Frozen data that the command line prints or hands on as JSON."""
+    """Immutable data that the command line formats, or prints as JSON."""
 
 
 class InputLine(PreviewStruct, frozen=True, kw_only=True):
-    """An input: its constant `value`, or the `source` of it (`db/provision.path`), or neither when none was given."""
+    """An input: its constant `value`, the `source` of it (`db/provision.path`), or neither if it has no value."""
 
     name: str
     value: str | None = None
@@ -46,7 +49,7 @@ class InputLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class OutputLine(PreviewStruct, frozen=True, kw_only=True):
-    """An output and where it is read from: a file, or what of an answer."""
+    """An output and its source: a file, or a part of a response."""
 
     name: str
     path: str
@@ -54,9 +57,9 @@ class OutputLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class StepLine(PreviewStruct, frozen=True, kw_only=True):
-    """One unit; clocks and tries in words. `image` is empty where the host or the pod template chooses.
+    """One unit, with time limits and retries as text. `image` is empty if the host or the pod template chooses it.
 
-    `request` is what a webhook sends and to whom, what becomes of which object, or which program is run.
+    `request` describes a webhook's request, an object's operation, or the program that runs.
     """
 
     id: str
@@ -69,14 +72,16 @@ class StepLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class EventLine(PreviewStruct, frozen=True, kw_only=True):
-    """One event; the units of a wave can start together, once those they read in earlier waves have succeeded."""
+    """One event. The units of a wave may start together, after the units of earlier waves that they read have
+    succeeded.
+    """
 
     event: LifecycleEvent
     waves: tuple[tuple[StepLine, ...], ...]
 
 
 class EnvLine(PreviewStruct, frozen=True, kw_only=True):
-    """One change to a fork's environment: a constant, a `source`, or the variable's removal."""
+    """One change to a fork's environment: a constant, a `source`, or the removal of the variable."""
 
     name: str
     value: str | None = None
@@ -87,7 +92,7 @@ class EnvLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class ForkLine(PreviewStruct, frozen=True, kw_only=True):
-    """One fork: what it derives from and what is different."""
+    """One fork: its baseline and its differences."""
 
     id: str
     kind: str
@@ -97,7 +102,7 @@ class ForkLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class RouteLine(PreviewStruct, frozen=True, kw_only=True):
-    """What leads requests: to a fork those that carry one of `keys`, or with `address` those that come to a preview."""
+    """A route: requests with one of `keys` reach a fork, or, with `address`, requests to a preview address."""
 
     id: str
     kind: str
@@ -107,16 +112,16 @@ class RouteLine(PreviewStruct, frozen=True, kw_only=True):
 
 
 class Stage(PreviewStruct, frozen=True, kw_only=True):
-    """One stage of the way back. Its `units` go together; `what`: preStop, routes, forks, stop (target), postStop."""
+    """One stage of the cleanup, whose `units` end together. `what`: preStop, routes, forks, stop (target), postStop."""
 
     what: str
     units: tuple[str, ...]
 
 
 class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
-    """Events in the order in which they happen; `deletion` is what delete would do, in order.
+    """The events in their order. `deletion` has the stages of a deletion, in order.
 
-    `removal` is what the removal of a hook would do while its target lives on.
+    `removal` has the stages if a hook is removed while its target lives on.
     """
 
     events: tuple[EventLine, ...]
@@ -128,13 +133,13 @@ class CompilePreview(PreviewStruct, frozen=True, kw_only=True):
 
 
 def preview(compiled: Compiled) -> CompilePreview:
-    """What a compiled sandbox would do. Events without units are left out; no sensitive value is in it."""
+    """Return a preview of a compiled sandbox, without empty events and without sensitive values."""
     index = _UnitIndex(compiled.documents)
     deletion: list[Stage] = []
     forks = tuple(unit for unit in compiled.forks if unit.kind is Kind.FORK)
     routes = tuple(unit for unit in compiled.forks if unit.kind is not Kind.FORK)
     if forks:
-        # preStop prepares the end of the forks; without any it is skipped.
+        # preStop prepares the end of the forks, so it is skipped without forks.
         deletion += index.stages(LifecycleEvent.PRE_STOP)
     deletion += [
         Stage(what=what, units=tuple(map(kept_id, units)))
@@ -152,7 +157,7 @@ def preview(compiled: Compiled) -> CompilePreview:
 
 
 def preview_hook(document: Lifecycle, warnings: tuple[str, ...] = ()) -> CompilePreview:
-    """What a hook's document would do around the life of its target."""
+    """Return a preview of a hook's document for its target."""
     index = _UnitIndex((document,))
     undoing = tuple(unit for unit in document.post_stop if unit.undoes)
     removal = _UnitIndex((msgspec.structs.replace(document, post_stop=undoing),))
@@ -170,7 +175,7 @@ def preview_hook(document: Lifecycle, warnings: tuple[str, ...] = ()) -> Compile
 
 
 class _UnitIndex:
-    """The units of all documents by their name within the run."""
+    """Return the units of all documents by their name in the run."""
 
     def __init__(self, documents: tuple[Lifecycle, ...]) -> None:
         self.readers: dict[str, list[Lifecycle]] = {}
@@ -206,7 +211,9 @@ class _UnitIndex:
         return waves(names, {name: list(self.needs(name)) for name in names})
 
     def needs(self, name: str) -> Iterator[str]:
-        """Who must have succeeded first: whom it reads and, for a cleanup, the cleanups of its resource's readers."""
+        """Return the units that must succeed first: those it reads and, for a cleanup, the cleanups of its resource's
+        readers.
+        """
         document, event, unit = self.units[name]
         yield from (_producer(document, ref) for ref in _references(unit))
         if event is LifecycleEvent.POST_STOP:
@@ -221,8 +228,8 @@ class _UnitIndex:
             request=_request(unit),
             inputs=tuple(self.input(document, item, unit) for item in unit.inputs),
             outputs=tuple(OutputLine(name=o.name, path=_origin(o, unit), sensitive=o.sensitive) for o in unit.outputs),
-            clocks=_clocks(unit),
-            tries=_tries(unit.retry, creates=event in CREATING),
+            clocks=_timeouts_text(unit),
+            tries=_retries_text(unit.retry, creates=event in CREATING),
         )
 
     def input(self, document: Lifecycle, item: UnitInput, unit: Unit) -> InputLine:
@@ -231,14 +238,14 @@ class _UnitIndex:
         return InputLine(
             name=item.name,
             value=item.value,
-            source=f"{producer}.{output}" if item.from_ else _asked(document, item),
+            source=f"{producer}.{output}" if item.from_ else _input_source(document, item),
             sensitive=item.secret or (producer, output) in self.sensitive,
             env=item.as_.env if unit.exec is not None else "",
             path=item.as_.path,
         )
 
     def fork(self, unit: Unit) -> ForkLine:
-        assert unit.fork is not None, "a fork says what it derives from"
+        assert unit.fork is not None, "a fork has a baseline"
         refs = {item.name: item.from_ for item in unit.inputs if item.from_ is not None}
         return ForkLine(
             id=kept_id(unit),
@@ -262,15 +269,15 @@ class _UnitIndex:
         if change.source is not None:
             secret = "secret" in change.source
             return EnvLine(
-                name=change.name, source=_looked_up(change.source), sensitive=secret, container=change.container
+                name=change.name, source=_source_text(change.source), sensitive=secret, container=change.container
             )
         return EnvLine(name=change.name, value=change.value, container=change.container)
 
 
-def _asked(document: Lifecycle, item: UnitInput) -> str:
+def _input_source(document: Lifecycle, item: UnitInput) -> str:
     if item.comes_with_run:
         return "the secrets file"
-    return f"{item.target} of the {document.target.kind}" if item.target else _told(item.fork)
+    return f"{item.target} of the {document.target.kind}" if item.target else _fork_value_text(item.fork)
 
 
 def _request(unit: Unit) -> str:
@@ -307,7 +314,7 @@ def _producer(document: Lifecycle, ref: Ref) -> str:
 
 
 def _read_resources(document: Lifecycle) -> list[str]:
-    """Other documents' resources whose outputs this one reads, each once, in order."""
+    """Return the resources of other documents whose outputs this one reads, without duplicates, in order."""
     units = (unit for event in LifecycleEvent for unit in document.units(event))
     return list(dict.fromkeys(ref.resource for unit in units for ref in _references(unit) if ref.resource))
 
@@ -316,7 +323,7 @@ def _route(unit: Unit) -> RouteLine:
     line = RouteLine(id=kept_id(unit), kind=unit.kind, after=unit.after)
     if unit.route is not None:
         return msgspec.structs.replace(line, keys=unit.route.keys)
-    assert unit.preview is not None, "what is kept is a fork, a route or a preview address"
+    assert unit.preview is not None, "a kept unit is a fork, a route or a preview address"
     shown = unit.preview
     return msgspec.structs.replace(line, keys=(shown.key,), address=f"{shown.scheme}://{shown.host}:{shown.port}")
 
@@ -326,30 +333,30 @@ def _image(change: dict[str, Any]) -> str:
     return f"{container}: {change['image']}" if container else str(change["image"])
 
 
-def _looked_up(source: dict[str, Any]) -> str:
-    """`secret pg.password`, or `fork default/shop: {{.Service.Host}}`."""
+def _source_text(source: dict[str, Any]) -> str:
+    """Return the source of a value as text: `secret pg.password`, or `fork default/shop: {{.Service.Host}}`."""
     for kind in ("configMap", "secret"):
         if kind in source:
             return f"{kind} {source[kind]['name']}.{source[kind]['key']}"
-    return _told(msgspec.convert(source["fork"], ForkValue))
+    return _fork_value_text(msgspec.convert(source["fork"], ForkValue))
 
 
-def _told(value: ForkValue | None) -> str:
+def _fork_value_text(value: ForkValue | None) -> str:
     return f"fork {value.fork_of.namespace}/{value.fork_of.name}: {value.expression}" if value else ""
 
 
-def _clocks(unit: Unit) -> str:
+def _timeouts_text(unit: Unit) -> str:
     timeouts = unit.timeouts
     if unit.object is not None:
-        return f"is ready within {_span(timeouts.run_ms)}" if timeouts.run_ms else "is waited for until it is gone"
+        return f"is ready within {_span(timeouts.run_ms)}" if timeouts.run_ms else "no time limit until it is gone"
     return (
-        f"starts within {_span(timeouts.schedule_ms)}, fetches its image within {_span(timeouts.pull_ms)}, "
+        f"starts within {_span(timeouts.schedule_ms)}, pulls its image within {_span(timeouts.pull_ms)}, "
         f"runs at most {_span(timeouts.run_ms)}, then has {_span(timeouts.grace_ms)} to end"
     )
 
 
-def _tries(retry: UnitRetry, *, creates: bool) -> str:
-    """Read as the core reads it: a create unit that is not idempotent starts once, whatever its limit says."""
+def _retries_text(retry: UnitRetry, *, creates: bool) -> str:
+    """Return the retries as text. A create unit that is not idempotent starts once, despite its limit."""
     if creates and not retry.idempotent:
         return "once"
     often = f"up to {retry.limit} times" if retry.limit else "until it succeeds"

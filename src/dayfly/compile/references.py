@@ -1,4 +1,4 @@
-"""The steps of one document by event, and whether what they read from each other exists and comes in time."""
+"""References between the steps of one document: each output must exist, and be available in time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Workflow(msgspec.Struct, frozen=True):
     """The steps of one event.
 
     Attributes:
-        event: When they run.
-        word: What people call one of them: `create step`, `preStop hook`.
-        steps: As written.
-        keys: The way to the list of them.
+        event: The event.
+        word: The name of such a step for people: `create step`, `preStop hook`.
+        steps: The steps as written.
+        keys: The path to the list of them.
     """
 
     event: LifecycleEvent
@@ -33,13 +33,13 @@ class Workflow(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     keys: Path
 
-    def places(self) -> Iterator[tuple[Step, Path]]:
-        """Each step with the way to it."""
+    def steps_with_paths(self) -> Iterator[tuple[Step, Path]]:
+        """Return each step with its path."""
         return ((step, (*self.keys, index)) for index, step in enumerate(self.steps))
 
 
-def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
-    """A plugin's two workflows in the order of their events; `keys` leads to its `spec`."""
+def plugin_workflows(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
+    """Return a plugin's two workflows in the order of their events. `keys` is the path to its `spec`."""
     return (
         Workflow(LifecycleEvent.PRE_START, "create step", spec.create, (*keys, "create")),
         Workflow(LifecycleEvent.POST_STOP, "delete step", spec.delete, (*keys, "delete")),
@@ -47,18 +47,18 @@ def of_plugin(spec: PluginSpec, keys: Path) -> tuple[Workflow, ...]:
 
 
 def check(workflows: tuple[Workflow, ...]) -> None:
-    """Every `valueFromStep` of one document names an output that exists by then, and nobody waits for itself.
+    """Check every `valueFromStep` of one document: the output exists and is available in time, without cycles.
 
     Args:
-        workflows: In the order of their events.
+        workflows: The workflows in the order of their events.
 
     Raises:
-        SpecError: the first reference that leads nowhere or to a later event; else the first cycle.
+        SpecError: The first reference without a target or to a later event; otherwise the first cycle.
     """
     where = {step.name: (number, step) for number, workflow in enumerate(workflows) for step in workflow.steps}
     faults = Faults()
     for number, workflow in enumerate(workflows):
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             for index, item in enumerate(step.inputs):
                 if item.value_from_step is None:
                     continue
@@ -66,7 +66,7 @@ def check(workflows: tuple[Workflow, ...]) -> None:
                 wanted = item.value_from_step
                 with faults:
                     if wanted.name not in where:
-                        raise SpecError(f"no step {quote(wanted.name)}; {nearest(wanted.name, where)}", keys)
+                        raise SpecError(f"no step {quote(wanted.name)}; {suggest(wanted.name, where)}", keys)
                     when, producer = where[wanted.name]
                     if when > number:
                         later = workflows[when].word
@@ -85,14 +85,14 @@ def check_output(producer: Step, output: str, keys: Path) -> None:
     if producer.object is not None and producer.object.remove:
         known.append(GONE)
     if output not in known:
-        problem = f"the step {quote(producer.name)} has no output {quote(output)}; {nearest(output, known)}"
+        problem = f"the step {quote(producer.name)} has no output {quote(output)}; {suggest(output, known)}"
         raise SpecError(problem, keys)
 
 
 def inner_edges(prefix: str, workflows: tuple[Workflow, ...]) -> Iterator[graph.Edge]:
-    """Who reads whom within one document; `prefix` stands before each step's name."""
+    """Return the edges between the steps of one document. `prefix` precedes each step's name."""
     for workflow in workflows:
-        for step, here in workflow.places():
+        for step, here in workflow.steps_with_paths():
             for index, item in enumerate(step.inputs):
                 if item.value_from_step is not None:
                     yield graph.Edge(
@@ -110,8 +110,8 @@ def refuse_cycle(edges: Iterable[graph.Edge]) -> None:
         raise SpecError(problem, cycle[0].keys)
 
 
-def nearest(wanted: str, known: Iterable[str]) -> str:
-    """`did you mean "host"?`, or what there is to choose from."""
+def suggest(wanted: str, known: Iterable[str]) -> str:
+    """Return `did you mean "host"?`, or the available names."""
     choices = list(known)
     if not choices:
         return "there is none"

@@ -1,4 +1,4 @@
-"""The resources of a sandbox with the plugins behind them, and whether what is read of them exists."""
+"""The resources of a sandbox with their plugins, and checks of references to their outputs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 from dayfly.compile import references
 from dayfly.compile.graph import Edge, describe, find_cycle
-from dayfly.compile.output_keys import meant
-from dayfly.compile.references import Workflow, nearest
+from dayfly.compile.output_keys import possible_outputs
+from dayfly.compile.references import Workflow, suggest
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import unit_id
 from dayfly.spec.plugin import Plugin, PluginSpec
@@ -20,7 +20,7 @@ from dayfly.spec.steps.value_from import ResourceOutput
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Key: TypeAlias = "tuple[str, str]"
+PluginVersion: TypeAlias = "tuple[str, str]"
 """A plugin's bare name and canonical version."""
 
 
@@ -28,11 +28,11 @@ class Instance(msgspec.Struct, frozen=True):
     """One resource of the sandbox.
 
     Attributes:
-        resource: As wished.
-        keys: The way to it in the sandbox.
-        plugin: The published plugin behind it; None when its `spec` stands in place.
-        spec: What it does.
-        workflows: Its steps; their keys lead through the plugin's own document, or through the sandbox when in place.
+        resource: The resource as written.
+        keys: The path to it in the sandbox.
+        plugin: The published plugin; None for an inline one.
+        spec: The plugin's spec.
+        workflows: Its steps. Their paths are in the plugin's own document, or in the sandbox for an inline plugin.
     """
 
     resource: Resource
@@ -47,7 +47,7 @@ class Instance(msgspec.Struct, frozen=True):
         return self.resource.name
 
     def taking(self) -> Iterator[tuple[str, str]]:
-        """Each param that a step takes, with the step's name."""
+        """Return each param that a step reads, with the step's name."""
         for workflow in self.workflows:
             for step in workflow.steps:
                 for item in step.inputs:
@@ -55,33 +55,33 @@ class Instance(msgspec.Struct, frozen=True):
                         yield item.name, step.name
 
     def defaults(self) -> dict[str, str]:
-        """The params that need not be given."""
+        """Return the optional params."""
         return {name: rule.default for name, rule in self.spec.params().items() if rule.default is not None}
 
     def given(self) -> Iterator[tuple[str, ResourceOutput, Path]]:
-        """Each param that another resource makes, with the way to its reference."""
+        """Return each param with the output of another resource as its value, and the path to the reference."""
         for name, value in self.resource.params.items():
             if isinstance(value, Param):
                 yield name, value.value_from.resource, (*self.keys, "params", name, "valueFrom", "resource")
 
 
-def missing(sandbox: Sandbox) -> dict[Key, int]:
-    """The plugins that `compile` will want, in order: bare name and canonical version, "" for the latest.
+def missing(sandbox: Sandbox) -> dict[PluginVersion, int]:
+    """Return the plugins that `compile` needs, in order: name and canonical version, "" for the latest.
 
-    With each is told which resource is the first that names it.
+    Each has the first resource that names it.
     """
-    places: dict[Key, int] = {}
+    places: dict[PluginVersion, int] = {}
     for place, resource in enumerate(sandbox.spec.resources):
         if resource.spec is None:
             places.setdefault(_wanted(resource, ()), place)
     return places
 
 
-def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instance]:
-    """The sandbox's resources by name, each with its plugin; the latest is the highest version among `plugins`.
+def resolve(sandbox: Sandbox, plugins: Mapping[PluginVersion, Plugin]) -> dict[str, Instance]:
+    """Return the sandbox's resources by name, each with its plugin. The latest is the highest version among `plugins`.
 
     Raises:
-        SpecError: a plugin or version that is not among them.
+        SpecError: A plugin or version is not among them.
     """
     found: dict[str, Instance] = {}
     for index, resource in enumerate(sandbox.spec.resources):
@@ -90,14 +90,17 @@ def resolve(sandbox: Sandbox, plugins: Mapping[Key, Plugin]) -> dict[str, Instan
         if spec is None:
             plugin = _pick(resource, plugins, (*keys, "plugin"))
             spec, spec_keys = plugin.spec, ("spec",)
-        found[resource.name] = Instance(resource, keys, plugin, spec, references.of_plugin(spec, spec_keys))
+        found[resource.name] = Instance(resource, keys, plugin, spec, references.plugin_workflows(spec, spec_keys))
     return found
 
 
 def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys: Path) -> None:
-    """Refuse a reference to an output that no create step of a resource has; `keys` leads to `{name, outputKey}`."""
+    """Refuse a reference to an output that no create step of a resource has.
+
+    `keys` is the path to `{name, outputKey}`.
+    """
     if wanted.name not in instances:
-        raise SpecError(f"no resource {quote(wanted.name)}; {nearest(wanted.name, instances)}", (*keys, "name"))
+        raise SpecError(f"no resource {quote(wanted.name)}; {suggest(wanted.name, instances)}", (*keys, "name"))
     here = (*keys, "outputKey")
     spec = instances[wanted.name].spec
     if "." not in wanted.output_key:
@@ -108,29 +111,29 @@ def check_output(wanted: ResourceOutput, instances: Mapping[str, Instance], keys
         problem = f"{quote(name)} is a delete step of {quote(wanted.name)}; only outputs of create steps can be read"
         raise SpecError(problem, here)
     if name not in creating:
-        problem = f"{quote(wanted.name)} has no create step {quote(name)}; {nearest(name, creating)}"
+        problem = f"{quote(wanted.name)} has no create step {quote(name)}; {suggest(name, creating)}"
         raise SpecError(problem, here)
     references.check_output(creating[name], output, here)
 
 
 def _unclear(wanted: ResourceOutput, spec: PluginSpec) -> str:
-    """Why an output's name alone does not tell which one is meant."""
-    if several := meant(wanted.output_key, spec):
+    """Return why an output's name without a step is not enough."""
+    if several := possible_outputs(wanted.output_key, spec):
         choices = " or ".join(quote(key) for key in several)
-        return f"several steps of {quote(wanted.name)} make an output {quote(wanted.output_key)}: write {choices}"
+        return f"several steps of {quote(wanted.name)} have an output {quote(wanted.output_key)}: write {choices}"
     known = [output.name for step in spec.create for output in step.outputs]
-    problem = f"no create step of {quote(wanted.name)} makes an output {quote(wanted.output_key)}"
-    return f"{problem}; {nearest(wanted.output_key, known)}"
+    problem = f"no create step of {quote(wanted.name)} has an output {quote(wanted.output_key)}"
+    return f"{problem}; {suggest(wanted.output_key, known)}"
 
 
 def check_params(instances: Mapping[str, Instance]) -> None:
-    """Every param that is required is given, those of another resource lead to an output, and none wait in a circle.
+    """Check that required params are set, that references to other resources exist, and that there is no cycle.
 
-    Two waits are looked at. A step waits for the steps whose outputs it reads. And a resource's delete steps wait for
-    those of its readers, so two resources that read each other would both stay for ever.
+    There are two kinds of dependencies. A step waits for the steps whose outputs it reads. A resource's delete steps
+    wait for those of its readers, so two resources that read each other could never be deleted.
 
     Raises:
-        SpecError: at the param at fault, or at the first param of a cycle.
+        SpecError: At the faulty param, or at the first param of a cycle.
     """
     for instance in instances.values():
         _check_required(instance)
@@ -139,7 +142,7 @@ def check_params(instances: Mapping[str, Instance]) -> None:
             check_output(wanted, instances, keys)
     across = [edge for instance in instances.values() for edge in _edges(instance)]
     within = [e for i in instances.values() for e in references.inner_edges(f"{i.name}/", i.workflows)]
-    # Params come first, so a cycle is reported at a place in the sandbox: no plugin is at fault alone.
+    # Params come first, so a cycle is reported at a place in the sandbox: no single plugin is at fault.
     references.refuse_cycle([*across, *within])
     if cycle := find_cycle(edge for instance in instances.values() for edge in _cleanup_edges(instance, instances)):
         problem = f"resources that read each other can never be cleaned up, each waits for the other: {describe(cycle)}"
@@ -150,48 +153,53 @@ def _check_required(instance: Instance) -> None:
     given = instance.resource.params
     for name, rule in instance.spec.params().items():
         if rule.required and name not in given:
-            problem = f"{_what(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
-            # The way to the params is there only if some are given.
+            problem = (
+                f"{_described(instance)} needs the param {quote(name)} (its step {quote(rule.step)}); give it a value"
+            )
+            # The path to the params exists only if some are set.
             raise SpecError(problem, (*instance.keys, "params") if given else instance.keys)
 
 
 def _check_secret(instance: Instance) -> None:
-    """No document holds a secret; it may be another resource's output."""
+    """Refuse a secret in the sandbox's document. It may be another resource's output."""
     for name in sorted(instance.spec.secrets()):
         if isinstance(instance.resource.params.get(name, Param), str):
             problem = (
-                f"{quote(name)} is a secret, which no document holds: leave it out, and give it with "
-                "--secrets-file; or take another resource's output (valueFrom.resource)"
+                f"{quote(name)} is a secret, which must not be in a document: leave it out and set it with "
+                "--secrets-file, or use another resource's output (valueFrom.resource)"
             )
             raise SpecError(problem, (*instance.keys, "params", name))
 
 
-def _what(instance: Instance) -> str:
+def _described(instance: Instance) -> str:
     return f"the plugin {instance.plugin.wire_name}" if instance.plugin else "this resource"
 
 
 def unused_params(instance: Instance) -> Iterator[tuple[str, Path]]:
-    """A sentence for each param that no step takes, with the way to it."""
+    """Return a warning for each param that no step reads, with its path."""
     taken = dict(instance.taking())
     for name in instance.resource.params:
         if name not in taken:
-            yield f"no step of {_what(instance)} takes it; {nearest(name, taken)}", (*instance.keys, "params", name)
+            yield (
+                f"no step of {_described(instance)} reads it; {suggest(name, taken)}",
+                (*instance.keys, "params", name),
+            )
 
 
-def _wanted(resource: Resource, keys: Path) -> Key:
+def _wanted(resource: Resource, keys: Path) -> PluginVersion:
     name, version = semver.split_reference(resource.plugin, keys)
     return name, "" if version == semver.LATEST else version
 
 
-def _pick(resource: Resource, plugins: Mapping[Key, Plugin], keys: Path) -> Plugin:
+def _pick(resource: Resource, plugins: Mapping[PluginVersion, Plugin], keys: Path) -> Plugin:
     name, version = _wanted(resource, keys)
     versions = [key[1] for key in plugins if key[0] == name]
     if not versions:
         known = sorted({key[0] for key in plugins})
-        raise SpecError(f"no plugin {quote(name)} is published; {nearest(name, known)}", keys)
+        raise SpecError(f"no plugin {quote(name)} is published; {suggest(name, known)}", keys)
     if version and version not in versions:
         known = [f"{name}@{each}" for each in sorted(versions, key=semver.order)]
-        raise SpecError(f"{quote(name)} has no version {version}; {nearest(f'{name}@{version}', known)}", keys)
+        raise SpecError(f"{quote(name)} has no version {version}; {suggest(f'{name}@{version}', known)}", keys)
     return plugins[name, version or max(versions, key=semver.order)]
 
 
@@ -207,11 +215,11 @@ def _edges(instance: Instance) -> Iterator[Edge]:
 def _cleanup_edges(instance: Instance, instances: Mapping[str, Instance]) -> Iterator[Edge]:
     taken = dict(instance.taking())
     for param, wanted, keys in instance.given():
-        # In a cycle everyone is read, so it is enough to ask whoever is read for a cleanup.
+        # In a cycle each resource is read, so it is enough to check the resources that are read for a cleanup.
         if param in taken and _cleans(instances[wanted.name]) and wanted.name != instance.name:
             yield Edge(instance.name, wanted.name, wanted.output_key, keys)
 
 
 def _cleans(instance: Instance) -> bool:
-    """Whether it has delete steps, written or added."""
+    """Return whether it has delete steps, written or added."""
     return bool(instance.spec.delete) or any(step.object is not None for step in instance.spec.create)

@@ -1,4 +1,4 @@
-"""A route group's hooks to a sealed-ready document: a run has it alone, and no forks."""
+"""The compiler for route groups: the hooks of a group become the only document of its run."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ if TYPE_CHECKING:
 def compile_group(
     group: RouteGroup, *, uid: str, routing_key: str, namespace: str = "", source: ParsedDocument | None = None
 ) -> Lifecycle:
-    """Say what a route group means, but for whom it matches: that is no work of a step.
+    """Compile a route group's hooks. Its match needs no steps.
 
     Args:
-        group: As `spec` has loaded and checked it.
+        group: The group, loaded and checked by `spec`.
         uid: The target's identity.
-        routing_key: The group's own.
-        namespace: Namespace of the RouteGroup object where it is one.
-        source: The document the group was read from, for lines and columns in errors.
+        routing_key: The group's routing key.
+        namespace: Namespace of the RouteGroup object, if there is one.
+        source: The document of the group, for lines and columns in errors.
 
     Raises:
-        SpecError: a reference that leads nowhere or to a later event, a cycle, or a limit.
+        SpecError: A reference without a target or to a later event, a cycle, or a limit.
     """
     try:
         workflows = compiler.hooks_of(group.spec.hooks)
-        compiler.check_count([workflows], whose="route group")
+        compiler.check_unit_count([workflows], whose="route group")
         compiler.check_workflows(workflows)
         env = dict(zip(GROUP_VARIABLES, (group.name, routing_key, namespace), strict=True))
-        # Whoever wrote the group wrote its steps, so their origin is nobody else's.
-        shared = units.Setting("", {}, (), units.work(group.spec.runner or Runner(), env))
+        # The group's author wrote its steps, so they have no publisher.
+        shared = units.DocumentSettings("", {}, (), units.exec_template(group.spec.runner or Runner(), env))
         target = Target(api_version=API_VERSION, kind=KIND, namespace=namespace, name=group.name, uid=uid)
         made = compiler.document(target, workflows, shared)
-        compiler.check_size(made, ("spec", "hooks"))
+        compiler.check_document_size(made, ("spec", "hooks"))
     except SpecError as fault:
-        raise compiler.located(fault, source) from None
+        raise compiler.with_place(fault, source) from None
     return made
 
 
 def group_previews(group: RouteGroup, routing_key: str, cluster: str | None = "") -> tuple[Unit, ...]:
-    """Its kept units where the host routes requests by their key: an address for each endpoint of that cluster.
+    """Return the kept units if the host routes requests by their key: an address for each endpoint of that cluster.
 
-    None is for a cluster that does not know what it is called: then whatever an endpoint names is not heeded.
+    None is for a cluster that does not know its name, and so ignores the cluster of an endpoint.
     """
     here = (each for each in group.spec.endpoints if cluster is None or each.cluster in ("", cluster))
     return routes.previews(here, routing_key)
 
 
 def check_group(group: RouteGroup, *, source: ParsedDocument | None = None) -> Lifecycle:
-    """Refuse whatever can be refused before any host is asked.
+    """Check a route group by every rule that needs no host.
 
     Returns:
-        What it becomes without an identity.
+        The compiled document without an identity.
 
     Raises:
-        SpecError: as `compile_group`.
+        SpecError: As for `compile_group`.
     """
     return compile_group(group, uid="", routing_key="", source=source)

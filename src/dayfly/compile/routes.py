@@ -1,4 +1,4 @@
-"""What leads requests to a sandbox: for each fork a route by key, for each endpoint an address that gives it."""
+"""Routes of a sandbox: for each fork a route by routing key, for each endpoint an address that adds the key."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _THIS_MACHINE: Final = ("", "localhost", "127.0.0.1")
 
 
 def routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]]) -> tuple[Unit, ...]:
-    """For each fork the route to it: there once it answers, and gone before it ends.
+    """Return the route to each fork, which is created when the fork answers and removed before the fork ends.
 
     Args:
         forks: The kept units of the forks.
-        key: The sandbox's own.
-        others: By `<namespace>/<name>` of a baseline the keys of the groups whose requests go to this sandbox's fork.
+        key: The sandbox's own routing key.
+        others: By `<namespace>/<name>` of a baseline, the keys of the groups whose requests go to this sandbox's fork.
     """
     found = []
     for unit in forks:
@@ -43,18 +43,17 @@ def routes(forks: Sequence[Unit], key: str, others: Mapping[str, Sequence[str]])
 def to_local(
     local: Sequence[Mapping[str, Any]], key: str, others: Mapping[str, Sequence[str]], ways: Sequence[Unit] = ()
 ) -> tuple[Unit, ...]:
-    """For each workload that runs on the developer's machine, where that is the host, the route to it.
+    """Return the route to each workload on the developer's machine, if that is the host.
 
     Raises:
-        SpecError: it does not say from which baseline, or to which port of this machine; or one of the other `ways`
-            takes those requests.
+        SpecError: The baseline or the local port is missing, or one of the other routes receives those requests.
     """
     found: list[Unit] = []
     for index, wished in enumerate(local):
         here = ("spec", "local", index)
         of = _origin(wished.get("from"), (*here, "from"))
         if lifecycle.route_id(of) in map(lifecycle.kept_id, (*ways, *found)):
-            raise SpecError("another fork or local workload already takes the requests of this baseline", here)
+            raise SpecError("another fork or local workload already receives the requests of this baseline", here)
         port = _local_port(wished.get("mappings"), (*here, "mappings"))
         route = Route(baseline=of, keys=_keys(of, key, others), local_port=port)
         found.append(Unit(name=str(wished.get("name") or of.name), kind=Kind.ROUTE, route=route))
@@ -64,19 +63,19 @@ def to_local(
 def _origin(given: Any, keys: Path) -> Baseline:
     named = [given.get(field) for field in ("kind", "namespace", "name")] if isinstance(given, dict) else [None]
     if not all(isinstance(each, str) and each for each in named):
-        raise SpecError("needs the kind, namespace and name of the baseline whose requests it takes", keys)
+        raise SpecError("needs the kind, namespace and name of the baseline whose requests it receives", keys)
     kind, namespace, name = map(str, named)
     return Baseline(kind=kind, namespace=namespace, name=name)
 
 
 def _local_port(mappings: Any, keys: Path) -> int:
-    """Where the only mapping that has a meaning here leads: a baseline of one machine has one port."""
+    """Return the target of the only possible mapping: a baseline of one machine has one port."""
     if not isinstance(mappings, list) or len(mappings) != 1 or not isinstance(mappings[0], dict):
-        raise SpecError("has one mapping here: a baseline of this machine has one port", keys)
+        raise SpecError("allows one mapping here: a baseline of this machine has one port", keys)
     host, _, written = str(mappings[0].get("toLocal", "")).rpartition(":")
     port = numbers.port(written)
     if host not in _THIS_MACHINE or port is None:
-        problem = "is where the workload listens on this machine: write localhost:<port>"
+        problem = "is the address of the workload on this machine: write localhost:<port>"
         raise SpecError(problem, (*keys, 0, "toLocal"))
     return port
 
@@ -89,7 +88,7 @@ def _keys(of: Baseline, key: str, others: Mapping[str, Sequence[str]]) -> tuple[
 
 
 def previews(endpoints: Iterable[Endpoint | GroupEndpoint], key: str, after: Sequence[Unit] = ()) -> tuple[Unit, ...]:
-    """For each endpoint whose requests can carry a key an address of its own; `after` are the routes there are."""
+    """Return an address for each endpoint whose requests can have a routing key. `after` are the existing routes."""
     routing_keys.check_key(key)
     found = []
     for endpoint in endpoints:

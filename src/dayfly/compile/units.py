@@ -1,4 +1,4 @@
-"""One written step to one work unit: where its inputs come from, its clocks and tries, its place to run."""
+"""Units: each step becomes a unit with its inputs, time limits, retries and place to run."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ MAX_VARIABLE_BYTES = 64 * 1024
 _STOPPING = frozenset({LifecycleEvent.PRE_STOP, LifecycleEvent.POST_STOP})
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """What all units of one document share.
+class DocumentSettings(msgspec.Struct, frozen=True):
+    """Data that all units of one document share.
 
     Attributes:
-        resource: The resource the document makes; empty for the target's own hooks.
-        params: What the sandbox gives the resource, by name.
-        params_at: The way to them.
-        secrets: Those that are secrets.
-        work: Where scripts run and the built-in environment; it has neither script nor command.
-        origin: Who wrote the steps.
+        resource: The document's resource; empty for the target's own hooks.
+        params: The resource's params in the sandbox, by name.
+        params_at: The path to them.
+        secrets: The params that are secrets.
+        exec_template: The place of scripts, and the built-in environment, without script and command.
+        origin: The author of the steps.
     """
 
     resource: str
     params: Mapping[str, str | Param]
     params_at: Path
-    work: Exec
+    exec_template: Exec
     origin: StepOrigin = StepOrigin()
     secrets: frozenset[str] = frozenset()
 
 
-def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
-    """Where a runner's scripts run; `env` is the built-in environment. What the runner leaves out the host chooses."""
+def exec_template(runner: written.Runner, env: dict[str, str], *, state: bool = False) -> Exec:
+    """Return where a runner's scripts run, with the built-in environment `env`. The host chooses missing settings."""
     return Exec(
         image=runner.image,
         namespace=runner.namespace,
@@ -76,49 +76,49 @@ def work(runner: written.Runner, env: dict[str, str], *, state: bool = False) ->
     )
 
 
-def build(shared: Setting, workflow: Workflow) -> tuple[Unit, ...]:
-    """The units of one event, in the order of its steps.
+def build_units(shared: DocumentSettings, workflow: Workflow) -> tuple[Unit, ...]:
+    """Return the units of one event, in the order of its steps.
 
     Raises:
-        SpecError: a constant that no environment variable can carry.
+        SpecError: A constant that no environment variable can hold.
     """
-    return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.places())
+    return tuple(_unit(shared, step, workflow.event, here) for step, here in workflow.steps_with_paths())
 
 
 def check_retry(workflow: Workflow) -> None:
-    """Refuse what would be ignored: stop events decide for themselves how often they try.
+    """Refuse settings without effect: the retries of stop events are fixed.
 
     Raises:
-        SpecError: `idempotent: false` for a step of a stop event, or a limit or a webhook's `find` for one of preStop.
+        SpecError: `idempotent: false` for a step of a stop event, or a limit or a webhook's `find` for preStop.
     """
     if workflow.event not in _STOPPING:
         return
-    for step, here in workflow.places():
+    for step, here in workflow.steps_with_paths():
         if step.retry is not None and step.retry.idempotent is False:
-            problem = f"a {workflow.word} may be tried again; make its script safe to run twice and leave this out"
+            problem = f"a {workflow.word} may be retried; make its script safe to run twice and leave this out"
             raise SpecError(problem, (*here, "retry", "idempotent"))
         if workflow.event is LifecycleEvent.PRE_STOP and step.retry is not None and step.retry.limit is not None:
-            problem = f"a {workflow.word} is tried {PRE_STOP_TRIES} times; leave the limit out"
+            problem = f"a {workflow.word} has {PRE_STOP_TRIES} attempts; leave the limit out"
             raise SpecError(problem, (*here, "retry", "limit"))
         if step.webhook is not None and step.webhook.find is not None:
-            problem = f"a {workflow.word} is sent again instead, under the same key; leave find out"
+            problem = f"a {workflow.word} is sent again with the same key; leave find out"
             raise SpecError(problem, (*here, "webhook", "find"))
 
 
 def check_variable(value: str, keys: Path) -> None:
     """Refuse a constant too large for an environment variable."""
     if (size := len(value.encode())) > MAX_VARIABLE_BYTES:
-        problem = f"has {size} bytes; an environment variable carries at most {MAX_VARIABLE_BYTES}: give it as a file"
+        problem = f"has {size} bytes; an environment variable holds at most {MAX_VARIABLE_BYTES}: use a file"
         raise SpecError(problem, keys)
 
 
 def output_of(wanted: ResourceOutput, own: str = "") -> Ref:
-    """The reference to a resource's output, seen from the document of the resource `own`."""
+    """Return the reference to a resource's output from the document of the resource `own`."""
     step, _, output = wanted.output_key.partition(".")
     return Ref(resource="" if wanted.name == own else wanted.name, unit=step, output=output)
 
 
-def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
+def _unit(shared: DocumentSettings, step: written.Step, event: LifecycleEvent, keys: Path) -> Unit:
     common: dict[str, Any] = {
         "name": step.name,
         "inputs": tuple(
@@ -131,22 +131,22 @@ def _unit(shared: Setting, step: written.Step, event: LifecycleEvent, keys: Path
     if step.object is not None:
         return _object(shared, step.object, timeouts, common)
     if step.webhook is None:
-        work = msgspec.structs.replace(shared.work, script=step.script or "", command=step.command or ())
+        work = msgspec.structs.replace(shared.exec_template, script=step.script or "", command=step.command or ())
         return Unit(kind=Kind.EXEC, timeouts=timeouts, exec=work, **common)
     return Unit(
         kind=Kind.WEBHOOK,
-        timeouts=_unhurried(timeouts, step),
+        timeouts=_webhook_timeouts(timeouts, step),
         webhook=WebhookUnit(
             request=msgspec.json.decode(msgspec.json.encode(step.webhook)),
-            namespace=shared.work.namespace,
-            env=shared.work.env,
+            namespace=shared.exec_template.namespace,
+            env=shared.exec_template.env,
         ),
         **common,
     )
 
 
-def _object(shared: Setting, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
-    """An object's one clock runs until it is ready; its removal has none."""
+def _object(shared: DocumentSettings, item: KubeObject, timeouts: UnitTimeouts, common: dict[str, Any]) -> Unit:
+    """Return the unit of an object. Its creation has one time limit, until it is ready; its removal has none."""
     if item.remove:
         common["outputs"] = (UnitOutput(name=kube_object.GONE),)
     return Unit(
@@ -155,7 +155,7 @@ def _object(shared: Setting, item: KubeObject, timeouts: UnitTimeouts, common: d
         object=Object(
             written={} if item.remove else msgspec.json.decode(msgspec.json.encode(item)),
             remove=item.remove,
-            namespace=shared.work.namespace,
+            namespace=shared.exec_template.namespace,
         ),
         **common,
     )
@@ -174,8 +174,8 @@ def _output(item: written.Output) -> UnitOutput:
     )
 
 
-def _unhurried(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
-    """A request that was sent cannot be called back: whoever asks its sender to end waits until it would have."""
+def _webhook_timeouts(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
+    """Return the time limits of a webhook. A sent request cannot be cancelled, so its grace period is its run time."""
     assert step.webhook is not None, "only a webhook sends"
     given = step.timeouts is not None and bool(step.timeouts.run)
     run_ms = timeouts.run_ms if given or step.webhook.poll is not None else webhook.RUN_MS
@@ -184,12 +184,12 @@ def _unhurried(timeouts: UnitTimeouts, step: written.Step) -> UnitTimeouts:
 
 def _place(item: written.Input, step: written.Step) -> As:
     if step.object is not None:
-        return As()  # its manifest says where
-    # A sender is a program of ours: no input's name may be that of a variable which it heeds.
+        return As()  # its manifest has the place
+    # The sender is Dayfly's own program, so no input may be a variable that the sender reads.
     return As(env=f"DAYFLY_INPUT_{item.env}") if step.webhook is not None else As(env=item.env, path=item.path)
 
 
-def _input(shared: Setting, item: written.Input, keys: Path, place: As) -> UnitInput:
+def _input(shared: DocumentSettings, item: written.Input, keys: Path, place: As) -> UnitInput:
     if item.value_from_step is not None:
         ref = Ref(unit=item.value_from_step.name, output=item.value_from_step.output)
         return UnitInput(name=item.name, from_=ref, as_=place)

@@ -6,10 +6,9 @@ from dayfly.embedded.attempts import Attempts, UnitAttempt
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.runs import LiveRun, RunCache, current_fork_values
 from dayfly.execute.executor import Known
-from dayfly.execute.inputs import Inputs, UnitOutputRef, UntoldError, is_complete, reads_forks, resolve
+from dayfly.execute.inputs import ForkAddressUnknownError, Inputs, UnitOutputRef, is_complete, reads_forks, resolve
 from dayfly.execute.process.launch import Starter
-from dayfly.execute.process.paths import private_directories
-from dayfly.execute.process.render import OrderContext
+from dayfly.execute.process.render import OrderContext, private_directories
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.lib.clock import now_ms
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
@@ -78,7 +77,7 @@ class AttemptExecutor(abc.ABC):
         for step in reading:
             try:
                 resolve(live.run, step.unit, step.resource, cleans=False, forks=forks)
-            except UntoldError as error:
+            except ForkAddressUnknownError as error:
                 found[step.id] = Objection(reason=error.reason, message=str(error))
             except CannotRenderError:
                 pass  # the unit is claimed nevertheless: its launch reports this as `NeverRan`

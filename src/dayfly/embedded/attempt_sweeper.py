@@ -8,9 +8,9 @@ from collections.abc import Set as AbstractSet
 from typing import Generic, TypeVar
 
 from dayfly.embedded.reaper import POLL_INTERVAL_S, ExitingRunners
-from dayfly.execute.process.attempt_folders import Beginnings, clear
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.run import Folder
+from dayfly.execute.process.step_folders import StepFolders, clear_step_folder
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class AttemptSweeper(Generic[K]):
     """
 
     def __init__(
-        self, at: Callable[[K], Folder], starter: Starter, leaving: ExitingRunners, beginnings: Beginnings
+        self, at: Callable[[K], Folder], starter: Starter, leaving: ExitingRunners, beginnings: StepFolders
     ) -> None:
         self.unseen: set[K] = set()
         self.beginnings = beginnings
@@ -92,7 +92,7 @@ class AttemptSweeper(Generic[K]):
             self._loop.call_later(POLL_INTERVAL_S, self.sweep, key)
             return
         # Only a separate PID namespace guarantees that all processes of a step have ended with it.
-        if not self.beginnings.leave(folder, again=self._starter.apart and not self._starter.slow):
+        if not self.beginnings.remove(folder, can_reuse=self._starter.isolates_paths and not self._starter.slow):
             self._loop.run_in_executor(None, _clear, folder)
         self.unseen.discard(key)
         self._sweeping.discard(key)
@@ -140,6 +140,8 @@ class AttemptSweeper(Generic[K]):
 
 def _clear(folder: Folder) -> None:
     try:
-        clear(folder)
+        clear_step_folder(folder)
     except OSError as error:
-        log.warning("cannot remove all files of a step in %s; the next server tries again: %s", folder.begins, error)
+        log.warning(
+            "cannot remove all files of a step in %s; the next server tries again: %s", folder.step_folder, error
+        )

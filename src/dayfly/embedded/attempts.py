@@ -14,12 +14,12 @@ from dayfly.embedded.attempt_sweeper import DISK_RETRY_S, AttemptSweeper
 from dayfly.embedded.reaper import POLL_INTERVAL_S, ExitingRunners, ProcessExits, open_pidfd, reap
 from dayfly.embedded.step_logs import drop_older_logs
 from dayfly.execute import receipt
-from dayfly.execute.outputs import described
+from dayfly.execute.outputs import mark_binary
 from dayfly.execute.process import run
-from dayfly.execute.process.attempt_folders import Beginnings
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.launch import Starter
 from dayfly.execute.process.resident import UnansweredError
+from dayfly.execute.process.step_folders import StepFolders
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import AttemptKey, Ended, Fact, NeverRan, Running, Stalled, Unclear, Waiting
@@ -73,7 +73,7 @@ class Attempts:
         self._ends = ProcessExits()
         self._leaving = ExitingRunners(self._ends)
         self._sweeper: AttemptSweeper[UnitAttempt] = AttemptSweeper(
-            self.folder, starter, self._leaving, Beginnings(storage)
+            self.folder, starter, self._leaving, StepFolders(storage)
         )
         self._cancelled: set[UnitAttempt] = set()
         self.busy: set[UnitAttempt] = set()
@@ -347,5 +347,5 @@ class Attempts:
                 if isinstance(error, OSError) and error.errno in TRANSIENT_ERRNOS:
                     raise
                 return receipt.lost(str(error), started_at=fact.result.started_at, ended_at=fact.result.ended_at)
-            return described(fact, self.values[key])
+            return mark_binary(fact, self.values[key])
         return fact

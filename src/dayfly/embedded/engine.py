@@ -18,7 +18,7 @@ from dayfly.embedded.routes.route_executors import RouteTableExecutor
 from dayfly.embedded.runs import LiveRun, RunCache
 from dayfly.embedded.scene_builder import OBJECTIONS, SceneBuilder
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.run import folders
+from dayfly.execute.process.run import list_attempts
 from dayfly.execute.turn import Scene, turn
 from dayfly.lib.clock import now_ms
 from dayfly.lib.queue import QueueClosedError, WorkQueue
@@ -117,7 +117,7 @@ class Engine:
 
         Also remove the folders whose results a killed server had recorded but not yet removed.
         """
-        for key in (UnitAttempt(*found) for found in folders(self.attempts.storage)):
+        for key in (UnitAttempt(*found) for found in list_attempts(self.attempts.storage)):
             with _log_errors(key.run):
                 self._adopt_attempt(key)
         self.ports.keep_only(known)

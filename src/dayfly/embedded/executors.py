@@ -16,12 +16,11 @@ from dayfly.embedded.state_server import StateServer
 from dayfly.execute.executor import Executor, Known, Registry
 from dayfly.execute.inputs import Inputs, resolve
 from dayfly.execute.process.launch import Starter
-from dayfly.execute.process.paths import declared_paths
-from dayfly.execute.process.render import overlay_entries, step_order
+from dayfly.execute.process.render import declared_paths, overlay_entries, step_order
 from dayfly.execute.state import access
 from dayfly.execute.state.outcome import resource_of, with_state
 from dayfly.execute.webhook import sender
-from dayfly.execute.webhook.render import SenderSetup, as_exec, variables
+from dayfly.execute.webhook.render import SenderSetup, as_exec, secret_variables
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.lib.tasks import cancel
 from dayfly.plan.actions import Fence, Launch
@@ -71,7 +70,7 @@ class ProcessStepExecutor(AttemptExecutor):
             raise DocumentsRefusedError(
                 f"{name}: this host runs steps in containers, and the step has no image; set one in spec.runner"
             )
-        if access.wants(unit) and self._states is None:
+        if access.has_state(unit) and self._states is None:
             raise DocumentsRefusedError(f"{name}: this host was started without a server for states")
         taken = [str(entry.get("name", "")) for entry in overlay_entries(unit) if "valueFrom" in entry]
         if unset := [variable for variable in dict.fromkeys(taken) if variable not in self._environment]:
@@ -85,9 +84,9 @@ class ProcessStepExecutor(AttemptExecutor):
         attempt = self._attempt(live, key, unit, isolation=self._starter.isolation, apart=True, inputs=inputs)
         if self._traced:
             attempt = msgspec.structs.replace(attempt, trace=live.traceparent(key.unit, key.attempt))
-        if access.wants(unit) and self._states is not None:
-            who = access.caller(key.run, attempt.resource, key.unit, key.attempt)
-            cleared = {} if self._has_images else access.without_arguments(self._environment)
+        if access.has_state(unit) and self._states is not None:
+            who = access.state_caller(key.run, attempt.resource, key.unit, key.attempt)
+            cleared = {} if self._has_images else access.clear_arguments(self._environment)
             attempt = msgspec.structs.replace(attempt, state=self._states.variables(who), cleared=cleared)
         return step_order(unit, attempt)
 
@@ -114,7 +113,7 @@ class ProcessStepExecutor(AttemptExecutor):
     def objections(self, live: LiveRun) -> dict[str, Objection]:
         """Add an objection to steps that use the same absolute path as a running one, if paths are not private."""
         found = super().objections(live)
-        if self._starter.apart:
+        if self._starter.isolates_paths:
             return found
         taken = {path: key for key in self._attempts.busy for path in declared_paths(self._busy_unit(key))}
         for name, step in live.plan.steps.items():
@@ -154,7 +153,7 @@ class ProcessWebhookExecutor(AttemptExecutor):
         self._allowed = allowed
 
     def admit(self, name: str, unit: Unit) -> None:
-        for variable in variables(unit):
+        for variable in secret_variables(unit):
             if variable not in self._environment:
                 raise DocumentsRefusedError(
                     f"{name}: a header takes its value from a Secret, and this host is not a cluster; "

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from dayfly.execute.fork import addresses
-from dayfly.execute.inputs import Forks, UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError, Forks
 from dayfly.execute.process.attempt_storage import AttemptStorage
 from dayfly.execute.process.render import OrderContext, service_order
 from dayfly.execute.process.run import slug
@@ -93,7 +93,7 @@ class Ports:
     def find(self, run: str, fork: str) -> int:
         """Return the port of the fork; 0 if none is chosen."""
         name = _note(run, fork)
-        port = self._ports.get(name) or self._storage.noted(name)
+        port = self._ports.get(name) or self._storage.read_number(name)
         if not 0 < port <= _MOST:
             return 0  # the file does not hold a port number
         self._ports[name] = port
@@ -120,7 +120,8 @@ class Ports:
         kept = {}
         for name, fork in plan.kept.items():
             # Ports are chosen now if necessary: a port chosen later would change the generation.
-            ports = [self.assign(run, peer) for peer in map(fork_id, addresses.peers(fork.unit)) if peer in there]
+            peers = map(fork_id, addresses.peer_baselines(fork.unit))
+            ports = [self.assign(run, peer) for peer in peers if peer in there]
             kept[name] = msgspec.structs.replace(fork, generation=f"{fork.generation} {ports}") if ports else fork
         return msgspec.structs.replace(plan, kept=kept)
 
@@ -129,7 +130,7 @@ class Ports:
         promised = set(self._ports.values())
         port = next(port for port in iter(self._free_port, None) if port not in promised)
         name = _note(run, fork)
-        self._storage.note(name, port)
+        self._storage.write_number(name, port)
         self._ports[name] = port
         return port
 
@@ -145,14 +146,14 @@ def fork_values(
     def resolve_value(value: ForkValue) -> str:
         of, name = value.fork_of, fork_id(value.fork_of)
         if name not in plan.kept or run.unit(name).state not in ALIVE:
-            raise UntoldError(Reason.WAITING_FOR_FORKS, f"{name} does not run")
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{name} does not run")
         workload, port = baselines.get(of), ports.find(run.uid, name)
         port = port if workload is not None and workload.port else 0
         known = {value_from.NAME: plan.kept[name].unit.name, value_from.READY: "true" if answers(name) else "false"}
         known |= {value_from.HOST: HOST if port else "", value_from.PORT: str(port or "")}
-        if missing := [word for word in value_from.asked(value.expression) if not known[word]]:
-            raise UntoldError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
-        return value_from.fill(value.expression, known)
+        if missing := [word for word in value_from.placeholders(value.expression) if not known[word]]:
+            raise ForkAddressUnknownError(Reason.FORK_WITHOUT_PORT, f"{{{{.{missing[0]}}}}}: {_portless(of)}")
+        return value_from.fill_expression(value.expression, known)
 
     return resolve_value
 
@@ -196,7 +197,7 @@ def check_addresses(unit: Unit, with_ports: Collection[str]) -> None:
     Raises:
         CannotRenderError: a fork has none.
     """
-    for of in addresses.peers(unit):
+    for of in addresses.peer_baselines(unit):
         if fork_id(of) not in with_ports:
             raise CannotRenderError(Reason.FORK_WITHOUT_PORT, _portless(of))
 
@@ -219,9 +220,9 @@ def _value(change: EnvChange, attempt: OrderContext, elsewhere: Mapping[str, int
 
 
 def _address(change: EnvChange, elsewhere: Mapping[str, int]) -> bytes:
-    of = addresses.peer(change)
+    of = addresses.peer_baseline(change)
     assert of is not None, "the value comes from another fork"
-    return addresses.filled_in(change, HOST, elsewhere[fork_id(of)]).encode()
+    return addresses.fill_address(change, HOST, elsewhere[fork_id(of)]).encode()
 
 
 def _note(run: str, fork: str) -> str:

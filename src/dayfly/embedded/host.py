@@ -31,7 +31,7 @@ from dayfly.embedded.startup import isolation, open_ledgers, take
 from dayfly.embedded.state_server import Serve, StateServer
 from dayfly.embedded.step_logs import StepLogFiles
 from dayfly.embedded.writer import Writer
-from dayfly.execute.process.attempt_storage import leave_place, open_place, sweep_places
+from dayfly.execute.process.attempt_storage import open_storage, remove_storage, sweep_storage
 from dayfly.execute.process.ci_marks import without_ci_marks
 from dayfly.execute.process.launch import Containers, Processes
 from dayfly.execute.tracing import Tracer
@@ -133,8 +133,8 @@ class EmbeddedHost:
         """
         lock = take(home)
         ledger, reader, life, leases_unextended = open_ledgers(home, hook, now_ms(), LEASE_GRACE_MS)
-        writer, place = Writer(ledger), open_place(home)
-        await asyncio.to_thread(sweep_places)
+        writer, place = Writer(ledger), open_storage(home)
+        await asyncio.to_thread(sweep_storage)
         environment, allowed = without_ci_marks(environment), frozenset(webhooks)
         processes = Processes(runner, isolation(runner), environment)
         starter = Containers(engine, runner, processes) if engine else processes
@@ -182,7 +182,7 @@ class EmbeddedHost:
         await self._writer.close()
         if not self._engine.reader.live_uids():
             with contextlib.suppress(OSError):
-                leave_place(self._storage)
+                remove_storage(self._storage)
         self._ledger.close()
         self._engine.reader.close()
         os.close(self._lock)

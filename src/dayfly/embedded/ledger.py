@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.plan import transitions
 from dayfly.plan.actions import Move
-from dayfly.plan.history import lines
+from dayfly.plan.history import history_entries
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import TargetIntent
 from dayfly.spec import run as ledger
@@ -231,7 +231,9 @@ class SqliteLedger:
                 "INSERT OR REPLACE INTO output VALUES (?, ?, ?, ?, ?)",
                 (run.uid, unit, name, after.unit(unit).attempt, value),
             )
-        self._db.executemany(_HISTORY, ((run.uid, *msgspec.structs.astuple(line)) for line in lines(after, moves, at)))
+        self._db.executemany(
+            _HISTORY, ((run.uid, *msgspec.structs.astuple(line)) for line in history_entries(after, moves, at))
+        )
         return after
 
     def set_wish(self, uid: str, wish: TargetIntent) -> bool:

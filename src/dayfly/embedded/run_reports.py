@@ -11,7 +11,7 @@ from dayfly.execute.turn import Scene
 from dayfly.plan.actions import Decision
 from dayfly.plan.decide import decide
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe, limited
+from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import Running, World
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run, State
@@ -35,7 +35,7 @@ def live_report(scene: Scene, baselines: BaselineProcesses, *, routes: bool, wri
     missing = missing_baseline if routes else missing_proxy
     kept = [step.unit for step in scene.plan.kept.values()]
     limits = (text for unit in kept for text in (ignored_options(unit), missing(unit, baselines)))
-    return limited(report, tuple(filter(None, limits)))
+    return with_unsupported(report, tuple(filter(None, limits)))
 
 
 def last_report(run: Run) -> RunReport:

@@ -38,11 +38,11 @@ class TraceExporter:
             return
         stored, report = self._reader.load(uid), self._report(uid)
         if stored is not None and report is not None:
-            self._tracer.look(stored.run, report, lambda: self._history(uid))
+            self._tracer.observe(stored.run, report, lambda: self._history(uid))
 
     def _export_end(self, uid: str) -> None:
         if (run := self._reader.ended_run(uid)) is not None:
-            self._tracer.ended(run, lambda: self._history(uid))
+            self._tracer.record_end(run, lambda: self._history(uid))
 
     @staticmethod
     def _safely(export: Callable[[str], None], uid: str) -> None:

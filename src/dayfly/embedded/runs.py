@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.forks import BaselineProcesses, Ports, fork_values
 from dayfly.embedded.ledger import SqliteLedger, StoredRun
-from dayfly.execute.in_place_updates import in_place
 from dayfly.execute.inputs import Forks, reads_forks
+from dayfly.execute.turn import pin_generations
 from dayfly.plan.run_trace import traceparent
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Running
@@ -121,7 +121,7 @@ class RunCache:
         return len(self._live)
 
     def _plan(self, stored: StoredRun) -> Plan:
-        plan = in_place(self._baselines.follow(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
+        plan = pin_generations(self._baselines.follow(stored.plan()), stored.run, {Kind.ROUTE, Kind.PREVIEW})
         if stored.run.closed is not None:
             return plan
         try:

@@ -4,9 +4,9 @@ from dayfly.embedded.attempts import Attempts
 from dayfly.embedded.executors import Executors
 from dayfly.embedded.runs import LiveRun, RunCache, current_fork_values
 from dayfly.execute import route_group
-from dayfly.execute.inputs import remarks
+from dayfly.execute.inputs import unfit_messages
 from dayfly.execute.process.launch import Starter
-from dayfly.execute.turn import Scene, judged
+from dayfly.execute.turn import Scene, adjust_facts
 from dayfly.lib.clock import now_ms
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import World
@@ -35,7 +35,7 @@ class SceneBuilder:
     def build(self, live: LiveRun, slots: int) -> Scene:
         """Return what a turn of the run observes now, with this number of slots for new steps."""
         known, now = self._executors.known(live, live.plan), now_ms()
-        facts = judged(live.plan, live.run, known.facts, now)
+        facts = adjust_facts(live.plan, live.run, known.facts, now)
         world = World(
             run=live.run,
             wish=live.stored.wish,
@@ -44,7 +44,7 @@ class SceneBuilder:
             gated=self._executors.gated,
             ref=self._attempts.storage.ref,
             # Without private paths, one step starts at a time, so that the next turn sees the paths in use.
-            slots=slots if self._starter.apart else min(slots, 1),
+            slots=slots if self._starter.isolates_paths else min(slots, 1),
             objections=dict(known.objections),
             remarks=self._remarks(live),
         )
@@ -53,4 +53,4 @@ class SceneBuilder:
     def _remarks(self, live: LiveRun) -> dict[str, str]:
         if live.run.phase is Phase.OPEN:
             return {}  # there is no cleanup yet
-        return remarks(live.plan, live.run, current_fork_values(live, self._runs, self._attempts))
+        return unfit_messages(live.plan, live.run, current_fork_values(live, self._runs, self._attempts))

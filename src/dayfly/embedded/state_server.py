@@ -15,11 +15,11 @@ from dayfly.embedded import states
 from dayfly.embedded.forks import HOST
 from dayfly.embedded.ledger import SqliteLedger
 from dayfly.embedded.states import StateFiles
-from dayfly.execute.process.files import put, slurp
+from dayfly.execute.process.files import read_file, replace_file
 from dayfly.execute.state import access
 from dayfly.execute.state.handler import StateHandler
 from dayfly.execute.state.head import DamagedError, Head, damaged
-from dayfly.execute.state.service import Service, StateOwner
+from dayfly.execute.state.service import StateOwner, StateService
 from dayfly.lib.clock import now_ms
 from dayfly.spec.host_errors import RunDamagedError
 from dayfly.spec.run import Run
@@ -46,7 +46,7 @@ class StateServer:
         self._serve = serve
         self._files = StateFiles(home, reader)
         self._keys: access.StateKeys | None = None
-        self._service: Service | None = None
+        self._service: StateService | None = None
         self._url = ""
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -70,8 +70,8 @@ class StateServer:
         except ValueError as error:
             raise OSError(str(error)) from None
         return {
-            **access.variables(access.Door(self._url), who),
-            access.PASSWORD: access.token(keys, who),
+            **access.variables(access.StateEndpoint(self._url), who),
+            access.PASSWORD: access.derive_password(keys, who),
         }
 
     async def record_unsaved(self) -> None:
@@ -107,7 +107,7 @@ class StateServer:
         known = states.keys(self._home)
         sock = _listen(self._known_port())
         self._publish_port(sock)
-        self._service = Service(known, self._files, now_ms)
+        self._service = StateService(known, self._files, now_ms)
         app = StateHandler(self._service, max_large_bodies=MAX_LARGE_BODIES)
         self._task = asyncio.create_task(self._keep_open(app, sock), name="states")
         self._keys = known
@@ -115,7 +115,7 @@ class StateServer:
 
     def _publish_port(self, sock: socket.socket) -> None:
         port = sock.getsockname()[1]
-        put(str(self._port_file), str(port))
+        replace_file(str(self._port_file), str(port))
         self._url = f"http://{HOST}:{port}"
 
     async def _keep_open(self, app: StateHandler, sock: socket.socket) -> None:
@@ -144,7 +144,7 @@ class StateServer:
         return states.folder(self._home) / "port"
 
     def _known_port(self) -> int:
-        return port(slurp(str(self._port_file)).decode(errors="replace").strip()) or 0
+        return port(read_file(str(self._port_file)).decode(errors="replace").strip()) or 0
 
 
 def _listen(port: int) -> socket.socket:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from dayfly.embedded.ledger import SqliteLedger
-from dayfly.execute.process.files import make, private, slurp
+from dayfly.execute.process.files import create_file, private, read_file
 from dayfly.execute.state.access import KEY_BYTES, StateKeys
 from dayfly.execute.state.head import DamagedError, Head, Version, decode
 from dayfly.execute.state.seal import digest
@@ -38,13 +38,13 @@ def keys(home: Path, *, make_them: bool = True) -> StateKeys:
         ValueError: the key file is damaged.
     """
     path = folder(home) / "key"
-    if not (known := slurp(str(path))) and make_them:
+    if not (known := read_file(str(path))) and make_them:
         folder(home).mkdir(mode=0o700, exist_ok=True)
         _put(path, secrets.token_bytes(KEY_BYTES))
-        known = slurp(str(path))
+        known = read_file(str(path))
     if not known:
         raise FileNotFoundError(path)
-    return StateKeys.of(known)
+    return StateKeys.derive(known)
 
 
 def heads(home: Path) -> dict[StateOwner, Head | DamagedError]:
@@ -88,13 +88,13 @@ class StateFiles:
             DamagedError: the file is damaged.
         """
         path = _owner_folder(self._home, owner) / "head"
-        data = slurp(str(path))
+        data = read_file(str(path))
         # An empty file is damaged, not absent: Terraform would start from scratch and lose its resources.
         if not data and not path.exists():
             return Found(Head())
         return Found(decode(data, str(path)), digest(data))
 
-    async def ledger(self, run: str) -> Run | None:
+    async def read_ledger(self, run: str) -> Run | None:
         stored = self._reader.load(run)
         return None if stored is None else stored.run
 
@@ -105,17 +105,17 @@ class StateFiles:
             await asyncio.to_thread(_put, _owner_folder(self._home, owner) / "head", msgspec.json.encode(after))
             return True
 
-    async def keep(self, owner: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def write_chunks(self, owner: StateOwner, _run: Run, blob: str, chunks: list[bytes]) -> None:
         room = os.statvfs(self._home)
         if room.f_bavail * room.f_frsize - sum(map(len, chunks)) < _MIN_FREE_BYTES:
             raise FullError(f"the disk of {self._home} is nearly full: the state would leave less than 64 MiB")
         for index, chunk in enumerate(chunks):
             await asyncio.to_thread(_put, _chunk(self._home, owner, blob, index), chunk)
 
-    async def chunks(self, owner: StateOwner, version: Version) -> list[bytes]:
+    async def read_chunks(self, owner: StateOwner, version: Version) -> list[bytes]:
         return await asyncio.to_thread(chunks, self._home, owner, version)
 
-    async def drop(self, owner: StateOwner, blob: str, count: int) -> None:
+    async def delete_chunks(self, owner: StateOwner, blob: str, count: int) -> None:
         for index in range(count):
             _chunk(self._home, owner, blob, index).unlink(missing_ok=True)
 
@@ -141,7 +141,7 @@ def _put(path: Path, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         Path(draft).unlink()
     try:
-        make(draft, data)
+        create_file(draft, data)
         _sync(draft)
         Path(draft).replace(path)
     except OSError:

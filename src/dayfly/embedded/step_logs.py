@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dayfly.embedded.ledger import LedgerError
-from dayfly.execute.process.run import Folder, forget, kept_logs, logged, runs_logged
+from dayfly.execute.process.run import Folder, delete_logs, kept_logs, list_logs, list_runs_logged_before
 from dayfly.plan.actions import Record
 from dayfly.spec.run_data import LogInfo
 
@@ -30,7 +30,7 @@ class StepLogFiles:
     def listed(self, uid: str, running: set[tuple[str, int]]) -> tuple[LogInfo, ...]:
         """Return all logs of a run by unit and attempt."""
         sizes = dict.fromkeys(self._attempts_without_output(uid) | running, 0)
-        for key in logged(self._storage, uid):
+        for key in list_logs(self._storage, uid):
             if (size := Folder(self._storage, uid, *key).log_size()) is not None:
                 sizes[key] = size
         return tuple(
@@ -57,12 +57,12 @@ class StepLogFiles:
         unknown: set[str] = set()
         try:
             # List the logs first: the ledger knows each run before its first log exists.
-            there = runs_logged(self._storage, before)
+            there = list_runs_logged_before(self._storage, before)
             unknown = there - self._reader.known_uids()
         except (LedgerError, OSError) as error:
             log.warning("logs of unknown runs are kept until the next sweep: %s", error)
         for uid in {*uids, *unknown}:
-            forget(self._storage, uid)
+            delete_logs(self._storage, uid)
 
     def _attempts_without_output(self, uid: str) -> set[tuple[str, int]]:
         """Return attempts that have run and whose logs are kept: an attempt without output has no log file."""

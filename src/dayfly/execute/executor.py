@@ -1,8 +1,8 @@
-"""One executor for each kind of unit, behind one protocol; a host is a registry from kind to executor.
+"""The protocol of executors, and the registry of a host, which has one executor for each kind of unit.
 
-Whoever adds a kind writes its executor for a host, in a folder of its own, and names it in that host's registry. The
-engine is told of a kind no more than what is here: it has units that are done *once* and units that are *kept*, and it
-is the document that says which. What a host looks at in one turn (`V_contra`) is the host's own.
+A new kind needs an executor for each host, in its own folder, and an entry in the host's registry. The engine knows
+nothing else about kinds: it distinguishes only units that are done *once* and units that are *kept* running, as the
+document defines. `V_contra` is the host's type for the view of one turn.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,16 +21,16 @@ from dayfly.spec.host_errors import DocumentsRefusedError
 from dayfly.spec.lifecycle import Kind, Lifecycle, LifecycleEvent, Unit, kept_id, unit_id
 
 V_contra = TypeVar("V_contra", contravariant=True)
-OfUnit = Prepare | Launch | Fence | Recall | Cancel | Release
-"""The effects that are an executor's business."""
+UnitEffect = Prepare | Launch | Fence | Recall | Cancel | Release
+"""The effects that executors perform."""
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor knows of a run's units of its kind.
+    """The knowledge of an executor about the units of its kind in a run.
 
-    `objections` are why units cannot be taken at this moment; `outputs` the values that belong to ends among the facts;
-    `made` names what living attempts have made, for kinds of which the claim cannot. `definitions` names what defines
-    the kinds of objects that units are about to make, as NAME/UID.
+    `objections` are reasons why units cannot start now. `outputs` are the values of attempts that have ended in
+    `facts`. `made` has the reference of the object that a running attempt has created, for kinds whose claim does not
+    contain it. `definitions` has the CustomResourceDefinitions of objects that units will create, as NAME/UID.
     """
 
     facts: Mapping[AttemptKey, Fact] = {}
@@ -41,91 +41,95 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Executor(Protocol[V_contra]):
-    """How units of one kind are done and seen on one host. What comes of an effect is a fact of a later turn."""
+    """Observes and performs units of one kind on one host. The result of an effect is a fact of a later turn."""
 
     kind: str
     gated: bool
     """Whether an attempt is prepared behind a gate before it is claimed."""
 
     def admit(self, name: str, unit: Unit, /) -> None:
-        """Refuse what this host cannot run, before anything is sealed.
+        """Refuse a unit that this host cannot run, before the document is sealed.
 
         Raises:
-            RefusedError: it cannot be run here, whatever happens.
+            RefusedError: This host can never run the unit.
         """
 
     async def observe(self, view: V_contra, /) -> None:
-        """Find out what is not known yet of the attempts that the ledger speaks of."""
+        """Observe the attempts in the ledger whose state is not known yet."""
 
     def known(self, view: V_contra, /) -> Known:
-        """What is known, without asking anybody."""
+        """Return what is known, without requests."""
 
     async def prepare(self, view: V_contra, effect: Prepare, /) -> None:
-        """Make an attempt ready behind its gate."""
+        """Prepare an attempt behind its gate."""
 
     async def launch(self, view: V_contra, effect: Launch, /) -> None:
-        """Let a claimed attempt go."""
+        """Start a claimed attempt."""
 
     async def fence(self, view: V_contra, effect: Fence, /) -> None:
-        """See to it that an attempt never starts, or find that it has."""
+        """Ensure that an attempt never starts, or find that it has started."""
 
     async def recall(self, view: V_contra, effect: Recall, /) -> None:
-        """Have an attempt that cannot start say itself that it did not."""
+        """Obtain proof that an attempt that cannot start has not started."""
 
     async def cancel(self, view: V_contra, effect: Cancel, /) -> None:
-        """Ask a running attempt to end, and force it after its grace."""
+        """Request the end of a running attempt, and force it after its grace period."""
 
     async def release(self, view: V_contra, effect: Release, /) -> None:
-        """The ledger has the result: the evidence may vanish."""
+        """Remove the evidence of an attempt after the ledger has its result."""
 
     async def keep(self, view: V_contra, /) -> None:
-        """After a turn: bring what is kept to how it is wished for."""
+        """Bring kept units to their desired state after a turn."""
 
     async def clear(self, view: V_contra, /) -> None:
-        """The run is over: take away what nobody will ask for any more."""
+        """Remove everything that is no longer needed after the run has ended."""
 
     async def close(self) -> None:
-        """The host's process ends: look at nothing any more. What runs goes on."""
+        """Stop observing because the host's process ends. Running attempts continue."""
 
 
 class Registry(Generic[V_contra]):
-    """The kinds of one host."""
+    """The executors of one host, by kind."""
 
     def __init__(
         self, *executors: Executor[V_contra], secrets: bool = False, refusals: tuple[type[Exception], ...] = ()
     ) -> None:
-        """`secrets`: whether the host can be given what stands in no document. `refusals`: what one kind may meet that
-        says nothing of the others, as a right that the host has no more.
+        """Initialize the registry.
+
+        Args:
+            executors: One executor for each kind.
+            secrets: Whether the host accepts secret values, which are not part of documents.
+            refusals: Errors that concern only one kind, such as a right that the host no longer has.
         """
         self._secrets = secrets
         self._refusals = refusals
         self._by_kind = {executor.kind: executor for executor in executors}
 
     def add(self, executor: Executor[V_contra]) -> None:
-        """Have the host run one more kind."""
+        """Add the executor of one more kind."""
         self._by_kind[executor.kind] = executor
 
     def find(self, kind: str) -> Executor[V_contra] | None:
-        """The executor of that kind, if there is one."""
+        """Return the executor of a kind; None if there is none."""
         return self._by_kind.get(kind)
 
     def concerned(self, _view: V_contra, /) -> Iterable[Executor[V_contra]]:
-        """Those who may know anything of what is looked at: all, unless a host can tell."""
+        """Return the executors that may have units in the view. By default all."""
         return self._by_kind.values()
 
     @property
     def gated(self) -> frozenset[str]:
-        """The kinds of which an attempt is prepared before it is claimed."""
+        """The kinds whose attempts are prepared before they are claimed."""
         return frozenset(kind for kind, executor in self._by_kind.items() if executor.gated)
 
     def admit(self, documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...]) -> None:
-        """Refuse what this host cannot run.
+        """Refuse documents and kept units that this host cannot run.
 
         Raises:
-            RefusedError: the first thing that it cannot run.
+            RefusedError: This host cannot run the named unit.
         """
         for document in documents:
-            if not self._secrets and (problem := messages.no_secrets(document.secrets())):
+            if not self._secrets and (problem := messages.secrets_not_available(document.secrets())):
                 raise DocumentsRefusedError(f"{document.resource}: {problem}")
             for unit in (unit for event in LifecycleEvent for unit in document.units(event)):
                 self._admit(unit_id(document.resource, unit.name), unit)
@@ -144,9 +148,9 @@ class Registry(Generic[V_contra]):
         return messages.unsupported_kind(unit.kind, tuple(sorted(self._by_kind)))
 
     async def observe(self, view: V_contra, failed: Callable[[str, Exception], None] | None = None) -> None:
-        """Find out what is not known yet.
+        """Let each executor observe.
 
-        With `failed`, a kind that cannot be observed is reported to it, and unless it raises the others go on.
+        If one fails, `failed` is called with its kind, and the others continue unless `failed` raises.
         """
         for executor in self.concerned(view):
             try:
@@ -157,9 +161,9 @@ class Registry(Generic[V_contra]):
                 failed(executor.kind, error)
 
     def known(self, view: V_contra, plan: Plan, unseen: Mapping[str, Known] = MappingProxyType({})) -> Known:
-        """What all of them know. What was sealed elsewhere and cannot be run here waits, and says so.
+        """Return what all executors know. Units of unsupported kinds, which another host sealed, get an objection.
 
-        `unseen` has what is assumed of the kinds that could not be observed.
+        `unseen` has the assumptions for kinds that could not be observed.
         """
         facts: dict[AttemptKey, Fact] = {}
         outputs: dict[AttemptKey, Mapping[str, bytes]] = {}
@@ -180,8 +184,8 @@ class Registry(Generic[V_contra]):
             objections |= known.objections
         return Known(facts=facts, objections=objections, outputs=outputs, made=made, definitions=definitions)
 
-    async def perform(self, view: V_contra, kind: str, effect: OfUnit) -> None:
-        """Bring an effect about, or begin to. Nothing was ever let go of a kind that this host does not know."""
+    async def perform(self, view: V_contra, kind: str, effect: UnitEffect) -> None:
+        """Perform an effect, or begin to. Unsupported kinds are ignored, because they were never started."""
         executor = self._by_kind.get(kind)
         if executor is None:
             return
@@ -200,15 +204,15 @@ class Registry(Generic[V_contra]):
                 await executor.release(view, effect)
 
     async def keep(self, view: V_contra) -> None:
-        """After a turn: bring what is kept to how it is wished for."""
+        """Bring kept units of all kinds to their desired state after a turn."""
         await attempt_all((executor.keep(view) for executor in self._by_kind.values()), self._refusals)
 
     async def clear(self, view: V_contra) -> None:
-        """The run is over."""
+        """Remove everything that is no longer needed after the run has ended."""
         await attempt_all((executor.clear(view) for executor in self._by_kind.values()), self._refusals)
 
     async def close(self) -> None:
-        """The host's process ends."""
+        """Close all executors because the host's process ends."""
         for executor in self._by_kind.values():
             await executor.close()
 
@@ -224,6 +228,6 @@ _WORK: dict[str, str] = {
 
 
 def _check_work(name: str, unit: Unit) -> None:
-    """Refuse a unit of one of our kinds that does not say what is to be done."""
+    """Refuse a unit of a built-in kind whose field for that kind is missing."""
     if (work := _WORK.get(unit.kind)) and getattr(unit, unit.kind) is None:
-        raise DocumentsRefusedError(f"{name}: a unit of kind {unit.kind} needs {work}, and this one has none")
+        raise DocumentsRefusedError(f"{name}: a unit of kind {unit.kind} needs {work}, but has none")

@@ -1,55 +1,62 @@
-"""What a unit reads: one resolver and one policy, the same on every host. Pure.
+"""The inputs of units: one resolver and one policy, the same on every host. Pure.
 
-Each input is present, absent, or unfit: its place cannot hold it (a variable holds no zero byte, and no more than 64
-KiB). The ledger tells as much of each output, so this is known before any value is read. A unit that creates never runs
-with an input that is unfit, and is owed no cleanup then. One that cleans up must run: what is unfit counts as absent
-there, is named in `DAYFLY_ABSENT_INPUTS`, and is said.
+An input is present, absent, or unfit. It is unfit if its destination cannot contain the value: an environment variable
+has no zero byte and at most 64 KiB. The ledger has size and kind of each output, so this is known without the value. A
+create step never runs with an unfit input, and needs no cleanup then. A delete step must run: an unfit input counts as
+absent, is named in `DAYFLY_ABSENT_INPUTS`, and is reported.
 
-What a fork tells of itself its host knows, and now: a unit that creates waits until there is something to tell, and for
-one that cleans up it is absent until then.
+The address of a fork is known only to the host, and only while the fork has one. A create step waits for it. For a
+delete step it is absent until then. An input from the target object has a JSONPath that finds one value.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from dayfly.execute.object.read import as_bytes
 from dayfly.execute.work_order import CannotRenderError
+from dayfly.plan import messages
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, SealedStep
 from dayfly.spec.lifecycle import ForkValue, Unit, UnitInput, unit_id
 from dayfly.spec.run import ALIVE, Phase, Run, State
+from dayfly.spec.scalars import jsonpath
 
 ENV_INPUT_LIMIT = 64 * 1024
 
 
+TargetValues: TypeAlias = Mapping[str, bytes]
+"""Values from the target, by the names of a unit's inputs."""
+
+
 class UnitOutputRef(msgspec.Struct, frozen=True):
-    """An output of another unit of the run; who it is that knows where its bytes lie depends on the host."""
+    """An output of another unit of the run. The host knows where its value is stored."""
 
     unit: str
     output: str
 
 
 Source = bytes | UnitOutputRef | None
-"""The value itself, who tells it, or (None) nothing: it is absent."""
+"""The value, a reference to it, or None if the input is absent."""
 
 
-class UntoldError(CannotRenderError):
-    """A fork cannot tell, at this moment, what a unit reads of it. That may pass."""
+class ForkAddressUnknownError(CannotRenderError):
+    """The address of a fork that a unit reads is not known now, but may be known later."""
 
 
 Forks: TypeAlias = Callable[[ForkValue], str]
-"""What a fork of the run tells at this moment; raises `UntoldError`."""
+"""Returns the current value from a fork of the run; raises `ForkAddressUnknownError`."""
 
 
 def reads_forks(unit: Unit) -> bool:
-    """Whether a fork tells any of the unit's inputs."""
+    """Return whether any input of the unit is from a fork."""
     return any(item.fork is not None for item in unit.inputs)
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What a unit reads, by the names of its inputs; `unfit` has a sentence for each that was made absent."""
+    """The sources of a unit's inputs by name. `unfit` has a message for each input that counts as absent."""
 
     sources: Mapping[str, Source]
     unfit: Mapping[str, str] = {}
@@ -68,15 +75,15 @@ def resolve(
     given: Mapping[str, bytes] = MappingProxyType({}),
     forks: Forks | None = None,
 ) -> Inputs:
-    """Where the values of a unit's inputs are, by what the ledger knows of them.
+    """Return the sources of a unit's inputs according to the ledger.
 
-    `cleans` says that it must run whatever it reads. An output that is still being made counts as present. `given` are
-    the values that its target has for it and the secrets that came with the run, by the inputs' names. Without `forks`
-    nothing is known, and nothing said, of what forks tell.
+    With `cleans`, the unit must run whatever its inputs are. An output that is being produced counts as present.
+    `given` has values from the target and secrets of the run, by input name. Without `forks`, inputs from forks are
+    absent and not reported.
 
     Raises:
-        UntoldError: a fork cannot tell now what the unit reads of it, and the unit does not clean up.
-        CannotRenderError: an input is unfit, and the unit does not clean up.
+        ForkAddressUnknownError: The address of a fork is not known now, and the unit does not clean up.
+        CannotRenderError: An input is unfit, and the unit does not clean up.
     """
     sources: dict[str, Source] = {}
     unfit: dict[str, str] = {}
@@ -85,7 +92,7 @@ def resolve(
         try:
             source, size, text = _source(run, item, resource, given, forks)
             fault = _fault(item, unit, size, text=text) if source is not None else None
-        except UntoldError as untold:
+        except ForkAddressUnknownError as untold:
             source, fault = None, untold
         if fault is not None and not cleans:
             raise fault
@@ -96,7 +103,7 @@ def resolve(
 
 
 def is_fit(run: Run, step: SealedStep) -> bool:
-    """Whether the step may be started with what it reads."""
+    """Return whether the step may start with its inputs."""
     try:
         resolve(run, step.unit, step.resource, cleans=not step.creates)
     except CannotRenderError:
@@ -104,10 +111,10 @@ def is_fit(run: Run, step: SealedStep) -> bool:
     return True
 
 
-def remarks(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str, str]:
-    """What is to be said, by unit, of inputs that a closed run hands over as absent.
+def unfit_messages(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str, str]:
+    """Return messages, by unit, about unfit inputs that a closed run passes as absent.
 
-    Of forks it is said only until a unit has ended that reads of them: they go before the run is over.
+    Inputs from forks are reported only until the unit has ended, because forks end before the run does.
     """
     if run.phase is Phase.OPEN:
         return {}
@@ -123,8 +130,8 @@ def remarks(plan: Plan, run: Run, forks: Forks | None = None) -> dict[str, str]:
 
 
 def is_complete(plan: Plan, run: Run, resource: str) -> bool:
-    """Whether every unit that creates the resource has succeeded (`DAYFLY_OUTPUTS_COMPLETE`)."""
-    # The last are the likeliest to be missing.
+    """Return whether every create step of the resource has succeeded (`DAYFLY_OUTPUTS_COMPLETE`)."""
+    # The last steps are the most likely to be missing.
     return all(
         run.unit(step.id).outcome == "succeeded"
         for step in reversed(plan.steps.values())
@@ -135,7 +142,7 @@ def is_complete(plan: Plan, run: Run, resource: str) -> bool:
 def _source(
     run: Run, item: UnitInput, resource: str, given: Mapping[str, bytes], forks: Forks | None
 ) -> tuple[Source, int, bool]:
-    """Where one value is, its size, and whether it is text."""
+    """Return the source of a value, its size, and whether it is text."""
     if item.from_ is None:
         value = None if item.value is None else item.value.encode()
         if item.target or item.comes_with_run:
@@ -145,26 +152,56 @@ def _source(
         return value, len(value or b""), b"\0" not in (value or b"")
     producer = unit_id(item.from_.resource or resource, item.from_.unit)
     record = run.unit(producer)
-    told = UnitOutputRef(producer, item.from_.output)
+    reference = UnitOutputRef(producer, item.from_.output)
     known = record.outputs.get(item.from_.output)
     if record.state in ALIVE:
-        return told, 0, True
-    return (told, known.size, known.text) if known is not None else (None, 0, True)
+        return reference, 0, True
+    return (reference, known.size, known.text) if known is not None else (None, 0, True)
 
 
 def _fault(item: UnitInput, unit: Unit, size: int, *, text: bool) -> CannotRenderError | None:
-    """Why the input's place cannot hold it; a file holds everything."""
+    """Return why the destination of an input cannot contain the value. A file can contain every value."""
     if not item.as_.env and unit.fork is None:
         return None
     advice = "" if unit.fork is not None else ": let the step read it as a file (as: {path: ...})"
     if size > ENV_INPUT_LIMIT:
         return CannotRenderError(
             Reason.INPUT_TOO_LARGE,
-            f"input {item.name} has {size} bytes; an environment variable takes at most {ENV_INPUT_LIMIT}{advice}",
+            f"input {item.name} has {size} bytes; an environment variable may have at most {ENV_INPUT_LIMIT}{advice}",
         )
     if not text:
         return CannotRenderError(
             Reason.INPUT_NOT_TEXT,
-            f"input {item.name} contains a zero byte, which no environment variable can hold{advice}",
+            f"input {item.name} contains a zero byte, which environment variables cannot contain{advice}",
         )
     return None
+
+
+def steps_with_target_inputs(plan: Plan, run: Run, *, closing: bool) -> list[SealedStep]:
+    """Return the steps with inputs from the target that may still start: create steps, or delete steps if `closing`."""
+    return [
+        step
+        for step in plan.steps.values()
+        if step.creates is not closing
+        and any(item.target for item in step.unit.inputs)
+        and run.unit(step.id).state not in ALIVE
+        and run.unit(step.id).outcome != "succeeded"
+    ]
+
+
+def target_values(step: SealedStep, found: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """Return the values for a step from the target object `found`; empty if it is gone."""
+    values = {item.name: _find_in_target(item.target, found) for item in step.unit.inputs if item.target}
+    return {name: as_bytes(some[0]) for name, some in values.items() if len(some) == 1 and some[0] is not None}
+
+
+def missing_target_field(step: SealedStep, found: Mapping[str, Any] | None, kind: str) -> str:
+    """Return why a create step must wait: the first input that the target lacks; empty if it has all."""
+    for item in step.unit.inputs if step.creates else ():
+        if item.target and len(some := [each for each in _find_in_target(item.target, found) if each is not None]) != 1:
+            return messages.waits_for_field(item.target, kind, found=len(some))
+    return ""
+
+
+def _find_in_target(query: str, found: Mapping[str, Any] | None) -> list[Any]:
+    return jsonpath.find(query, found) if found is not None else []

@@ -1,10 +1,10 @@
-"""What must not stand in a log, where it was printed before the runner could know of it. Pure.
+"""Masking of sensitive values that were printed before the runner knew them. Pure.
 
-The runner masks what it knows while a step prints (twin: `runner/mask.c`): the values that the step was given, and
-those of its outputs as soon as their files are there. What was printed before that, the end of a log still holds.
+While a step prints, the runner masks the values of its inputs, and those of its outputs as soon as their files exist
+(`runner/mask.c` has the same rules). Outputs that were printed before that are masked here, in the end of the log.
 
-Values and log are a step's own, and whoever masks has other runs to see to: the cost is bounded by a few passes over
-the log for each form, of which there are no more than the runner has.
+A step controls the values and the log, so the CPU time is limited to a few passes over the log for each form of a
+value. The maximum number of forms is the same as in the runner.
 """
 
 import base64
@@ -15,37 +15,37 @@ import string
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-LEAST = 4
-LEAST_LINE = 8
+MIN_VALUE_BYTES = 4
+MIN_LINE_BYTES = 8
 MOST = 64 * 1024
-MOST_FORMS = 1024
-# So often it is looked whether a log begins with the end of a value; what might be one beyond that is taken for one.
-_TRIES = 64
+MAX_FORMS = 1024
+# Maximum number of positions at which a truncated value is compared. After that, a possible match counts as a match.
+_MAX_TRIES = 64
 
 
-def overwritten(log: bytes, values: Iterable[bytes], *, cut: bool = False) -> bytes:
-    """The log with stars for each value, in whatever form; as long as before.
+def mask(log: bytes, values: Iterable[bytes], *, cut: bool = False) -> bytes:
+    """Return the log with each value replaced by stars, in all encodings. The length does not change.
 
-    `cut` says that its beginning is missing, so that it may begin within a value.
+    With `cut`, the beginning of the log is missing, so it may start within a value.
     """
     masked = bytearray(log)
     every = dict.fromkeys(form for value in values for form in forms(value))
-    for form in islice(every, MOST_FORMS):
+    for form in islice(every, MAX_FORMS):
         at = log.find(form)
         while at >= 0:
             masked[at : at + len(form)] = b"*" * len(form)
             at = log.find(form, at + len(form))
         if cut:
-            begun = _begun(form, log)
-            masked[:begun] = b"*" * begun
+            length = _truncated_length(form, log)
+            masked[:length] = b"*" * length
     return bytes(masked)
 
 
-def _begun(form: bytes, log: bytes) -> int:
-    """How much of the log's beginning is the end of a form, or may be."""
-    head = log[:LEAST]
-    at = form.find(head, 1) if len(head) == LEAST else -1
-    for _ in range(_TRIES):
+def _truncated_length(form: bytes, log: bytes) -> int:
+    """Return the number of bytes at the log's beginning that are, or may be, the end of a value."""
+    head = log[:MIN_VALUE_BYTES]
+    at = form.find(head, 1) if len(head) == MIN_VALUE_BYTES else -1
+    for _ in range(_MAX_TRIES):
         if at < 0 or log.startswith(form[at:]):
             break
         at = form.find(head, at + 1)
@@ -53,9 +53,9 @@ def _begun(form: bytes, log: bytes) -> int:
 
 
 def forms(value: bytes) -> Iterator[bytes]:
-    """The texts by which a value is known; none for one that is too short (it would mask half a log) or too long."""
+    """Yield the encodings of a value; none if it is too long, or too short: that would mask half a log."""
     bare = value.rstrip(b"\r\n")
-    if len(bare) < LEAST or len(value) > MOST:
+    if len(bare) < MIN_VALUE_BYTES or len(value) > MOST:
         return
     yield bare
     for whole in (bare, value):
@@ -66,11 +66,11 @@ def forms(value: bytes) -> Iterator[bytes]:
     yield from _in_json(bare)
     if b"\n" in bare:
         lines = (line.strip(b" \t\r") for line in bare.split(b"\n"))
-        yield from (line for line in lines if len(line) >= LEAST_LINE)
+        yield from (line for line in lines if len(line) >= MIN_LINE_BYTES)
 
 
 def _in_json(bare: bytes) -> Iterator[bytes]:
-    """As within a string: with what has to be escaped, with what Go escapes besides, with all that is not ASCII."""
+    """Yield the value as in a JSON string: escaped, escaped as in Go, and with all non-ASCII characters escaped."""
     plain = json.dumps(bare.decode("latin-1"), ensure_ascii=False)[1:-1].encode("latin-1")
     yield plain
     yield re.sub(b"[<>&]", lambda match: b"\\u%04x" % match[0][0], plain)
@@ -79,7 +79,7 @@ def _in_json(bare: bytes) -> Iterator[bytes]:
 
 
 def _percent(format_: bytes, safe: str) -> list[bytes]:
-    """For each byte what stands for it in a URL, in which `safe` characters beside the plain ones stay as they are."""
+    """Return the URL encoding of each byte. Unreserved characters and `safe` ones are not encoded."""
     plain = (string.ascii_letters + string.digits + "-._~" + safe).encode()
     return [bytes([byte]) if byte in plain else format_ % byte for byte in range(256)]
 

@@ -1,6 +1,6 @@
-"""Spans by OpenTelemetry's own library: with its exporter, sampler, limits and resource, and with our ids.
+"""Spans with OpenTelemetry's library: its exporter, sampler, limits and resource, but with Dayfly's IDs.
 
-Whoever imports this needs the extra `otel`, and pays for its library.
+This module needs the extra `otel`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SpanExporter:
-    """Sends spans as the environment has it, all of one trace at once."""
+    """Sends all spans of a trace in one request, as the environment configures it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         names = environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
@@ -36,20 +36,20 @@ class SpanExporter:
         self._tracer = provider.get_tracer("dayfly", __version__)
 
     def __call__(self, spans: Sequence[Span], /) -> bool:
-        """Whether they were taken."""
+        """Send spans and return whether the collector accepted them."""
         self._ended.spans, made = [], dict[int, api.Span]()
         for each in spans:
-            made[each.id] = self._begun(each, made.get(each.parent))
+            made[each.id] = self._start(each, made.get(each.parent))
         for each in spans:
             made[each.id].end(each.end * 1_000_000)
         ended = self._ended.spans
         return not ended or self._exporter.export(ended) is SpanExportResult.SUCCESS
 
-    def _begun(self, span: Span, above: api.Span | None) -> api.Span:
+    def _start(self, span: Span, parent: api.Span | None) -> api.Span:
         self._ids.next = span
         made = self._tracer.start_span(
             span.name,
-            api.set_span_in_context(above) if above else Context(),
+            api.set_span_in_context(parent) if parent else Context(),
             attributes=dict(span.attributes),
             links=[api.Link(_context(*span.link))] if span.link else [],
             start_time=span.start * 1_000_000,
@@ -60,7 +60,7 @@ class SpanExporter:
 
 
 class _Ids(IdGenerator):
-    """Gives the ids of the span that is made next."""
+    """Returns the IDs of the next span."""
 
     next: Span
 
@@ -72,7 +72,7 @@ class _Ids(IdGenerator):
 
 
 class _Ended(SpanProcessor):
-    """Keeps what has ended."""
+    """Collects ended spans."""
 
     def __init__(self) -> None:
         self.spans: list[ReadableSpan] = []

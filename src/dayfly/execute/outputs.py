@@ -1,4 +1,4 @@
-"""What units tell, as it goes into the ledger: which of it is text, and how much of it a run may keep. Pure."""
+"""Outputs of units in the ledger: which are text, and the limit for a run. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -16,8 +16,8 @@ RUN_OUTPUT_LIMIT = 1 << 20
 F = TypeVar("F", bound=Ended | Sealed)
 
 
-def described(fact: F, values: Mapping[str, bytes]) -> F:
-    """The end with what its values are told of them: a zero byte decides where each can be read later."""
+def mark_binary(fact: F, values: Mapping[str, bytes]) -> F:
+    """Mark outputs with a zero byte as binary, because they cannot be passed in environment variables."""
     binary = [name for name in fact.result.outputs if b"\0" in values[name]]
     if not binary:
         return fact
@@ -27,11 +27,11 @@ def described(fact: F, values: Mapping[str, bytes]) -> F:
     return type(fact)(result=msgspec.structs.replace(fact.result, outputs=outputs))
 
 
-def within_limit(run: Run, facts: Mapping[AttemptKey, Fact], creates: Callable[[str], bool]) -> dict[AttemptKey, Fact]:
-    """The same facts; but all outputs of a run together have a limit.
+def enforce_limit(run: Run, facts: Mapping[AttemptKey, Fact], creates: Callable[[str], bool]) -> dict[AttemptKey, Fact]:
+    """Return the facts with the size limit for all outputs of a run applied.
 
-    Of a unit that creates a result beyond it is a failure. One that cleans up has done what counts, and would be tried
-    again for ever: its outputs are not kept, and whoever reads them finds them absent.
+    A create step that exceeds the limit fails. A delete step has done its work and would be retried forever, so its
+    outputs are discarded and count as absent.
     """
     found = dict(facts)
     if not any(isinstance(fact, (Ended, Sealed)) for fact in facts.values()):
@@ -41,20 +41,20 @@ def within_limit(run: Run, facts: Mapping[AttemptKey, Fact], creates: Callable[[
         record = run.unit(name)
         if not isinstance(fact, (Ended, Sealed)) or attempt != record.attempt or record.state is State.DONE:
             continue
-        told = fact.result.outputs
-        # What a former attempt told is replaced: all of it by a success, by name after another failure.
-        then = told if fact.result.outcome == "succeeded" else record.outputs | told
-        total = kept - _size(record.outputs) + _size(then)
+        outputs = fact.result.outputs
+        # A success replaces all outputs of an earlier attempt; a failure replaces only those with the same name.
+        after = outputs if fact.result.outcome == "succeeded" else record.outputs | outputs
+        total = kept - _size(record.outputs) + _size(after)
         if total > RUN_OUTPUT_LIMIT:
-            judge = _too_large if creates(name) else _untold
-            found[name, attempt] = type(fact)(result=judge(fact.result, total))
+            limit = _fail if creates(name) else _discard
+            found[name, attempt] = type(fact)(result=limit(fact.result, total))
         else:
             kept = total
     return found
 
 
-def foreseen(run: Run, facts: Mapping[AttemptKey, Fact]) -> Run:
-    """The ledger as it will be once the ends among these facts are recorded: what is claimed then reads that."""
+def apply_ends(run: Run, facts: Mapping[AttemptKey, Fact]) -> Run:
+    """Return the ledger with the ends among these facts recorded, for units that will be claimed in the same turn."""
     ends = [
         Record(unit=name, attempt=attempt, result=fact.result)
         for (name, attempt), fact in facts.items()
@@ -68,20 +68,21 @@ def _is_awaited(run: Run, name: str, attempt: int) -> bool:
     return record.attempt == attempt and record.state in ALIVE
 
 
-def _too_large(result: Result, total: int) -> Result:
+def _fail(result: Result, total: int) -> Result:
     return msgspec.structs.replace(
-        result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=_beyond(result, total), outputs={}
+        result, outcome="failed", reason=Reason.OUTPUT_TOO_LARGE, message=_limit_message(result, total), outputs={}
     )
 
 
-def _untold(result: Result, total: int) -> Result:
-    said = f"{_beyond(result, total)}, so they are not kept"
-    return msgspec.structs.replace(result, message=f"{result.message}; {said}" if result.message else said, outputs={})
+def _discard(result: Result, total: int) -> Result:
+    message = f"{_limit_message(result, total)}, so they are discarded"
+    message = f"{result.message}; {message}" if result.message else message
+    return msgspec.structs.replace(result, message=message, outputs={})
 
 
-def _beyond(result: Result, total: int) -> str:
+def _limit_message(result: Result, total: int) -> str:
     size = _size(result.outputs)
-    return f"its {size} bytes of outputs would make {total} for the run; at most {RUN_OUTPUT_LIMIT} fit"
+    return f"with its {size} bytes of outputs the run would have {total}; at most {RUN_OUTPUT_LIMIT} are allowed"
 
 
 def _size(outputs: Mapping[str, OutputRecord]) -> int:

@@ -1,11 +1,11 @@
-"""What a runner's receipt means: the same for a process and a pod. Pure."""
+"""The meaning of a runner's receipt, the same for processes and pods. Pure."""
 
 import signal
 from collections.abc import Iterable
 
-from dayfly.execute.webhook.read import UNSENT, meaning
+from dayfly.execute.webhook.read import UNSENT, explain_exit_code
 from dayfly.execute.work_order import UNIT_OUTPUT_LIMIT
-from dayfly.plan.messages import killed_within, out_of_memory, run_deadline, span
+from dayfly.plan.messages import killed_processes, out_of_memory, run_deadline, span
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan
 from dayfly.spec.errors import SpecError
@@ -13,35 +13,34 @@ from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import OutputRecord, Result
 from dayfly.spec.scalars import names
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
 
-def receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
-    """What a sealed receipt tells. One that is damaged or of another attempt tells only that the outcome is lost."""
+def read_receipt(data: bytes, *, nonce: str, unit: Unit) -> Ended | NeverRan:
+    """Return the fact that a sealed receipt proves. If it is damaged or of another attempt, the result is lost."""
     try:
         records = decode("dayfly-receipt", data)
     except FrameError as error:
         return lost(f"its receipt is damaged: {error}")
-    return understand(records, nonce=nonce, unit=unit)
+    return read_records(records, nonce=nonce, unit=unit)
 
 
-def understand(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
-    """What the records of a whole receipt tell.
+def read_records(records: Iterable[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
+    """Return the fact that the records of a complete receipt prove.
 
-    A step can put its own words where its runner's are to be, as it knows its nonce, and may have the runner killed
-    before that one writes: so they can say anything.
+    A step knows its nonce, so it can forge a receipt and have the runner killed. The records can contain anything.
     """
     try:
-        return _understood(list(records), nonce=nonce, unit=unit)
+        return _read(list(records), nonce=nonce, unit=unit)
     except (ValueError, SpecError):
         return lost("its receipt is damaged")
 
 
-def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
+def _read(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> Ended | NeverRan:
     fields = {key: value.decode(errors="replace") for key, value in records}
     if fields.get("nonce") != nonce:
         return lost("its receipt belongs to another attempt")
-    detail = fields.get("detail", "").removesuffix(".")  # the runner speaks in sentences, we put them into our own
+    detail = fields.get("detail", "").removesuffix(".")  # it becomes a part of a sentence
     outcome = fields.get("outcome", "")
     if outcome == "void":
         return NeverRan(reason=Reason.NEVER_RAN, message=detail or "it was fenced before it started")
@@ -57,7 +56,8 @@ def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> 
     if not reason:
         reason, message = _outputs(states, unit)
     if reason and reason != Reason.CANCELLED and (kills := _number(fields.get("oom-kills"))):
-        reason, message = _starved(reason, message, code, kills, quantity(_number(fields.get("memory-limit"))))
+        limit = format_quantity(_number(fields.get("memory-limit")))
+        reason, message = _explain_oom_kill(reason, message, code, kills, limit)
     return Ended(
         result=Result(
             outcome="failed" if reason else "succeeded",
@@ -71,13 +71,13 @@ def _understood(records: list[tuple[str, bytes]], *, nonce: str, unit: Unit) -> 
 
 
 def contents(records: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """The outputs whose bytes the records carry, by name. What no runner writes is none, or one nobody asks for."""
+    """Return the outputs in the records by name. Malformed records are ignored."""
     parts = (value.partition(b"\0") for key, value in records if key == "content")
     return {name.decode(errors="replace"): value for name, end, value in parts if end}
 
 
 def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
-    """Every process of it is gone and no receipt was left."""
+    """Return the fact of an attempt whose processes have ended without a receipt."""
     return Ended(
         result=Result(
             outcome="failed", reason=Reason.RESULT_LOST, message=message, started_at=started_at, ended_at=ended_at
@@ -86,12 +86,12 @@ def lost(message: str, *, started_at: int = 0, ended_at: int = 0) -> Ended:
 
 
 def _number(text: str | None) -> int:
-    """A number as the runner writes them, which ledgers can keep; 0 for none.
+    """Parse a number of the runner, within the range of ledgers; 0 for None.
 
     Raises:
-        ValueError: it is not one of those.
+        ValueError: The text is not such a number.
     """
-    number = whole(text or "0", MOST)
+    number = whole(text or "0", MAX_INTEGER)
     if number is None:
         raise ValueError(text)
     return number
@@ -102,7 +102,7 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "exited" if code == 0:
             return "", ""
         case "exited" if unit.kind == Kind.WEBHOOK:
-            return meaning(code, unit)
+            return explain_exit_code(code, unit)
         case "exited":
             return Reason.EXIT_CODE, f"exit code {code}"
         case "signaled":
@@ -110,27 +110,27 @@ def _reason(outcome: str, code: int, detail: str, unit: Unit) -> tuple[str, str]
         case "deadline":
             return Reason.RUN_DEADLINE, run_deadline(unit.timeouts.run_ms)
         case "cancelled":
-            return Reason.CANCELLED, f"was asked to end, with {span(unit.timeouts.grace_ms)} of grace"
+            return Reason.CANCELLED, f"was cancelled, with a grace period of {span(unit.timeouts.grace_ms)}"
         case _:
-            return Reason.RESULT_LOST, detail or f"its receipt says {outcome!r}"
+            return Reason.RESULT_LOST, detail or f"its receipt has the unknown outcome {outcome!r}"
 
 
-def _starved(reason: str, message: str, code: int, kills: int, limit: str) -> tuple[str, str]:
-    """The failure of a step of which the kernel has killed something for want of memory.
+def _explain_oom_kill(reason: str, message: str, code: int, kills: int, limit: str) -> tuple[str, str]:
+    """Return reason and message of a failed step in which the kernel killed a process because of memory.
 
-    That is its reason where the script itself was killed, or ended with what shells say of a child that was. Otherwise
-    the script went on after it, and what it failed of then is told first.
+    This is the reason if the script itself was killed, or ended with the exit code of a shell whose child was killed.
+    Otherwise the script continued after it, and its own failure comes first in the message.
     """
     if reason == Reason.SIGNAL and code == signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(message, limit)
-    within = killed_within(kills)
+    within = killed_processes(kills)
     if reason == Reason.EXIT_CODE and code == 128 + signal.SIGKILL:
         return Reason.OOM_KILLED, out_of_memory(f"{within}; {message}", limit)
     return reason, f"{message}; it {out_of_memory(within, limit)}"
 
 
-def quantity(size: int) -> str:
-    """Bytes as Kubernetes writes a quantity of memory: `24Mi`; empty for 0."""
+def format_quantity(size: int) -> str:
+    """Return bytes as a Kubernetes quantity: `24Mi`; empty for 0."""
     for power, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
         if size and size % (1 << power) == 0:
             return f"{size >> power}{unit}"
@@ -155,10 +155,10 @@ _FAULTS = {
 
 
 def _outputs(states: list[list[str]], unit: Unit) -> tuple[str, str]:
-    """What is wrong with the outputs of a step that ended well: each that it declares must be there."""
-    told = {name: (state, size) for name, state, size, _ in states}
+    """Return reason and message if a declared output of a successful step is missing or invalid."""
+    found = {name: (state, size) for name, state, size, _ in states}
     for output in unit.outputs:
-        state, size = told.get(output.name, ("missing", "0"))
+        state, size = found.get(output.name, ("missing", "0"))
         if state in _FAULTS:
             reason, sentence = _FAULTS[state]
             return reason, sentence.format(name=output.name, path=output.path, size=size)

@@ -1,8 +1,7 @@
-"""How far a route group has come as the target of its run: the same on every host. Pure.
+"""The state of a route group as the target of its run, the same on every host. Pure.
 
-It starts by itself, once nothing is left to do before its start: from then on its key means something. What routes by
-the key are kept units of the sandboxes' own runs, and none of a group's: so nothing of the group itself is ever at
-work, and its stop is never waited for.
+A route group starts when its preStart steps have succeeded. From then on its key is active. The routes for the key are
+kept units in the runs of the sandboxes. So a group itself has no running parts, and its run never waits for its stop.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ _NOTHING: Mapping[AttemptKey, Fact] = MappingProxyType({})
 
 
 def state(run: Run, documents: Iterable[Lifecycle], facts: Mapping[AttemptKey, Fact] = _NOTHING) -> TargetState | None:
-    """How far it has come; None for a run of another kind of target. Arguments as of `progress`."""
+    """Return the state as `progress` does; None for a run with another kind of target."""
     return progress(run, documents, facts) if run.target.kind == KIND else None
 
 
 def progress(run: Run, documents: Iterable[Lifecycle], facts: Mapping[AttemptKey, Fact] = _NOTHING) -> TargetState:
-    """How far a route group has come, whatever object stands for it.
+    """Return whether a route group has started, for any kind of target.
 
     Args:
-        run: As the ledger has it.
-        documents: Those that the run has sealed.
-        facts: News of attempts, which the turn is about to record; without them another turn has to follow.
+        run: The ledger.
+        documents: The sealed documents of the run.
+        facts: New facts of attempts that this turn will record. Without them another turn must follow.
     """
     before = (unit_id(document.resource, unit.name) for document in documents for unit in document.pre_start)
     return TargetState(started=all(_is_done(run, name, facts) for name in before), stopped=True)

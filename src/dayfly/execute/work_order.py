@@ -1,4 +1,4 @@
-"""What every work order for the runner has in common, wherever the step runs. Pure."""
+"""The parts of the runner's work order that are the same on every host. Pure."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -12,7 +12,7 @@ Record = tuple[str, bytes]
 
 
 class CannotRenderError(Exception):
-    """The unit cannot be started with these values. `reason` is one word, the text one sentence."""
+    """The unit cannot start with these values. `reason` is a `Reason`, and the text is a message."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -20,14 +20,14 @@ class CannotRenderError(Exception):
 
 
 class Program(Exec, frozen=True, kw_only=True):
-    """A program of ours: how a unit of another kind is carried out. It stands in no document.
+    """A program of Dayfly that executes a unit of another kind. It is never part of a document.
 
-    Its words are taken as they are.
+    Variables in its arguments are not expanded.
     """
 
 
 def step_records(unit: Unit) -> list[Record]:
-    """The unit's own part of an order: script or program, deadlines, outputs."""
+    """Return the records of the unit: script or program, deadlines, outputs."""
     assert unit.exec is not None, "only exec units have a script"
     return [
         *_program(unit.exec),
@@ -53,7 +53,7 @@ def _path(text: str) -> bytes:
 
 
 def identity_records(run: str, unit: str, number: int, start_before: int) -> list[Record]:
-    """Which attempt this is, and until when (unix milliseconds, 0 for ever) it may start."""
+    """Return the records of the attempt and its latest start in unix milliseconds, where 0 means no limit."""
     records = [("nonce", nonce(run, unit, number).encode()), ("attempt", b"%d" % number)]
     if start_before:
         records.append(("start-before-ms", b"%d" % start_before))
@@ -61,7 +61,7 @@ def identity_records(run: str, unit: str, number: int, start_before: int) -> lis
 
 
 class StepAttempt(Protocol):
-    """The part of an attempt that its built-in environment is made of. An absent input has the value None."""
+    """The fields of an attempt that determine its built-in environment. An absent input has the value None."""
 
     @property
     def run(self) -> str: ...
@@ -91,5 +91,5 @@ def built_in(unit: Unit, attempt: StepAttempt) -> dict[str, str]:
 
 
 def env_record(name: str, value: bytes) -> Record:
-    """One variable of the order's environment."""
+    """Return the record of an environment variable."""
     return "env", name.encode() + b"=" + value

@@ -35,10 +35,10 @@ def piece(
     log_, offset = source((info.unit, info.attempt)), question.offset
     entries = log_.times() if question.times or question.since else ()
     if question.since:
-        offset = max(offset, log_times.since(entries, question.since, info.size, log_.read))
+        offset = max(offset, log_times.first_line_since(entries, question.since, info.size, log_.read))
     data = log_.read(offset, question.limit)
-    times = log_times.within(entries, offset, offset + len(data)) if question.times and data else ()
-    return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flat(times))
+    times = log_times.entries_between(entries, offset, offset + len(data)) if question.times and data else ()
+    return wire.LogBytes(**question.address, info=info, data=data, offset=offset, times=log_times.flatten(times))
 
 
 def found(host: KeepingHost, question: wire.RunQuestion) -> wire.Answer:

@@ -18,7 +18,7 @@ from dayfly.link import wire
 from dayfly.link.host_state import HostState
 from dayfly.link.transport import HERE
 from dayfly.link.wire import Verdict
-from dayfly.plan.status import respoken
+from dayfly.plan.status import with_current_clocks
 from dayfly.spec.host_errors import DocumentsRefusedError, HostSilentError, HostUnavailableError
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 
@@ -301,7 +301,7 @@ class Link:
 
 def _advance_clocks(standing: wire.Standing, now: int) -> wire.Standing:
     """Return a status with the clocks of its report as they are `now`."""
-    return msgspec.structs.replace(standing, report=standing.report and respoken(standing.report, now))
+    return msgspec.structs.replace(standing, report=standing.report and with_current_clocks(standing.report, now))
 
 
 def _reply(answer: wire.Answer | wire.Ended) -> wire.Reply:

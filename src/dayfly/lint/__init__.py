@@ -7,7 +7,7 @@ the output of shellcheck are handed in. It imports `spec` and `compile`; `cli` c
 
 from dayfly.lint.check import check, rules
 from dayfly.lint.report import as_json, as_lines, as_sarif, as_tables
-from dayfly.lint.rules import RULES, Finding, Rule, chosen
+from dayfly.lint.rules import RULES, Finding, Rule, selected_codes
 from dayfly.lint.sources import Embedded, Source
 
 __all__ = [
@@ -21,6 +21,6 @@ __all__ = [
     "as_sarif",
     "as_tables",
     "check",
-    "chosen",
     "rules",
+    "selected_codes",
 ]

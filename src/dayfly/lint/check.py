@@ -1,4 +1,4 @@
-"""All findings of one file: what `apply` would refuse, what the rules say, what shellcheck has found."""
+"""All findings of one file: refusals of `apply`, findings of the rules, and findings of shellcheck."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dayfly.lint.sources import has_directive
 from dayfly.spec import documents
 from dayfly.spec.errors import Faults, SpecError
 from dayfly.spec.lifecycle_hook import LifecycleHook
-from dayfly.spec.parsing.convert import mended
+from dayfly.spec.parsing.convert import repair
 from dayfly.spec.plugin import Plugin, PluginSpec, check_plugin_spec
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from dayfly.spec.errors import Path
 
 _GROUPS = (name_rules, delete_rules, secret_rules, input_rules, script_rules)
-"""Imported for their rules, which enter the table by themselves."""
+"""Imported because they register their rules."""
 
 
 class Shellchecked(NamedTuple):
-    """Something that shellcheck says of a script: the way to the script, the line in it, its code and words."""
+    """A finding of shellcheck: the path to the script, the line in it, its code and text."""
 
     keys: Path
     line: int
@@ -35,12 +35,12 @@ class Shellchecked(NamedTuple):
 
 
 def rules() -> list[Rule]:
-    """All rules, in the order of their codes."""
+    """Return all rules in the order of their codes."""
     return [RULES[code] for code in sorted(RULES)]
 
 
 def scripts(source: Source) -> Iterator[tuple[Path, str]]:
-    """The shell scripts of a document's plugins, each with the way to it."""
+    """Return the shell scripts of a document's plugins, each with its path."""
     for plugin in _plugins(source):
         for step in plugin.steps:
             if step.script.is_shell:
@@ -48,12 +48,12 @@ def scripts(source: Source) -> Iterator[tuple[Path, str]]:
 
 
 def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Finding]:
-    """What is wrong with one document, in the order of its lines, without what its comments silence."""
+    """Return the findings for one document, in line order, without those that a comment silences."""
     found = [(finding, False) for fault in _refused(source) for finding in refusal(fault)]
     for plugin, unreadable in _read(source):
         for code, rule in RULES.items():
             if rule.find is not None:
-                spots = (spot for spot in rule.find(plugin) if not _within(spot.keys, unreadable))
+                spots = (spot for spot in rule.find(plugin) if not _is_unreadable(spot.keys, unreadable))
                 found += [_finding(source, code, spot.keys, spot.problem, spot.line) for spot in spots]
     for each in shellchecked:
         problem = f"{each.message.rstrip('.')} (SC{each.code})"
@@ -63,14 +63,14 @@ def check(source: Source, shellchecked: Iterable[Shellchecked] = ()) -> list[Fin
 
 
 def refusal(fault: SpecError) -> Iterator[Finding]:
-    """A fault and the others in it, as findings."""
+    """Return a fault and its further faults as findings."""
     for each in (fault, *fault.others):
         advice = RULES[REFUSED].advice
         yield Finding(REFUSED, each.file, each.line, each.column, each.path, each.problem, advice)
 
 
 def _refused(source: Source) -> Iterator[SpecError]:
-    """What `apply` refuses, be it of the whole, of a step, or of what steps have with each other."""
+    """Return the faults for which `apply` refuses the document, its steps, or the references between them."""
     faults = Faults()
     with faults:
         wish = documents.load(source.document)
@@ -83,19 +83,19 @@ def _refused(source: Source) -> Iterator[SpecError]:
             (check_steps if plugin.whole else check_plugin_spec)(plugin.spec, plugin.keys)
         except SpecError as fault:
             told = (source.document.placed(each) for each in (fault, *fault.others))
-            faults.found += [each for each in told if not _within(each.keys, unreadable)]
+            faults.found += [each for each in told if not _is_unreadable(each.keys, unreadable)]
     for each in faults.found:
-        # A variable that has no value here may have a good one when the file is applied.
+        # A variable without a value here may have a valid one when the file is applied.
         if not has_directive(source.document, each.keys):
-            yield _alone(each)
+            yield _without_others(each)
 
 
-def _alone(fault: SpecError) -> SpecError:
+def _without_others(fault: SpecError) -> SpecError:
     return SpecError(fault.problem, fault.keys, file=fault.file, line=fault.line, column=fault.column)
 
 
-def _within(keys: Path, unreadable: Iterable[Path]) -> bool:
-    """Whether a value lies in what could not be read; beside a misspelt `delete`, each step is what it is."""
+def _is_unreadable(keys: Path, unreadable: Iterable[Path]) -> bool:
+    """Return whether a value is in an unreadable part. A misspelt `delete` does not make its steps unreadable."""
     return any(keys[: len(way)] == way if "spec" not in way[-1:] else keys == way for way in unreadable)
 
 
@@ -104,9 +104,9 @@ def _plugins(source: Source) -> Iterator[PluginView]:
 
 
 def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
-    """The plugins of a document, whatever is wrong with them, with the ways to what could not be read as it stands.
+    """Return the plugins of a document, despite its faults, with the paths of parts that could not be read.
 
-    Of what lies there nothing more can be said: of a step whose `script` is misspelt, not that it has none.
+    Nothing can be reported about those parts: for a step with a misspelt `script`, not that it has none.
     """
     data = source.document.data
     found: list[tuple[Any, Path]] = []
@@ -125,7 +125,7 @@ def _read(source: Source) -> Iterator[tuple[PluginView, list[Path]]]:
             if isinstance(each, dict) and "spec" in each
         ]
     for spec, keys in found:
-        read, _, wrong = mended(spec, PluginSpec, keys, source.document.spelled)
+        read, _, wrong = repair(spec, PluginSpec, keys, source.document.spelled)
         if read is not None:
             unreadable = [way[:-1] for way in wrong]
             yield PluginView(read, keys, whole=keys not in unreadable), unreadable

@@ -1,4 +1,4 @@
-"""Rules about delete steps: they run until they have succeeded, also after creates that never came to their end."""
+"""Rules for delete steps, which are retried until they succeed, also after incomplete create steps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PSQL_READS = re.compile(r"<<|<\s*\S|\s(-\w*f\b|--file\b)")
     "delete-needs-output",
     "A delete step needs an output of a create step. If that step fails or is killed, the output is empty, and the "
     "cleanup is stuck or removes the wrong thing.",
-    "Work the name out again from DAYFLY_RESOURCE_ID, or fall back to it: ${BUCKET:-dayfly-$DAYFLY_RESOURCE_ID}.",
+    "Derive the name again from DAYFLY_RESOURCE_ID, or fall back to that: ${BUCKET:-dayfly-$DAYFLY_RESOURCE_ID}.",
 )
 def delete_needs_output(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.delete:
@@ -64,7 +64,7 @@ def _in_script(step: StepView, item: Input) -> Iterator[Spot]:
     if name and not any(is_guarded(step.script.text, each) for each in (name, *_copies(step, name))):
         for statement in step.statements:
             if _uses(statement, name) and not _finds_it_anyway(step, statement):
-                problem = f"uses ${name}, which is empty if the create step never made it, without a fallback"
+                problem = f"uses ${name}, which is empty if the create step never wrote it, without a fallback"
                 yield Spot(step.script_keys, problem, statement.line)
                 break
     if item.path and not re.search(rf"-[sefrz]\s+\"?{re.escape(item.path)}", step.script.text):
@@ -72,7 +72,7 @@ def _in_script(step: StepView, item: Input) -> Iterator[Spot]:
         for statement in step.statements:
             into = re.match(r"(?:export\s+)?(\w+)=", statement.text)
             if reads.search(statement.text) and not (into and is_guarded(step.script.text, into[1])):
-                problem = f"reads {item.path}, which is empty if the create step never made it, without a fallback"
+                problem = f"reads {item.path}, which is empty if the create step never wrote it, without a fallback"
                 yield Spot(step.script_keys, problem, statement.line)
                 break
 
@@ -84,9 +84,7 @@ def _in_command(step: StepView) -> Iterator[Spot]:
     for item in step.step.inputs:
         for at, word in enumerate(words):
             if item.env and f"$({item.env})" in word and step.plugin.is_created(item):
-                problem = (
-                    f"names what to remove by $({item.env}) alone, which is empty if the create step never made it"
-                )
+                problem = f"removes only $({item.env}), which is empty if the create step never wrote it"
                 yield Spot((*step.keys, "command", at), problem)
 
 
@@ -99,12 +97,14 @@ def _in_request(step: StepView) -> Iterator[Spot]:
         return
     for at, item in enumerate(step.step.inputs):
         if step.plugin.is_created(item) and f'"$input": {json.dumps(item.name)}' in sent:
-            problem = f"names what to remove by the input {quote(item.name)} alone, which may never have been made"
+            problem = (
+                f"removes only the value of the input {quote(item.name)}, which the create step may never have written"
+            )
             yield Spot((*step.keys, "inputs", at), problem)
 
 
 def _copies(step: StepView, name: str) -> Iterator[str]:
-    """The variables that are set to a variable's value, or to something made of it."""
+    """Return the variables that are set to a variable's value, or derived from it."""
     for statement in step.statements:
         for match in re.finditer(r"\b([A-Za-z_]\w*)=(\"[^\"]*\"|\S+)", statement.text):
             if name in shell.variables(match[2]):
@@ -112,12 +112,12 @@ def _copies(step: StepView, name: str) -> Iterator[str]:
 
 
 def _finds_it_anyway(step: StepView, statement: Statement) -> bool:
-    """Whether what a statement works on is named by the resource's id as well: `rm -rf "$FOLDER" "/srv/$ID"`."""
-    return IDENTITY in shell.substance(f"{statement.text}\n{statement.body}", step.made_of)
+    """Return whether a statement also has the resource's id in its arguments: `rm -rf "$FOLDER" "/srv/$ID"`."""
+    return IDENTITY in shell.text_sources(f"{statement.text}\n{statement.body}", step.variable_sources)
 
 
 def is_guarded(script: str, name: str) -> bool:
-    """Whether a script asks anywhere whether a variable is empty, or says what it is then."""
+    """Return whether a script tests a variable for the empty value, or sets a default."""
     name = re.escape(name)
     asked = rf"\$\{{{name}:?[-=+]|(\[\[?\s|\btest\s|\bcase\s)[^\n;|&]*\$\{{?{name}\b"
     return re.search(asked, script) is not None
@@ -126,7 +126,9 @@ def is_guarded(script: str, name: str) -> bool:
 def _uses(statement: Statement, name: str) -> bool:
     if name in shell.variables(statement.body):
         return True
-    return any(name in shell.expanded(command.text) for command in statement.commands if not _only_says(command))
+    return any(
+        name in shell.expanded_variables(command.text) for command in statement.commands if not _only_says(command)
+    )
 
 
 def _only_says(command: Command) -> bool:
@@ -136,8 +138,8 @@ def _only_says(command: Command) -> bool:
 @rule(
     "DF205",
     "delete-fails-when-gone",
-    "A delete step ends with an error if the thing is gone already. It is run until it succeeds, so it never ends.",
-    "Take what is not there as removed (rm -f, DROP ... IF EXISTS, --ignore-not-found, 404), and nothing else.",
+    "A delete step ends with an error if the thing is already gone. It is retried until it succeeds, so it never ends.",
+    "Treat a missing thing as removed (rm -f, DROP ... IF EXISTS, --ignore-not-found, 404), but no other error.",
 )
 def delete_fails_when_gone(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.delete:
@@ -145,12 +147,12 @@ def delete_fails_when_gone(plugin: PluginView) -> Iterator[Spot]:
             continue
         for statement in step.statements:
             if not statement.guarded and (what := _fails(step, statement)):
-                yield Spot(step.script_keys, f"{what} fails if the thing is gone already", statement.line)
+                yield Spot(step.script_keys, f"{what} fails if the thing is already gone", statement.line)
         webhook = step.step.webhook
         if webhook is not None and webhook.method == "DELETE":
             accepted = webhook.expect.status if webhook.expect else ()
             if 404 not in accepted and 410 not in accepted:
-                problem = "a DELETE that is answered with 404 fails: the thing is gone already"
+                problem = "a DELETE with the response 404 fails although the thing is already gone"
                 yield Spot((*step.keys, "webhook"), problem)
 
 
@@ -171,8 +173,8 @@ def _fails(step: StepView, statement: Statement) -> str:
 @rule(
     "DF206",
     "sql-errors-pass",
-    "psql reads statements from a file or its input without ON_ERROR_STOP: it ends with 0 although they fail, so a "
-    "create that failed is ready, and a delete that failed is done.",
+    "psql reads statements from a file or its input without ON_ERROR_STOP: its exit code is 0 "
+    "although they fail, so a failed create step counts as ready, and a failed delete step as done.",
     "Add --set ON_ERROR_STOP=1.",
 )
 def sql_errors_pass(plugin: PluginView) -> Iterator[Spot]:
@@ -183,5 +185,5 @@ def sql_errors_pass(plugin: PluginView) -> Iterator[Spot]:
             for command in statement.commands:
                 reads = _PSQL_READS.search(command.text) and not _PSQL_COMMAND.search(command.text)
                 if command.word == "psql" and reads:
-                    problem = "psql goes on after an error and ends with 0: what failed counts as done"
+                    problem = "psql continues after an error and its exit code is 0: failed statements count as done"
                     yield Spot(step.script_keys, problem, statement.line)

@@ -1,4 +1,4 @@
-"""Rules about inputs and outputs: what nobody reads, what nobody writes, what nobody may have given."""
+"""Rules for inputs and outputs: unused inputs, unwritten outputs, and params that may be empty."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _READS_ALL = re.compile(
     r"\b(printenv|envsubst|environ\.(items|copy|keys)|env\s*\||dict\(os\.environ|ENV\.(each|to_h))|^\s*(\.|source)\s",
     re.MULTILINE,
 )
-_MAKES_PATHS = re.compile(r"/tmp/[\"']?[${%]|Path\(\"/tmp\"|\bcd\s+/tmp\b|tempfile|mktemp")  # noqa: S108 # what scripts write
+_MAKES_PATHS = re.compile(r"/tmp/[\"']?[${%]|Path\(\"/tmp\"|\bcd\s+/tmp\b|tempfile|mktemp")  # noqa: S108 - paths in scripts
 
 
 @rule(
     "DF401",
     "input-unused",
-    "A step takes a param, and its script never mentions it.",
-    "Remove the input, or use it; if a program reads the variable by itself, name it: as: {env: NAME}.",
+    "A step reads a param, but its script never mentions it.",
+    "Remove the input, or use it; if a program reads the variable itself, write the name: as: {env: NAME}.",
 )
 def input_unused(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
         if step.step.script is None or _READS_ALL.search(step.script.text):
             continue
         for at, item in enumerate(step.step.inputs):
-            # An output of another step may be there for the order alone.
+            # An output of another step may only determine the order.
             if item.value_from_sandbox and not _is_mentioned(step.script.text, item):
                 where = f"${item.env}" if item.env else item.path
                 problem = f"the script never mentions {where}, the input {quote(item.name)}"
                 yield Spot((*step.keys, "inputs", at, "name"), problem)
 
 
-# Shells and programs use these for something else. Bash even ignores the given value of some.
+# Shells and programs use these for another purpose. Bash even ignores the given value of some.
 _TAKEN = frozenset(
     {
         "ENV",
@@ -66,8 +66,8 @@ _TAKEN = frozenset(
 @rule(
     "DF404",
     "variable-taken",
-    "An input has no `as`, and its name makes a variable that shells or programs use for something else.",
-    "Give it another variable: as: {env: NAME}.",
+    "An input has no `as`, and its name becomes a variable that shells or programs use for another purpose.",
+    "Choose another variable: as: {env: NAME}.",
 )
 def variable_taken(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
@@ -75,31 +75,31 @@ def variable_taken(plugin: PluginView) -> Iterator[Spot]:
             continue
         for at, item in enumerate(step.step.inputs):
             if item.env in _TAKEN and not (item.as_ and item.as_.env):
-                problem = f"the input {quote(item.name)} is ${item.env}, which means something else to a shell"
+                problem = f"the input {quote(item.name)} is ${item.env}, which has another meaning for a shell"
                 yield Spot((*step.keys, "inputs", at, "name"), problem)
 
 
 def _is_mentioned(script: str, item: Input) -> bool:
     if item.as_ is not None and item.as_.env:
-        return True  # a name that somebody chose: a program may know it
+        return True  # the author chose the name: a program may read it
     if item.env and re.search(rf"\b{re.escape(item.env)}\b", script):
         return True
     return bool(item.path) and _mentions(script, item.path)
 
 
 def _mentions(script: str, path: str) -> bool:
-    """Whether a script has a path, or a folder that it lies in and that is not everybody's."""
+    """Return whether a script has a path, or a folder above it that is not a common one."""
     while path.count("/") > 1:
         if path in script:
             return True
-        path = path.rpartition("/")[0]  # not dirname, by which that of // is // for ever
+        path = path.rpartition("/")[0]  # not dirname, which returns // for // forever
     return False
 
 
 @rule(
     "DF402",
     "output-unwritten",
-    "A step has an output, and its script never mentions the output's file.",
+    "A step has an output, but its script never mentions the output's file.",
     "Write the value to the file of valueFromPath, or correct one of the two paths.",
 )
 def output_unwritten(plugin: PluginView) -> Iterator[Spot]:
@@ -114,16 +114,16 @@ def output_unwritten(plugin: PluginView) -> Iterator[Spot]:
 
 
 def _in_pieces(script: str, path: str) -> bool:
-    """Whether the file's own name stands there, by which a script may make up its path."""
+    """Return whether the text has the file's own name, from which a script may build the path."""
     return posixpath.basename(path) in script and posixpath.dirname(path) in script
 
 
 @rule(
     "DF403",
     "param-may-be-empty",
-    "A script uses a param that a sandbox may leave out: then it is empty, and the mistake is found at run time, if at "
-    "all.",
-    "Add required: true or default: VALUE to the input; or ask in the script whether it is empty.",
+    "A script uses a param that a sandbox may leave out. Its value is then empty, and the mistake "
+    "shows only at run time, if at all.",
+    "Add required: true or default: VALUE to the input, or test in the script whether it is empty.",
 )
 def param_may_be_empty(plugin: PluginView) -> Iterator[Spot]:
     rules = plugin.spec.params()
@@ -131,11 +131,11 @@ def param_may_be_empty(plugin: PluginView) -> Iterator[Spot]:
         if param.required or param.secret or param.default is not None:
             continue
         uses = list(_uses(plugin, name))
-        # A script that is no shell's may well ask, where this is not seen.
+        # A script for another interpreter may test it in a way that this rule does not know.
         if uses and all(step.script.is_shell and not is_guarded(step.script.text, item.env) for step, _, item in uses):
             for step, at, item in uses:
-                if any(item.env in shell.expanded(f"{each.text}\n{each.body}") for each in step.statements):
-                    problem = f"the param {quote(name)} is empty where a sandbox leaves it out, and ${item.env} is used"
+                if any(item.env in shell.expanded_variables(f"{each.text}\n{each.body}") for each in step.statements):
+                    problem = f"the param {quote(name)} is empty if a sandbox leaves it out, and ${item.env} is used"
                     yield Spot((*step.keys, "inputs", at, "name"), problem)
                     break
 

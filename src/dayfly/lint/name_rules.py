@@ -1,4 +1,4 @@
-"""Rules about names: what a create step makes has to be its resource's own, and to be found again."""
+"""Rules for names: a create step's objects need names of their own resource, which the delete step can derive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dayfly.lint.plugin_view import IDENTITY, SANDBOX
 from dayfly.lint.rules import Spot, rule
-from dayfly.lint.shell import RANDOM, substance
+from dayfly.lint.shell import RANDOM, text_sources
 from dayfly.spec.errors import quote
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _IDENTIFIES = "DAYFLY_RESOURCE_ID"
 
 
 def makes(statement: Statement) -> bool:
-    """Whether a statement makes something that others can see and that has a name."""
+    """Return whether a statement creates something that others can see and that has a name."""
     whole = f"{statement.text}\n{statement.body}"
     if _SPEAKS_SQL.search(statement.text) and _SQL.search(whole):
         return True
@@ -46,24 +46,24 @@ def makes(statement: Statement) -> bool:
 
 
 def makers(step: StepView) -> Iterator[tuple[Statement, frozenset[str]]]:
-    """The statements of a step that make something, each with what the values in it are made of."""
+    """Return the statements of a step that create something, each with the sources of its values."""
     for statement in step.statements:
         if makes(statement):
-            yield statement, substance(f"{statement.text}\n{statement.body}", step.made_of)
+            yield statement, text_sources(f"{statement.text}\n{statement.body}", step.variable_sources)
 
 
 @rule(
     "DF202",
     "shared-name",
-    "A create step makes something under a name that is the same in every sandbox, so the second sandbox fails or "
-    "shares it, and the first one to end takes it from the other.",
-    "Put DAYFLY_RESOURCE_ID into the name: it is the same in all steps of a resource and different for each resource.",
+    "A create step uses a name that is the same in every sandbox. The second sandbox fails or shares "
+    "the thing, and the first deletion removes it for both.",
+    "Put DAYFLY_RESOURCE_ID into the name: it is the same in all steps of a resource, and unique to the resource.",
 )
 def shared_name(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.create:
         for statement, kinds in makers(step):
             if not kinds:
-                yield Spot(step.script_keys, "makes something under the same name in every sandbox", statement.line)
+                yield Spot(step.script_keys, "creates something with the same name in every sandbox", statement.line)
         yield from _shared_request(step)
         yield from _shared_object(step)
 
@@ -84,29 +84,29 @@ def _shared_object(step: StepView) -> Iterator[Spot]:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if written and isinstance(name, str) and name and "/metadata/name" not in written.set:
         keys = (*step.keys, "object", "manifest", "metadata", "name")
-        yield Spot(keys, f"makes an object of the same name, {quote(name)}, in every sandbox")
+        yield Spot(keys, f"creates an object with the same name, {quote(name)}, in every sandbox")
 
 
 @rule(
     "DF203",
     "named-by-sandbox",
-    "A create step names what it makes by its sandbox alone, so two resources of one sandbox share it, and a new "
-    "sandbox of an old name meets what is still being removed.",
-    "Put DAYFLY_RESOURCE_ID into the name, in place of the sandbox's name or beside it.",
+    "A create step derives a name only from its sandbox's name. Two resources of one sandbox share "
+    "it, and a new sandbox of that name meets the remains of the old one.",
+    "Put DAYFLY_RESOURCE_ID into the name, instead of the sandbox's name or next to it.",
 )
 def named_by_sandbox(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.create:
         for statement, kinds in makers(step):
             if kinds == {SANDBOX}:
-                problem = "names what it makes by its sandbox alone: two resources of one sandbox share it"
+                problem = "derives a name only from its sandbox's name: two resources of one sandbox share it"
                 yield Spot(step.script_keys, problem, statement.line)
 
 
 @rule(
     "DF204",
     "random-name-retried",
-    "A create step draws a name at random and says that it may run again: each attempt leaves one more thing behind.",
-    "Name it by DAYFLY_RESOURCE_ID, so that a second attempt finds what the first has made; else leave idempotent out.",
+    "A create step uses a random name and may run again: each attempt leaves another thing behind.",
+    "Use a name with DAYFLY_RESOURCE_ID, so that a second attempt finds the result of the first; or remove idempotent.",
 )
 def random_name_retried(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.create:
@@ -114,19 +114,19 @@ def random_name_retried(plugin: PluginView) -> Iterator[Spot]:
             continue
         for statement, kinds in makers(step):
             if RANDOM in kinds and IDENTITY not in kinds:
-                problem = "draws a name at random, and may run again: each attempt makes another one"
+                problem = "uses a random name and may run again: each attempt creates another thing"
                 yield Spot(step.script_keys, problem, statement.line)
 
 
 @rule(
     "DF207",
     "never-removed",
-    "A create step makes something, and no delete step takes it away.",
-    "Write a delete step, which runs until it has succeeded; it finds the thing by DAYFLY_RESOURCE_ID.",
+    "A create step creates something that no delete step removes.",
+    "Write a delete step, which is retried until it succeeds. It finds the thing by DAYFLY_RESOURCE_ID.",
 )
 def never_removed(plugin: PluginView) -> Iterator[Spot]:
     if plugin.delete or not plugin.whole:
         return
     for step in plugin.create:
         for statement, _ in makers(step):
-            yield Spot(step.script_keys, "makes something that no delete step removes", statement.line)
+            yield Spot(step.script_keys, "creates something that no delete step removes", statement.line)

@@ -1,4 +1,4 @@
-"""A plugin as the rules look at it: each step with its script, and whose values its variables and files hold."""
+"""A plugin as input for rules: each step with its script, and the sources of its variables and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Input, Output, PluginSpec, Step
 
 IDENTITY, SANDBOX, PARAM, OUTPUT = "identity", "sandbox", "param", "output"
-# What a step finds in its environment that is its resource's own, or its sandbox's.
+# Variables of a step that are unique to its resource, or to its sandbox.
 BUILT_IN = {
     "DAYFLY_RESOURCE_ID": IDENTITY,
     "DAYFLY_ATTEMPT_NONCE": IDENTITY,
@@ -29,24 +29,24 @@ BUILT_IN = {
     "DAYFLY_SANDBOX_NAME": SANDBOX,
     "SIGNADOT_SANDBOX_NAME": SANDBOX,
 }
-_MOST, _LONGEST = 2_000, 8 * 1024
-"""Statements, and characters of one: what is beyond them is data, and some rules look at each word more than once."""
+_MAX_STATEMENTS, _MAX_STATEMENT_LENGTH = 2_000, 8 * 1024
+"""Limits of statements, and of characters in one. Longer text is data, and some rules visit each word repeatedly."""
 _SECRET = re.compile(r"(^|[-_])(password|passwd|passphrase|token|dsn|credentials?|apikey|connection[-_]string)$")
 _KEY = re.compile(r"(^|[-_])(api|secret|private|encryption|signing)[-_]?(access[-_])?key$")
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether whoever calls something so means a secret; `secret` alone is as often the name of one."""
+    """Return whether a name indicates a secret. `secret` as the whole name is as often the name of a Secret."""
     return bool(_SECRET.search(name.lower()) or _KEY.search(name.lower()))
 
 
 def is_secret(output: Output) -> bool:
-    """Whether an output is one, marked or not: that it should be marked is a mistake of its own, and hides no other."""
+    """Return whether an output is a secret, marked or not. A missing mark is a separate finding and hides no other."""
     return output.sensitive or (names_a_secret(output.name) and not output.value_from_status)
 
 
 class StepView:
-    """One step, with the way to it."""
+    """One step, with its path."""
 
     def __init__(self, plugin: PluginView, step: Step, keys: Path) -> None:
         self.plugin = plugin
@@ -63,55 +63,58 @@ class StepView:
 
     @functools.cached_property
     def script(self) -> Script:
-        """Its script; an empty one, of no interpreter, if it has another kind of work."""
+        """The script of the step; an empty one without an interpreter for other kinds of steps."""
         return shell.read(self.step.script or "")
 
     @functools.cached_property
     def statements(self) -> list[Statement]:
-        """The statements of its shell script, if it is one."""
-        found = itertools.islice(self.script.statements, _MOST) if self.script.is_shell else ()
-        return [each for each in found if len(each.text) <= _LONGEST]
+        """The statements of the step's shell script, if it has one."""
+        found = itertools.islice(self.script.statements, _MAX_STATEMENTS) if self.script.is_shell else ()
+        return [each for each in found if len(each.text) <= _MAX_STATEMENT_LENGTH]
 
     @functools.cached_property
-    def made_of(self) -> dict[str, frozenset[str]]:
-        """What each variable of its shell script is made of."""
+    def variable_sources(self) -> dict[str, frozenset[str]]:
+        """The sources of each variable of the step's shell script."""
         known = {**BUILT_IN}
         for item in self.step.inputs:
             known[item.env] = OUTPUT if item.value_from_step else PARAM
-        return shell.made_of(self.statements, known)
+        return shell.value_sources(self.statements, known)
 
     @functools.cached_property
     def secret_variables(self) -> frozenset[str]:
-        """The variables that hold secrets, as far as can be told."""
+        """The variables with secrets, as far as that can be determined."""
         found = {item.env for item in self.step.inputs if item.env and self.plugin.is_sensitive(item)}
         found |= self.plugin.secret_environment
         for output in self.step.outputs:
             if is_secret(output) and output.value_from_path:
                 found |= self._written_to(output.value_from_path)
         found |= {
-            name for statement in self.statements for name in shell.expanded(statement.text) if names_a_secret(name)
+            name
+            for statement in self.statements
+            for name in shell.expanded_variables(statement.text)
+            if names_a_secret(name)
         }
         return frozenset(found - BUILT_IN.keys())
 
     @functools.cached_property
     def secret_files(self) -> frozenset[str]:
-        """The files that hold secrets: of inputs and of outputs."""
+        """The files with secrets, of inputs and outputs."""
         read = {item.path for item in self.step.inputs if item.path and self.plugin.is_sensitive(item)}
         return frozenset(read | {o.value_from_path for o in self.step.outputs if is_secret(o) and o.value_from_path})
 
     def writes(self, path: str) -> Iterator[Statement]:
-        """The statements whose output goes to a file."""
+        """Return the statements whose output is written to a file."""
         wanted = re.compile(rf">>?\s*[\"']?{re.escape(path)}(?![\w./-])")
         return (each for each in self.statements if wanted.search(each.text))
 
     def _written_to(self, path: str) -> set[str]:
-        """The variable that is written to a file, where it is one alone: what is beside another may be no secret."""
-        written = [shell.expanded(each.text) for each in self.writes(path)]
+        """Return the variable that is the whole content written to a file; other content may not be secret."""
+        written = [shell.expanded_variables(each.text) for each in self.writes(path)]
         return set().union(*(names for names in written if len(names) == 1))
 
 
 class PluginView:
-    """A plugin: its steps, and what holds for all of them. It is not `whole` if a list of steps may be misspelt."""
+    """A plugin with its steps. It is not `whole` if a list of steps may be misspelt."""
 
     def __init__(self, spec: PluginSpec, keys: Path = ("spec",), *, whole: bool = True) -> None:
         self.spec = spec
@@ -127,16 +130,16 @@ class PluginView:
         return [*self.create, *self.delete]
 
     def producer(self, item: Input) -> Output | None:
-        """The output that an input takes, if it is another step's and is there."""
+        """Return the output that an input reads from another step, if it exists."""
         wanted = item.value_from_step
         return self._outputs.get((wanted.name, wanted.output)) if wanted else None
 
     def is_created(self, item: Input) -> bool:
-        """Whether an input is the output of a create step, which may never have been made."""
+        """Return whether an input is the output of a create step, which may never have been written."""
         return item.value_from_step is not None and item.value_from_step.name in {s.name for s in self.spec.create}
 
     def is_sensitive(self, item: Input) -> bool:
-        """Whether an input holds a secret."""
+        """Return whether an input has a secret value."""
         if item.value_from_sandbox and item.name in self._secrets:
             return True
         output = self.producer(item)
@@ -144,7 +147,7 @@ class PluginView:
 
     @functools.cached_property
     def secret_environment(self) -> frozenset[str]:
-        """The variables that the pod template takes from Secrets, and whose names are those of secrets."""
+        """Return the variables that the pod template reads from Secrets and whose names indicate secrets."""
         try:
             overlay: Any = yaml.safe_load(self.spec.runner.pod_template_overlay)
             containers = overlay["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""Findings as text, as JSON and as SARIF 2.1.0, which code hosts show beside the lines of a change."""
+"""Findings as text, as JSON and as SARIF 2.1.0, which code hosts display next to the changed lines."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 
 
 def as_lines(findings: Iterable[Finding]) -> Iterator[str]:
-    """Two lines for each: where and what, and what to do."""
+    """Return two lines for each finding: its place and problem, and the remedy."""
     for each in findings:
         place = f"{each.file}:{each.line}" if each.line else each.file
         way = f"{each.path}: " if each.path else ""
         yield f"{place}: {each.code} {way}{each.problem}"
-        if each.code != "DF101":  # a refusal says itself what to write instead
+        if each.code != "DF101":  # a refusal includes its remedy
             yield f"    {each.advice}"
 
 
 def as_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Each with its place, its rule's code and name, what is wrong and what to do."""
+    """Return each finding with its place, its rule's code and name, the problem and the remedy."""
     return [{**each._asdict(), "rule": RULES[each.code].name} for each in findings]
 
 
 def as_sarif(findings: Iterable[Finding], version: str, notes: Iterable[str] = ()) -> dict[str, Any]:
-    """One run of one tool; `notes` are what could not be looked at."""
+    """Return one run of the tool. `notes` name documents that could not be checked."""
     table = rules()
     numbers = {rule.code: number for number, rule in enumerate(table)}
     driver = {
@@ -59,10 +59,10 @@ def as_sarif(findings: Iterable[Finding], version: str, notes: Iterable[str] = (
 
 
 def as_tables() -> str:
-    """All rules for a page, a table for each group."""
+    """Return all rules as Markdown, with a table for each group."""
     text = ""
     for group in dict.fromkeys(rule.group for rule in rules()):
-        text += f"### {group}\n\n| code | name | what is wrong | what to do |\n|---|---|---|---|\n"
+        text += f"### {group}\n\n| code | name | problem | remedy |\n|---|---|---|---|\n"
         for rule in rules():
             if rule.group == group:
                 cells = (rule.code, rule.name, rule.wrong, rule.advice)
@@ -76,7 +76,7 @@ def _level(code: str) -> str:
 
 
 def _address(file: str) -> str:
-    """A file's name as a relative address: what may not stand in one is written as %xx."""
+    """Return a file's name as a relative URL, with other characters as %xx."""
     data = file.removeprefix("./").encode()
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in data)
 

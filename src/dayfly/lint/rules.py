@@ -1,7 +1,7 @@
-"""The rules as a table: each with its code, its words and the function that finds what it is about.
+"""The rules as a table: each has a code, its texts and the function that finds its problem.
 
-A code never changes its meaning. Its first digit is its group: 1 what is refused, 2 names and the way back, 3 secrets,
-4 inputs and outputs, 5 scripts, 6 settings.
+A code never changes its meaning. Its first digit is its group: 1 refusals, 2 names and cleanup, 3 secrets, 4 inputs and
+outputs, 5 scripts, 6 settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Spot(NamedTuple):
-    """What a rule has found: the way to the value at fault, the line within its script if it is one, and the words."""
+    """A problem: the path to the value, the line within its script if it is one, and the text."""
 
     keys: Path
     problem: str
@@ -26,7 +26,7 @@ class Spot(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A rule: what is wrong where it finds something, why that matters, and what to write instead."""
+    """A rule: its problem, the consequences, and the remedy."""
 
     code: str
     name: str
@@ -36,12 +36,12 @@ class Rule(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The heading under which it stands."""
+        """The heading of its group."""
         return GROUPS[self.code[2]]
 
 
 class Finding(NamedTuple):
-    """Something to mend, with its place; `line` and `column` are 0 where they are unknown."""
+    """A finding with its place; `line` and `column` are 0 if they are not known."""
 
     code: str
     file: str
@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
 GROUPS = {
     "1": "What is refused",
-    "2": "Names, and the way back",
+    "2": "Names and cleanup",
     "3": "Secrets",
     "4": "Inputs and outputs",
     "5": "Scripts",
@@ -64,7 +64,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(code: str, name: str, wrong: str, advice: str) -> Callable[[Callable[[PluginView], Iterator[Spot]]], object]:
-    """Put a function into the table."""
+    """Return a decorator that adds a function to the table."""
 
     def add(find: Callable[[PluginView], Iterator[Spot]]) -> Callable[[PluginView], Iterator[Spot]]:
         RULES[code] = Rule(code, name, wrong, advice, find)
@@ -75,7 +75,11 @@ def rule(code: str, name: str, wrong: str, advice: str) -> Callable[[Callable[[P
 
 REFUSED, SHELLCHECK = "DF101", "DF502"
 RULES[REFUSED] = Rule(
-    REFUSED, "refused", "The file is refused: `apply` ends with this message.", "Do what the message says.", None
+    REFUSED,
+    "refused",
+    "The file is refused: `apply` ends with this message.",
+    "Follow the advice in the message.",
+    None,
 )
 RULES[SHELLCHECK] = Rule(
     SHELLCHECK,
@@ -86,18 +90,18 @@ RULES[SHELLCHECK] = Rule(
 )
 
 
-def chosen(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
-    """The codes that are asked for: of `select` (all if it names none) those that `ignore` does not name.
+def selected_codes(select: Iterable[str], ignore: Iterable[str]) -> frozenset[str]:
+    """Return the selected codes: those of `select` (all if it is empty) without those of `ignore`.
 
     A prefix stands for all codes that begin with it.
 
     Raises:
-        ValueError: it is the beginning of no code.
+        ValueError: A prefix matches no code.
     """
     wanted = [list(_parts(each)) for each in (select, ignore)]
     for prefix in (*wanted[0], *wanted[1]):
         if not any(code.startswith(prefix) for code in RULES):
-            raise ValueError(f"no rule's code begins with {quote(prefix)}")
+            raise ValueError(f"no rule has a code that begins with {quote(prefix)}")
     begins, leaves = (tuple(each) for each in wanted)
     return frozenset(
         code for code in RULES if (not begins or code.startswith(begins)) and not (leaves and code.startswith(leaves))

@@ -1,4 +1,4 @@
-"""Rules about a script's own settings and about images."""
+"""Rules for the settings of scripts, and for images."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HARMLESS = re.compile(
 @rule(
     "DF501",
     "goes-on-after-error",
-    "A shell script of several commands goes on after one of them has failed, and the step succeeds if the last one "
-    "does.",
+    "A shell script with several commands continues after a failed one, and the step succeeds if the "
+    "last command does.",
     "Write `set -eu` below the first line.",
 )
 def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
@@ -33,11 +33,11 @@ def goes_on_after_error(plugin: PluginView) -> Iterator[Spot]:
         if not step.script.is_shell or re.search(r"(^|\s)-\w*e", step.script.flags) or _STOPS.search(step.script.text):
             continue
         doing = [each for each in step.statements if _may_fail(each)]
-        # What the last one says is what the script says, so it alone would not matter.
+        # The exit code of the last command is that of the script, so that command alone would not matter.
         last = step.statements[-1] if step.statements else None
         missed = [each for each in doing if each is not last and not each.guarded]
         if missed:
-            problem = "goes on if this command fails: the script has no set -e"
+            problem = "continues if this command fails: the script has no set -e"
             yield Spot(step.script_keys, problem, missed[0].line)
 
 
@@ -57,21 +57,22 @@ _INIT = re.compile(r"\b(?:terraform|tofu)\b[^\n;&|]*\sinit\b[^\n;&|]*")
 @rule(
     "DF503",
     "state-not-locked",
-    "With `state: true`, a command does not lock the state (-lock=false). Two commands of one step can then lose each "
-    "other's resources.",
-    "Remove -lock=false: Dayfly frees the lock of a step that has ended. To wait for another step: -lock-timeout=5m.",
+    "With `state: true`, a command does not lock the state (-lock=false). Two commands of one step "
+    "can then lose resources of each other.",
+    "Remove -lock=false: Dayfly releases the lock of a step that has ended. To wait for another "
+    "step: -lock-timeout=5m.",
 )
 def state_not_locked(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
-        yield from _in_step(plugin, step, [_UNLOCKED], "writes the state without its lock")
+        yield from _in_step(plugin, step, [_UNLOCKED], "writes the state without a lock")
 
 
 @rule(
     "DF504",
     "state-elsewhere",
-    "With `state: true`, a command of the step chooses another backend or state file, so the delete step cannot know "
-    "what was created.",
-    'Let the module have an empty backend "http" {} block, and run `terraform init` without options for the backend.',
+    "With `state: true`, a command of the step selects another backend or state file, so the delete "
+    "step does not know the created resources.",
+    'Use an empty backend "http" {} block in the module, and run `terraform init` without options for the backend.',
 )
 def state_elsewhere(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
@@ -79,11 +80,11 @@ def state_elsewhere(plugin: PluginView) -> Iterator[Spot]:
         kinds = [_ELSEWHERE]
         if inits and all(_WITHOUT.search(each) for each in inits):
             kinds.append(_WITHOUT)
-        yield from _in_step(plugin, step, kinds, "keeps the state where Dayfly does not find it")
+        yield from _in_step(plugin, step, kinds, "stores the state where Dayfly does not find it")
 
 
 def _in_step(plugin: PluginView, step: StepView, kinds: list[re.Pattern[str]], problem: str) -> Iterator[Spot]:
-    """Yield the first line of a script with a state that matches, or the command."""
+    """Yield the first line that matches, of a script with a state, or the command."""
     if not plugin.spec.state:
         return
     said = [(each.line, f"{each.text}\n{each.body}") for each in step.statements if not _only_prints(each)]
@@ -104,15 +105,16 @@ def _only_prints(statement: Statement) -> bool:
 @rule(
     "DF601",
     "image-not-pinned",
-    "The runner's image has no tag, or `latest`: a delete may run months later in another image than its create.",
-    "Name a version: image: postgres:16, or a digest.",
+    "The runner's image has no tag, or `latest`: a delete step may run months later in another image "
+    "than its create step.",
+    "Write a version, as in image: postgres:16, or a digest.",
 )
 def image_not_pinned(plugin: PluginView) -> Iterator[Spot]:
     image = plugin.spec.runner.image
-    if not image or "@" in image:  # a digest, or a variable that is not given here
+    if not image or "@" in image:  # a digest, or a variable without a value here
         return
     last = image.rsplit("/", 1)[-1]
     _, colon, tag = last.partition(":")
     if not colon or tag == "latest":
-        said = f"{quote(image)} has no tag" if not colon else f"{quote(image)} is another image tomorrow"
+        said = f"{quote(image)} has no tag" if not colon else f"{quote(image)} may be another image tomorrow"
         yield Spot((*plugin.keys, "runner", "image"), said)

@@ -1,4 +1,4 @@
-"""Rules about secrets: what is printed is in the log, what is not marked is in reports, arguments are seen by all."""
+"""Rules for secrets: in logs, in outputs that are not marked, and in arguments."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LOGIN_IN_URL = re.compile(r"://[^\s@/]*:\$\{?\w+\}?@")
 @rule(
     "DF301",
     "secret-printed",
-    "A script prints a secret. Dayfly masks what it knows to be one, but not what is printed before the output exists, "
-    "nor a part of it.",
-    "Leave it out of the message; say that it was made, not what it is.",
+    "A script prints a secret. Dayfly masks known secrets in logs, but not before an output exists, "
+    "and not parts of a secret.",
+    "Remove it from the message. Print that it was created, not its value.",
 )
 def secret_printed(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
@@ -44,15 +44,17 @@ def _printed_by_shell(step: StepView) -> Iterator[Spot]:
             if not command.shows:
                 continue
             if command.word in ("echo", "printf"):
-                for name in sorted(shell.expanded(_lengths_left_out(command.text)) & step.secret_variables):
-                    yield Spot(step.script_keys, f"prints ${name}, which is a secret, into the log", statement.line)
+                for name in sorted(shell.expanded_variables(_lengths_left_out(command.text)) & step.secret_variables):
+                    yield Spot(step.script_keys, f"prints the secret ${name} into the log", statement.line)
             for path in sorted(step.secret_files):
                 if _shows_file(command, statement, path):
-                    yield Spot(step.script_keys, f"prints {path}, which holds a secret, into the log", statement.line)
+                    yield Spot(
+                        step.script_keys, f"prints {path}, which contains a secret, into the log", statement.line
+                    )
 
 
 def _shows_file(command: Command, statement: Statement, path: str) -> bool:
-    """Whether a command prints a file as it is, or a sentence with what is in it."""
+    """Return whether a command prints a file unchanged, or text with its content."""
     file = rf"\s*[\"']?{re.escape(path)}(?![\w./-])"
     if command.word == "cat":
         return re.search(rf"\s{file}", command.text) is not None
@@ -76,11 +78,11 @@ def _printed_by_python(step: StepView) -> Iterator[Spot]:
             if any(keyword.arg == "file" for keyword in call.keywords):
                 continue
             for name in sorted(_shown(call) & step.secret_variables | {n for n in _shown(call) if names_a_secret(n)}):
-                yield Spot(step.script_keys, f"prints {name}, which is a secret, into the log", call.lineno)
+                yield Spot(step.script_keys, f"prints the secret {name} into the log", call.lineno)
 
 
 def _shown(call: ast.Call) -> set[str]:
-    """The names, and the variables of the environment, whose values a call prints as they are."""
+    """Return the names and environment variables whose values a call prints unchanged."""
     found: set[str] = set()
     parts: list[ast.AST] = list(call.args)
     while parts:
@@ -106,8 +108,8 @@ def _is_environment(value: ast.expr) -> bool:
 @rule(
     "DF302",
     "secret-traced",
-    "A script that handles a secret runs with set -x, which prints each command with its values into the log.",
-    "Remove -x; use `set -eu`, and say with echo what the step does.",
+    "A script with a secret runs with set -x, which prints each command with its values into the log.",
+    "Remove -x; use `set -eu`, and print the progress with echo.",
 )
 def secret_traced(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
@@ -115,10 +117,14 @@ def secret_traced(plugin: PluginView) -> Iterator[Spot]:
         if not (named or any(path in step.script.text for path in step.secret_files)):
             continue
         if re.search(r"(^|\s)-\w*x", step.script.flags) and step.script.is_shell:
-            yield Spot(step.script_keys, "is traced by -x in its first line, and handles a secret", 1)
+            yield Spot(
+                step.script_keys,
+                "has -x in its first line, which prints commands with their values, and uses a secret",
+                1,
+            )
         for statement in step.statements:
             if any(_TRACES.search(command.text) for command in statement.commands):
-                problem = "prints every command with its values into the log, and the script handles a secret"
+                problem = "prints every command with its values into the log, and the script uses a secret"
                 yield Spot(step.script_keys, problem, statement.line)
                 break
 
@@ -126,8 +132,8 @@ def secret_traced(plugin: PluginView) -> Iterator[Spot]:
 @rule(
     "DF303",
     "output-not-sensitive",
-    "An output holds a secret, by its name or by what is written to it, and is not marked as one: reports and logs "
-    "show it.",
+    "An output contains a secret, judging by its name or its source, but is not marked as sensitive: "
+    "reports and logs show it.",
     "Add sensitive: true to the output.",
 )
 def output_not_sensitive(plugin: PluginView) -> Iterator[Spot]:
@@ -137,9 +143,9 @@ def output_not_sensitive(plugin: PluginView) -> Iterator[Spot]:
                 continue
             keys = (*step.keys, "outputs", at, "name")
             if is_secret(output):
-                yield Spot(keys, f"the output {quote(output.name)} has the name of a secret, without sensitive: true")
+                yield Spot(keys, f"the output {quote(output.name)} is named like a secret, but has no sensitive: true")
             elif _has_a_login(step, output.value_from_path or ""):
-                problem = f"the output {quote(output.name)} is an address with a password, without sensitive: true"
+                problem = f"the output {quote(output.name)} is a URL with a password, but has no sensitive: true"
                 yield Spot(keys, problem)
 
 
@@ -150,8 +156,8 @@ def _has_a_login(step: StepView, path: str) -> bool:
 @rule(
     "DF304",
     "secret-in-arguments",
-    "A secret is an argument of a command, which everybody on the same machine can read (`ps`).",
-    "Hand it over as a variable (`as: {env: NAME}`) or as a file, and have the program read it there.",
+    "A secret is an argument of a command, which all users of the same machine can read (`ps`).",
+    "Pass it as a variable (`as: {env: NAME}`) or as a file, and let the program read it there.",
 )
 def secret_in_arguments(plugin: PluginView) -> Iterator[Spot]:
     for step in plugin.steps:
@@ -159,4 +165,7 @@ def secret_in_arguments(plugin: PluginView) -> Iterator[Spot]:
         for at, word in enumerate(step.step.command or ()):
             for name in sorted(secret):
                 if f"$({name})" in word:
-                    yield Spot((*step.keys, "command", at), f"$({name}) is a secret, and arguments can be read by all")
+                    yield Spot(
+                        (*step.keys, "command", at),
+                        f"$({name}) is a secret, and all users of the machine can read arguments",
+                    )

@@ -1,7 +1,7 @@
-"""A shell script read roughly: its commands with their places, what guards them, and what its variables are made of.
+"""A rough parser for shell scripts: commands with their places and conditions, and the sources of variables.
 
-It knows lines, quotes, comments, here-documents and the words that open and close a condition. It is no shell: what it
-cannot follow it calls unknown, and whoever asks then says nothing.
+It knows lines, quotes, comments, here-documents, and the words that begin and end a condition. It is not a shell: a
+construct that it cannot follow is unknown, and rules then report nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEADING = re.compile(
 
 
 class Command(NamedTuple):
-    """One simple command: its words as written, and what follows it: `|`, `)`, `&&` ..., or nothing."""
+    """One simple command: its words as written, and the token after it: `|`, `)`, `&&` ..., or none."""
 
     text: str
     then: str
@@ -43,13 +43,13 @@ class Command(NamedTuple):
 
     @property
     def shows(self) -> bool:
-        """Whether what it prints ends up in the log: it is neither piped on, nor caught, nor in a file."""
+        """Whether its output reaches the log: it is not piped, captured, or written to a file."""
         redirected = re.sub(r"\d?>&[12]\b|2>\s*\S+", "", blank(self.text))
         return ">" not in redirected and self.then not in ("|", ")")
 
 
 class Statement(NamedTuple):
-    """A line with those that continue it, without comments; `body` is its here-document, `guards` what it hangs on."""
+    """A line with its continuations, without comments. `body` is its here-document, `guards` are its conditions."""
 
     line: int
     text: str
@@ -58,14 +58,14 @@ class Statement(NamedTuple):
 
     @property
     def guarded(self) -> bool:
-        """Whether a failure of it may be meant: it hangs on a condition, or says what happens then."""
+        """Whether its failure may be intended: it depends on a condition, or handles the failure."""
         return any(not guard.startswith("for") for guard in self.guards) or bool(
             re.search(r"\|\||&&|^\s*(!|if|while|until)\s", self.text)
         )
 
     @property
     def commands(self) -> list[Command]:
-        """Its simple commands, those within `$(...)` too unless they stand in quotes."""
+        """Its simple commands, with those inside `$(...)` unless they are in quotes."""
         found, begin = [], 0
         hidden = blank(self.text)
         for match in _SPLIT.finditer(hidden):
@@ -79,7 +79,7 @@ class Statement(NamedTuple):
 
 
 class Script(NamedTuple):
-    """A script: its whole text, its interpreter's name and the interpreter's arguments."""
+    """A script: its text, its interpreter's name and the interpreter's arguments."""
 
     text: str
     interpreter: str
@@ -95,7 +95,7 @@ class Script(NamedTuple):
 
 
 def read(text: str) -> Script:
-    """A script by its first line, `/usr/bin/env` seen through."""
+    """Return a script with the interpreter of its first line, without `/usr/bin/env`."""
     words = text.partition("\n")[0].removeprefix("#!").split()
     if words and words[0].endswith("/env"):
         words = [word for word in words[1:] if not word.startswith("-")]
@@ -104,34 +104,34 @@ def read(text: str) -> Script:
 
 
 def variables(text: str) -> set[str]:
-    """The variables that a text names as a shell would, within single quotes too."""
+    """Return the variables in a text, also within single quotes."""
     return {match[1] or match[2] or match[3] for match in _VARIABLE.finditer(text)}
 
 
-def expanded(text: str) -> set[str]:
-    """The variables that the shell would put in: not those within single quotes."""
+def expanded_variables(text: str) -> set[str]:
+    """Return the variables that the shell would expand: not those within single quotes."""
     return variables(_without_single_quoted(text))
 
 
 def blank(text: str) -> str:
-    """The same text with everything in quotes blanked out, character for character."""
+    """Return the same text with blanks for quoted characters."""
     return "".join(" " if quoted else char for char, quoted in _quoted(text))
 
 
-def made_of(statements: list[Statement], known: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """What each variable's value is made of: `known` names what those that come from outside hold."""
+def value_sources(statements: list[Statement], known: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Return the sources of each variable's value. `known` has those of variables from outside."""
     found = {name: frozenset({kind}) for name, kind in known.items()}
     for statement in statements:
         for command in _split_assignments(statement.text):
             if match := _ASSIGNMENT.fullmatch(command):
-                found[match[1]] = found.get(match[1], frozenset()) | substance(match[2], found)
+                found[match[1]] = found.get(match[1], frozenset()) | text_sources(match[2], found)
         for match in re.finditer(r"\b(?:read\s+(?:-\w+\s+)*|for\s+)(\w+)", statement.text):
             found.setdefault(match[1], frozenset({UNKNOWN}))
     return found
 
 
-def substance(text: str, known: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """What a text is made of, by its variables; of a command's output without any nothing is known."""
+def text_sources(text: str, known: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the sources of a text, by its variables. The output of a command without variables has unknown sources."""
     found: frozenset[str] = frozenset()
     for name in variables(text):
         found |= known.get(name, frozenset({UNKNOWN}))
@@ -141,7 +141,7 @@ def substance(text: str, known: Mapping[str, frozenset[str]]) -> frozenset[str]:
 
 
 def _split_assignments(text: str) -> Iterator[str]:
-    """Parts of a statement that may be assignments; a value keeps the commands that it is made by."""
+    """Return parts of a statement that may be assignments. A value includes the commands that produce it."""
     hidden, depth, begin = blank(text), 0, 0
     for at, char in enumerate(hidden):
         depth += (char == "(") - (char == ")")
@@ -162,7 +162,7 @@ def _statements(text: str) -> Iterator[Statement]:
     while at < len(lines):
         begin, parts, state = at, [_uncommented(lines[at])], ""
         at += 1
-        # Each part is looked at once, with the quote that is open before it: a script may be one quote from end to end.
+        # Each part is scanned once, with the quote that is open before it: a whole script may be one quote.
         while at < len(lines) and _goes_on(parts[-1], state := _open_quote(parts[-1], state)):
             parts[-1] = parts[-1].removesuffix("\\") + ("\n" if state else " ")
             parts.append(_uncommented(lines[at], within=state))
@@ -186,7 +186,7 @@ def _here_documents(text: str) -> list[str]:
 
 
 def _leave(text: str, guards: list[str]) -> None:
-    """What ends at the beginning of this line; a condition that ends in its own line has never begun."""
+    """Return the conditions that end at the start of this line. A condition that ends in its own line never began."""
     if guards and re.match(r"^\s*(fi|esac|done)\b", text):
         guards.pop()
 
@@ -202,13 +202,13 @@ def _goes_on(text: str, quote: str) -> bool:
 
 
 def _open_quote(text: str, within: str) -> str:
-    """The quote that is still open at the end of a text."""
+    """Return the quote that is still open at the end of a text."""
     *_, last = within, *_states(text, within)
     return last
 
 
 def _uncommented(line: str, *, within: str = "") -> str:
-    """A line without its comment."""
+    """Return a line without its comment."""
     state = within
     for at, char in enumerate(line):
         if not state and char == "#" and (at == 0 or line[at - 1].isspace()):
@@ -226,7 +226,7 @@ def _states(text: str, within: str = "") -> Iterator[str]:
 
 
 def _after(state: str, char: str, before: str) -> str:
-    """Which quote is open behind a character."""
+    """Return the quote that is open after a character."""
     if char == state and (char == "'" or before != "\\"):
         return ""
     if not state and char in "'\"" and before != "\\":

@@ -1,4 +1,4 @@
-"""A file as values: its document, its text and what it embeds; and the way from a line of a script to its place."""
+"""A file with its document, its text and its embedded files; and the place of a line of a script."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SILENCED = re.compile(r"#.*\bdayfly:\s*ignore=([A-Za-z0-9]+(?:\s*,\s*[A-Za-z0-9
 
 
 class Embedded(NamedTuple):
-    """A file that a document embeds: its name for messages, and its text."""
+    """An embedded file: its name for messages, and its text."""
 
     file: str
     text: str
 
 
 class SourcePosition(NamedTuple):
-    """Where something stands; 0 = unknown."""
+    """A place in a file; 0 = not known."""
 
     file: str
     line: int = 0
@@ -35,10 +35,10 @@ class Source(NamedTuple):
     """One document of a file.
 
     Attributes:
-        written: As it was parsed, directives and all.
-        document: The same, filled in.
+        written: The parsed document with its directives.
+        document: The same with expanded directives.
         text: The whole file.
-        embedded: What it embeds, by the path it is called by.
+        embedded: Its embedded files, by the path in the directive.
     """
 
     written: ParsedDocument
@@ -47,7 +47,7 @@ class Source(NamedTuple):
     embedded: Mapping[str, Embedded] = {}
 
     def place(self, keys: Path, line: int = 0) -> SourcePosition:
-        """Where a value stands, or a line (from 1) of the script that it is."""
+        """Return the place of a value, or of a line (from 1) of a script."""
         fault = self.written.error("", keys)
         here = SourcePosition(fault.file, fault.line, fault.column)
         if not line:
@@ -62,7 +62,7 @@ class Source(NamedTuple):
         return here
 
     def silences(self, place: SourcePosition, code: str) -> bool:
-        """Whether a comment in this line, or in one of its own above it, says that the rule is not meant here."""
+        """Return whether a comment in this line, or in its own line above, silences the rule."""
         inner = next((each.text for each in self.embedded.values() if each.file == place.file), None)
         lines = (self.text if inner is None else inner).splitlines()
         around = lines[place.line - 1 : place.line] if place.line else []
@@ -76,7 +76,7 @@ class Source(NamedTuple):
 
 
 def has_directive(document: ParsedDocument, keys: Path) -> bool:
-    """Whether a value is, or holds, a variable that nobody has given."""
+    """Return whether a value is, or contains, a variable without a value."""
     found = _at(document.data, keys)
     return isinstance(found, str) and "@{" in found
 

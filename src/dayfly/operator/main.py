@@ -205,7 +205,7 @@ class Operator:
             if decision is None and self._agent is not None:
                 await self._say_waiting(run, self._agent)
             refused = bool(self._reconciler.retries(run))
-            if decision is not None and not refused and decision.rests_after(done):
+            if decision is not None and not refused and decision.is_idle_after(done):
                 self._reconciler.rest(run)
             result = "error" if refused else "done"
         except (errors.ApiError, ForeignSecretError) as error:

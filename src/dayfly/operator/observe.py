@@ -1,10 +1,9 @@
 """Gathers the world of one run: its documents, its target's wish, and what the executors of its kinds know."""
 
-from dayfly.execute import target_fields
+from dayfly.execute import inputs
 from dayfly.execute.executor import Known, Registry
-from dayfly.execute.in_place_updates import in_place
-from dayfly.execute.inputs import remarks
-from dayfly.execute.turn import Scene, judged
+from dayfly.execute.inputs import unfit_messages
+from dayfly.execute.turn import Scene, adjust_facts, pin_generations
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
 from dayfly.operator.cluster.objects import DOCUMENTS, RunObject
@@ -17,7 +16,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan, seal
 from dayfly.plan.world import Objection, Unclear, World
 from dayfly.spec.lifecycle import Kind, digest
-from dayfly.spec.run import ALIVE, MOST_UNITS, Phase, Run, State
+from dayfly.spec.run import ALIVE, MAX_UNITS, Phase, Run, State
 
 UNSEEN_MS = 60_000
 """For how long a unit that cannot be read is assumed to exist; each turn tries to read it."""
@@ -49,7 +48,7 @@ class Observer:
         """
         wish = await self._targets.wish(run)
         sealed = await self._plan(run, session, given_up=wish.abandon is not None)
-        plan = in_place(sealed, run.ledger, CHANGED_IN_PLACE)
+        plan = pin_generations(sealed, run.ledger, CHANGED_IN_PLACE)
         now = self._cluster.now()
         closing = run.ledger.phase is not Phase.OPEN or wish.stop or wish.abandon or 0 < wish.expires_at <= now
         sight = Sight(run, session, plan, now, closing=bool(closing), abandoned=wish.abandon is not None)
@@ -57,7 +56,7 @@ class Observer:
         known = self._executors.known(sight, plan, unseen)
         sight.outputs |= {key: dict(values) for key, values in known.outputs.items()}
         objections, refused = session.refusals.of(run.ledger, now)
-        facts = judged(plan, run.ledger, known.facts, now)
+        facts = adjust_facts(plan, run.ledger, known.facts, now)
         hindered = {**_crowded(plan, run.ledger, now), **sight.lacking, **objections, **known.objections}
         share = await self._places.share(run, plan, facts, hindered, cleaning=sight.closing)
         world = World(
@@ -70,7 +69,7 @@ class Observer:
             definitions=dict(known.definitions),
             slots=share.slots,
             objections=share.objections | hindered,
-            remarks=remarks(plan, run.ledger, teller(self._cluster, run)),
+            remarks=unfit_messages(plan, run.ledger, teller(self._cluster, run)),
         )
         return Scene(plan=plan, world=world, now=now), sight
 
@@ -95,11 +94,11 @@ class Observer:
     async def _ask_target(self, sight: Sight) -> None:
         """Read what the next steps take from the target: as it is now, once for all of them."""
         run, kind = sight.run, sight.run.ledger.target.kind
-        steps = target_fields.readers(sight.plan, run.ledger, closing=sight.closing)
+        steps = inputs.steps_with_target_inputs(sight.plan, run.ledger, closing=sight.closing)
         found = await self._targets.of(run).fields(run) if steps else None
         for step in steps:
-            sight.given[step.id] = target_fields.given(step, found)
-            if message := target_fields.lack(step, found, kind):
+            sight.given[step.id] = inputs.target_values(step, found)
+            if message := inputs.missing_target_field(step, found, kind):
                 sight.lacking[step.id] = Objection(reason=Reason.WAITING_FOR_FIELD, message=message, since=sight.now)
                 # Whoever writes the field may do so without a sign that we heed.
                 self._cluster.queue.add(run.metadata.name, after=AGAIN_S)
@@ -157,9 +156,9 @@ def _crowded(plan: Plan, run: Run, now: int) -> dict[str, Objection]:
     new = [name for name in plan.kept if name not in run.units]
     if not new:
         return {}
-    room = max(MOST_UNITS - len(run.units.keys() | plan.steps.keys()), 0)
+    room = max(MAX_UNITS - len(run.units.keys() | plan.steps.keys()), 0)
     message = (
-        f"forks, routes and addresses of too many names have come and gone here: a ledger holds {MOST_UNITS} lines. "
+        f"forks, routes and addresses of too many names have come and gone here: a ledger holds {MAX_UNITS} lines. "
         "Delete it and apply it again"
     )
     return {name: Objection(reason=Reason.REFUSED, message=message, since=now) for name in new[room:]}

@@ -9,10 +9,10 @@ import msgspec
 
 from dayfly.execute.executor import Registry
 from dayfly.execute.fork.run import Forks
-from dayfly.execute.log_masks import overwritten
+from dayfly.execute.log_masks import mask
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Printed
-from dayfly.execute.pod.read import began
+from dayfly.execute.pod.read import has_started
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.turn import Scene, turn
 from dayfly.kube import errors
@@ -293,7 +293,7 @@ class Reconciler:
                 continue
             key = move.unit, move.attempt
             pod = sight.pods.get(key) if self.targets.of(sight.run).copies else None
-            if pod is not None and began(pod) and (printed := await self.followers.printed(pod)):
+            if pod is not None and has_started(pod) and (printed := await self.followers.printed(pod)):
                 self.logs.heard(sight.session.logs, key, printed)
 
     async def perform(self, scene: Scene, effect: Effect) -> None:
@@ -333,7 +333,7 @@ def _masked(printed: Printed | None, sensitive: list[bytes]) -> Printed | None:
     """The end of a log without what only its step's outputs have told to be sensitive."""
     if printed is None:
         return None
-    return printed._replace(tail=overwritten(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
+    return printed._replace(tail=mask(printed.tail, sensitive, cut=printed.size > len(printed.tail)))
 
 
 def _outputs_lost(move: Record) -> Record:

@@ -103,9 +103,9 @@ class OrphanSweeper:
         if pod.metadata.deletion_timestamp and names.FINALIZER not in (pod.metadata.finalizers or ()):
             return  # its result was recorded, and it is on its way out
         uid = pod.metadata.uid
-        if not (read.gated(pod) or read.over(pod)):
+        if not (read.is_gated(pod) or read.is_over(pod)):
             if uid not in self.orphans:
-                stored = await self._pods.whole(pod)
+                stored = await self._pods.read_stored(pod)
                 self.orphans[uid] = read.dead_by_order(stored) if stored else 0
                 said = f"pod {Key.of(pod)} belongs to run {run}, which is gone, and may still be at work"
                 log.warning("%s; it is left alone until it has ended", said)

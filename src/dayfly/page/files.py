@@ -1,4 +1,4 @@
-"""The built files of the page, read once, and what a browser is told of them."""
+"""Serves the built files of the page with their HTTP headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DASHBOARD = "/sandbox/name"
 STATIC = Path(__file__).parent / "static"
 UNBUILT = "The page is not built in this checkout. Build it with: make page"
 
-# No script or style but our own files, nothing from or to another server, in nobody's frame.
+# Only scripts and styles of our files, no requests to other servers, and no embedding in frames.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -31,7 +31,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# The bundler puts a digest of what is in them into their names.
+# The names of these files contain a digest of their content.
 _HASHED = "assets/"
 _FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
@@ -44,7 +44,7 @@ class _File(NamedTuple):
 
 
 class PageFiles:
-    """Serves what lies below `/page`. An address there that is no file is a view, which the page itself tells apart."""
+    """Serves files below `/page`. For other paths it serves `index.html`, because the page does its own routing."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._folder = folder
@@ -55,10 +55,10 @@ class PageFiles:
 
     def _answer(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
-            return PlainTextResponse("only GET is possible here\n", 405, {**HEADERS, "Allow": "GET, HEAD"})
+            return PlainTextResponse("only GET and HEAD are allowed\n", 405, {**HEADERS, "Allow": "GET, HEAD"})
         name = request.scope["path"].removeprefix(AT).lstrip("/")
         if not self._files:
-            self._files = _read(self._folder)  # a page that is built later is found without another start
+            self._files = _read(self._folder)  # a page that is built later is found without a restart
         if "index.html" not in self._files:
             return PlainTextResponse(UNBUILT + "\n", 503, HEADERS)
         found = self._files.get(name)
@@ -69,7 +69,7 @@ class PageFiles:
 
 
 def _read(folder: Path) -> dict[str, _File]:
-    """All built files by their names below the folder; only these can be served, whatever an address says."""
+    """Return all built files by path. Only these can be served, whatever path a request has."""
     return {
         path.relative_to(folder).as_posix(): _File(
             path.read_bytes(), _type(path), _FOREVER if path.parent != folder else "no-cache"
@@ -83,17 +83,17 @@ def _type(path: Path) -> str:
     return _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
-async def lead_to_sandbox(scope: Scope, receive: Receive, send: Send) -> None:
-    """Lead from a link of Signadot's command line to the view of its sandbox."""
+async def redirect_to_sandbox(scope: Scope, receive: Receive, send: Send) -> None:
+    """Redirect a link of Signadot's command line to the view of the sandbox."""
     name = quote(Request(scope).path_params["name"], safe="")
     await RedirectResponse(f"{AT}/sandboxes/{name}", 307, HEADERS)(scope, receive, send)
 
 
-async def lead(scope: Scope, receive: Receive, send: Send) -> None:
-    """`/`: leads to the page."""
+async def redirect_to_page(scope: Scope, receive: Receive, send: Send) -> None:
+    """Redirect `/` to the page."""
     await RedirectResponse(f"{AT}/", 307, HEADERS)(scope, receive, send)
 
 
-def shows_pages(request: Request) -> bool:
-    """Whether a browser asks, for somebody to look at the answer."""
+def accepts_html(request: Request) -> bool:
+    """Whether a browser requests a document to display."""
     return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")

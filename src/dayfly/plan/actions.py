@@ -1,8 +1,11 @@
-"""What may be asked of a host: ledger moves, committed together in one compare-and-swap, and only then effects."""
+"""The actions of a decision: ledger moves and effects.
+
+A host commits all moves in one compare-and-swap and performs the effects only after that.
+"""
 
 import msgspec
 
-from dayfly.plan.messages import Text, spoken
+from dayfly.plan.messages import Text
 from dayfly.spec.run import EndRequest, Result
 
 
@@ -10,7 +13,7 @@ class _Action(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pass
 
 
-# --- moves: what the ledger is asked to record ------------------------------------------------------------------
+# --- moves: changes of the ledger -----------------------------------------------------------------------------
 
 
 class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
@@ -27,7 +30,7 @@ class Claim(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Bind(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """What an attempt has made was seen for the first time: that very object is meant from here on, and no other."""
+    """Record which object the attempt created, when first observed. The ledger then refers to that object only."""
 
     unit: str
     attempt: int
@@ -35,7 +38,7 @@ class Bind(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Doubt(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt's outcome cannot be known now."""
+    """Record that the attempt's outcome cannot be determined now."""
 
     unit: str
     attempt: int
@@ -44,7 +47,7 @@ class Doubt(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Record(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt ended so."""
+    """Record how the attempt ended."""
 
     unit: str
     attempt: int
@@ -52,7 +55,7 @@ class Record(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Void(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt never ran and never will."""
+    """Record that the attempt never ran and never will."""
 
     unit: str
     attempt: int
@@ -62,42 +65,42 @@ class Void(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Close(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """From here on no create unit can start."""
+    """Close the run: from here on no create unit can start."""
 
     request: EndRequest
 
 
 class Started(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """The target itself has started: what precedes its stop is owed from here on."""
+    """Record that the target itself has started. Its preStop units must run from here on."""
 
     at: int
 
 
 class Stopped(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Nothing of the target itself is at work any more, nor will be."""
+    """Record that no part of the target itself is active and none will be."""
 
     at: int
 
 
 class GiveUp(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Somebody has decided that cleanup shall not be waited for, and says why."""
+    """Abandon the cleanup. The request has the author and the reason."""
 
     request: EndRequest
 
 
 class Finish(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """The run's end: cleaned, or abandoned if that was asked for."""
+    """End the run: cleaned, or abandoned if that was requested."""
 
     at: int
 
 
 Move = Claim | Bind | Doubt | Record | Void | Close | Started | Stopped | GiveUp | Finish
 
-# --- effects: what the host is asked to do ----------------------------------------------------------------------
+# --- effects: actions of the host -----------------------------------------------------------------------------
 
 
 class Prepare(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Make the attempt ready behind its gate; `ahead` of its turn if what it reads is still being made."""
+    """Prepare the attempt behind its gate. `ahead`: its inputs are not known yet."""
 
     unit: str
     attempt: int
@@ -105,14 +108,14 @@ class Prepare(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Launch(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Let the claimed attempt go."""
+    """Release the claimed attempt."""
 
     unit: str
     attempt: int
 
 
 class Fence(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """See to it that the attempt can never start; what comes of that is the next turn's fact."""
+    """Ensure that the attempt can never start. The next turn observes the result."""
 
     unit: str
     attempt: int
@@ -121,14 +124,14 @@ class Fence(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Recall(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Have an attempt that cannot start say itself that it did not: a fence of it would leave that open for ever."""
+    """Let an attempt that cannot start prove that it never began. A fence alone would leave that unknown."""
 
     unit: str
     attempt: int
 
 
 class Cancel(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Ask a running attempt to end, and force it after its grace."""
+    """Ask a running attempt to end, and kill it after its grace period."""
 
     unit: str
     attempt: int
@@ -137,24 +140,24 @@ class Cancel(_Action, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Release(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """The attempt's result is in the ledger: its evidence may vanish."""
+    """Allow the host to remove the attempt's evidence: the ledger has its result."""
 
     unit: str
     attempt: int
 
 
 class Dissolve(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Nothing is left to do: let the target go, then the ledger."""
+    """Release the target, then remove the ledger: no work is left."""
 
 
 Effect = Prepare | Launch | Fence | Recall | Cancel | Release | Dissolve
 
 
 class Wait(_Action, frozen=True, kw_only=True, gc=False, tag=True):
-    """Why nothing is asked for a unit (or, with an empty `unit`, for the run) at this moment.
+    """Why a unit (or, with an empty `unit`, the run) has no action at this moment.
 
-    `on` names what it waits for; `until` is when to look again without news (0: only on news). The clocks of a message
-    are these times.
+    `on` names the units that it waits for. `until` is when the host must decide again without an event (0: only on an
+    event). The clocks of the message are `since` and `until`.
     """
 
     unit: str
@@ -164,29 +167,27 @@ class Wait(_Action, frozen=True, kw_only=True, gc=False, tag=True):
     since: int = 0
     until: int = 0
 
-    def said(self, now: int) -> str:
-        """The message for whoever hears it `now`."""
-        return spoken(self.message, self.since, self.until, now)
-
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn's answer."""
+    """The result of one turn."""
 
     moves: tuple[Move, ...] = ()
     effects: tuple[Effect, ...] = ()
     waits: tuple[Wait, ...] = ()
 
     @property
-    def rests(self) -> bool:
-        """Whether nothing is done and no unit is waited for: only the target's owner, or its time, changes that."""
+    def is_idle(self) -> bool:
+        """Return whether there is no action and no unit waits, so that only the target's owner or its expiry changes
+        that.
+        """
         return not self.moves and not self.effects and not any(wait.unit for wait in self.waits)
 
-    def rests_after(self, done: tuple[Effect, ...]) -> bool:
-        """Whether it rests but for effects that have just been brought about."""
+    def is_idle_after(self, done: tuple[Effect, ...]) -> bool:
+        """Return whether the decision is idle apart from effects that are already done."""
         left = tuple(effect for effect in self.effects if effect not in done)
-        return msgspec.structs.replace(self, effects=left).rests
+        return msgspec.structs.replace(self, effects=left).is_idle
 
     @property
     def wake_at(self) -> int:
-        """The earliest moment at which time alone changes the answer; 0 if only news can."""
+        """The earliest time at which the decision changes without an event; 0 if there is none."""
         return min((wait.until for wait in self.waits if wait.until), default=0)

@@ -1,74 +1,74 @@
-"""A closed run: create units come to rest, preStop, the forks go, postStop until it is confirmed, the ledger ends."""
+"""The steps of a closed run: end create units, run preStop, end the forks, run postStop, finish the ledger."""
 
 from dayfly.plan import messages
 from dayfly.plan.actions import Finish, Stopped, Wait
 from dayfly.plan.decision import DecisionDraft
-from dayfly.plan.open_run import end, ending, ready_again, tell, waits_for_later
+from dayfly.plan.open_run import end_attempt, is_ready_to_retry, report_attempt, wait_for_end, waits_for_later
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import UnitState, standing
+from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import Plan, SealedStep
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
 from dayfly.spec.run import ALIVE, Phase, Run, State
 
-OVER = (UnitState.SUCCEEDED, UnitState.FAILED)
+ENDED_STATES = (UnitState.SUCCEEDED, UnitState.FAILED)
 
 
 def proceed(draft: DecisionDraft) -> None:
-    """Take the cleanup one step further, in its order, and say what holds it up."""
+    """Take the next step of the cleanup and state what blocks it."""
     creating = [step.id for step in draft.plan.steps.values() if step.creates]
     if draft.abandon is not None:
         _give_up(draft)
         return
-    if not _rest(draft, creating):
+    if not _end_attempts(draft, creating):
         return
     if draft.run.has_started and not _pre_stop(draft):
         return
-    if not _kept_rest(draft):
+    if not _end_kept(draft):
         return
-    if not _target_rests(draft):
+    if not _has_target_stopped(draft):
         return
     if _post_stop(draft):
         draft.move(Finish(at=draft.now))
 
 
-def leaves(run: Run) -> bool:
-    """Whether the run has closed while its target lives on: only what its own steps have made is undone then."""
+def target_survives(run: Run) -> bool:
+    """Return whether the target outlives its closed run, so that only the run's own steps are undone."""
     return run.closed is not None and run.closed.reason == Reason.HOOK_REMOVED
 
 
 def _give_up(draft: DecisionDraft) -> None:
-    """End an abandoned run: stop what runs, then finish the ledger, without waiting for unobserved attempts."""
+    """End an abandoned run: stop running attempts, then finish the ledger, without waiting for unobserved attempts."""
     names = [name for name, record in draft.run.units.items() if record.state is State.CLAIMED]
-    if _rest(draft, names):
+    if _end_attempts(draft, names):
         draft.move(Finish(at=draft.now))
 
 
-def _rest(draft: DecisionDraft, names: list[str]) -> bool:
-    """End the attempts among these that live; true once none does, and each end is proven."""
+def _end_attempts(draft: DecisionDraft, names: list[str]) -> bool:
+    """End the live attempts of these units. Return true once each end is proven."""
     resting = True
     request = draft.abandon or draft.run.closed
     for name in names:
         record = draft.unit(name)
         if record.state in ALIVE:
-            end(draft, name, record, Reason.CANCELLED, messages.cancelled(request))
+            end_attempt(draft, name, record, Reason.CANCELLED, messages.cancelled(request))
             resting = False
         elif draft.lingers(name):
-            draft.wait(ending(draft, name))
+            draft.wait(wait_for_end(draft, name))
             resting = False
     return resting
 
 
-def _kept_rest(draft: DecisionDraft) -> bool:
-    """End what is kept: first whatever comes after others. True once nothing of it is left."""
+def _end_kept(draft: DecisionDraft) -> bool:
+    """End kept units in reverse order of their start. Return true once nothing of them is left."""
     every = draft.run.kept
     going = [name for name in every if not waits_for_later(draft, name, every)]
-    return _rest(draft, going) and len(going) == len(every)
+    return _end_attempts(draft, going) and len(going) == len(every)
 
 
-def _target_rests(draft: DecisionDraft) -> bool:
+def _has_target_stopped(draft: DecisionDraft) -> bool:
     """Return whether a target that starts and stops by itself has stopped for good, so that postStop may begin."""
     target = draft.world.target
-    if target is None or draft.run.stopped_at or leaves(draft.run):
+    if target is None or draft.run.stopped_at or target_survives(draft.run):
         return True
     if target.stopped:
         draft.move(Stopped(at=draft.now))
@@ -80,11 +80,11 @@ def _target_rests(draft: DecisionDraft) -> bool:
 
 
 def _pre_stop(draft: DecisionDraft) -> bool:
-    """Run the preStop units; true once each has succeeded or has been given up."""
+    """Run the preStop units. Return true once each has succeeded or has used up its attempts."""
     done = True
     for step in draft.plan.events[LifecycleEvent.PRE_STOP]:
-        at = standing(step, draft.unit(step.id))
-        if (at in OVER and not draft.lingers(step.id)) or not is_due(draft.run, step):
+        at = unit_state(step, draft.unit(step.id))
+        if (at in ENDED_STATES and not draft.lingers(step.id)) or not is_due(draft.run, step):
             continue
         done = False
         _stop_step(draft, step, at)
@@ -92,7 +92,7 @@ def _pre_stop(draft: DecisionDraft) -> bool:
 
 
 def _post_stop(draft: DecisionDraft) -> bool:
-    """Run the postStop units that are owed; true once all of them have succeeded."""
+    """Run the necessary postStop units. Return true once all of them have succeeded."""
     unfinished = {document.resource: _unfinished(draft, document.resource) for document in draft.plan.documents}
     for resource, steps in unfinished.items():
         readers = tuple(sorted(name for name in draft.plan.readers.get(resource, ()) if unfinished.get(name)))
@@ -102,45 +102,47 @@ def _post_stop(draft: DecisionDraft) -> bool:
                 on = tuple(other.id for name in readers for other in unfinished[name])
                 draft.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_READERS, message=message, on=on))
             else:
-                _stop_step(draft, step, standing(step, draft.unit(step.id)))
+                _stop_step(draft, step, unit_state(step, draft.unit(step.id)))
     return not any(unfinished.values())
 
 
 def _unfinished(draft: DecisionDraft, resource: str) -> tuple[SealedStep, ...]:
-    if not owed(draft, resource):
+    if not needs_post_stop(draft, resource):
         return ()
     return tuple(
         step
         for step in draft.plan.parts[resource][LifecycleEvent.POST_STOP]
-        if (standing(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.lingers(step.id))
+        if (unit_state(step, draft.unit(step.id)) is not UnitState.SUCCEEDED or draft.lingers(step.id))
         and is_due(draft.run, step)
     )
 
 
 def is_past_pre_stop(plan: Plan, run: Run) -> bool:
-    """Whether nothing is left to do that has to be done before its target stops, as far as the ledger tells."""
+    """Return whether the ledger proves that no unit is left that must run before the target stops."""
     if run.phase is Phase.OPEN:
         return False
-    if run.phase is not Phase.CLOSED or run.abandon is not None or leaves(run) or not run.has_started:
+    if run.phase is not Phase.CLOSED or run.abandon is not None or target_survives(run) or not run.has_started:
         return True
-    return all(standing(step, run.unit(step.id)) in OVER for step in plan.events[LifecycleEvent.PRE_STOP])
+    return all(unit_state(step, run.unit(step.id)) in ENDED_STATES for step in plan.events[LifecycleEvent.PRE_STOP])
 
 
 def is_due(run: Run, step: SealedStep) -> bool:
-    """Whether a stop unit belongs to the way in which the run ends: where its target lives on it is one that undoes."""
-    if not leaves(run):
+    """Return whether a stop unit applies to this kind of end. If the target survives, only units that undo a step
+    apply.
+    """
+    if not target_survives(run):
         return True
     made = unit_id(step.resource, step.unit.undoes)
     return bool(step.unit.undoes) and run.unit(made).may_have_run
 
 
-def owed(draft: DecisionDraft, resource: str) -> bool:
-    """Whether a document's postStop must run: something it could undo may have started.
+def needs_post_stop(draft: DecisionDraft, resource: str) -> bool:
+    """Return whether a document's postStop must run because something that it could undo may have started.
 
-    For a resource that is any of its own create units, or, if it has none, anything of the run: create units, what is
-    kept, the target itself. The target's own hooks surround everything. The proof that allows another attempt of what
-    may run once only (`NeverRan`) is proof enough that there is nothing to undo: cleanup would wait for the very node
-    or image that the step never got.
+    For a resource these are its own create units. If it has none, they are all create units of the run, its kept units
+    and the target itself. The target's own hooks surround everything. `NeverRan`, which permits another attempt of a
+    unit that may run only once, also proves that there is nothing to undo. Otherwise the cleanup would wait for the
+    node or image that the step never got.
     """
     own = draft.plan.creators(resource)
     if resource and own:
@@ -151,26 +153,26 @@ def owed(draft: DecisionDraft, resource: str) -> bool:
 
 
 def _stop_step(draft: DecisionDraft, step: SealedStep, at: UnitState) -> None:
-    if at in OVER:
-        draft.wait(ending(draft, step.id))
+    if at in ENDED_STATES:
+        draft.wait(wait_for_end(draft, step.id))
         return
     if at not in (UnitState.FRESH, UnitState.AGAIN):
-        tell(draft, step, at)
+        report_attempt(draft, step, at)
         return
-    missing = tuple(name for name in step.needs if not _through(draft, draft.plan.steps[name]))
+    missing = tuple(name for name in step.needs if not _is_over_for_readers(draft, draft.plan.steps[name]))
     if missing:
         message = messages.waits_for_input(missing)
         draft.wait(Wait(unit=step.id, reason=Reason.WAITING_FOR_INPUT, message=message, on=missing))
-    elif ready_again(draft, step):
+    elif is_ready_to_retry(draft, step):
         draft.claim(step)
 
 
-def _through(draft: DecisionDraft, step: SealedStep) -> bool:
-    """Whether a stop unit is over as far as its readers are concerned."""
-    at = standing(step, draft.unit(step.id))
+def _is_over_for_readers(draft: DecisionDraft, step: SealedStep) -> bool:
+    """Return whether the readers of a stop unit may start."""
+    at = unit_state(step, draft.unit(step.id))
     if at is UnitState.SUCCEEDED or not is_due(draft.run, step):
         return True
-    # preStop is given up after its tries, and skipped where the target never started; postStop never is.
+    # preStop ends after its attempts, and is skipped if the target never started. postStop never ends without success.
     if step.event is not LifecycleEvent.PRE_STOP:
         return False
     return at is UnitState.FAILED or not draft.run.has_started

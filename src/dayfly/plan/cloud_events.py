@@ -1,7 +1,7 @@
-"""What of a sandbox is worth an event to other programs, and the event itself, for whoever sends them.
+"""CloudEvents for sandboxes: which events a sandbox has now, and their content.
 
-An event's id follows from the run and the form of its wish alone. Whoever is told the same twice, by another process
-or after a restart, knows it by that.
+An event's id depends only on the run and the revision of its spec. A receiver recognises a repeated event by its id,
+even if another process sends it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 TYPE = "dev.dayfly.sandbox."
 CONTENT_TYPE = "application/cloudevents+json"
-# Those that a sandbox has once for each form of its wish, in the order in which they are told.
+# Each is sent once for each revision of a sandbox's spec, in this order.
 KINDS = ("ready", "failed", "stuck", "expiring")
 
 
-class About(NamedTuple):
-    """The sandbox of which is told; `form` rises with each change of its wish, `expires` is a time as people write it.
+class EventSubject(NamedTuple):
+    """The sandbox of an event. `form` increases with each change of its spec; `expires` is a formatted time.
 
-    Names, labels and addresses alone: whoever is told may be anybody's program.
+    It has only names, labels and addresses, because the receiver may be any program.
     """
 
     uid: str
@@ -40,8 +40,8 @@ class About(NamedTuple):
     expires: str | None = None
 
 
-def kinds(report: RunReport, *, expires_soon: bool) -> tuple[str, ...]:
-    """What of a sandbox that stands so is worth an event."""
+def event_kinds(report: RunReport, *, expires_soon: bool) -> tuple[str, ...]:
+    """Return the kinds of events for a sandbox with this report."""
     holds = {
         "ready": report.ready,
         "failed": report.reason in FAILED,
@@ -52,12 +52,12 @@ def kinds(report: RunReport, *, expires_soon: bool) -> tuple[str, ...]:
 
 
 def event_id(uid: str, form: int, kind: str) -> str:
-    """The same whenever the same is told of the same form of the same sandbox."""
+    """Return the event's id, which is the same for the same kind and revision of the same sandbox."""
     return f"{uid}/{form}/{kind}"
 
 
-def cloud_event(about: About, kind: str, report: RunReport) -> dict[str, Any]:
-    """One event, in structured mode."""
+def cloud_event(about: EventSubject, kind: str, report: RunReport) -> dict[str, Any]:
+    """Return one event in structured mode."""
     return {
         "specversion": "1.0",
         "id": event_id(about.uid, about.form, kind),

@@ -1,8 +1,8 @@
-"""`decide(plan, world, now)`: one total function. It reads facts into the ledger, then says what each unit may do next.
+"""`decide(plan, world, now)`: a total function from facts to ledger moves and the next actions of each unit.
 
-The order is always the same: whether the run closes is settled; what has ended is recorded; then an open run claims
-what is ready, a closed one stops and cleans. The projected ledger (`DecisionDraft.run`) lets a result and the claims
-that follow from it go into one write.
+The order is fixed: it decides whether the run closes, then records what has ended. Then an open run claims ready units;
+a closed run stops and cleans up. The projected ledger (`DecisionDraft.run`) lets a result and the claims that follow
+from it share one write.
 """
 
 from dayfly.plan import closed_run, messages, open_run
@@ -28,21 +28,21 @@ from dayfly.plan.world import Ended, Held, NeverRan, Running, Sealed, Stalled, U
 from dayfly.spec.lifecycle import UnitTimeouts
 from dayfly.spec.run import ALIVE, EndRequest, Phase, Result, State, UnitRecord
 
-# The runner ends a step at its own deadline; the host steps in only when the runner itself hangs.
-BELT_MS = 5_000
+# The runner ends a step at its own deadline. The host intervenes only if the runner itself hangs.
+RUN_DEADLINE_MARGIN_MS = 5_000
 
 
 def decide(plan: Plan, world: World, now: int) -> Decision:
-    """What to record, what to do and what is being waited for, given all that is known at `now` (unix milliseconds)."""
+    """Return the moves, effects and waits that follow from everything known at `now` (unix milliseconds)."""
     draft = DecisionDraft(plan, world, now)
     if world.run.phase in (Phase.CLEANED, Phase.ABANDONED):
         _release(draft)
         draft.effects.append(Dissolve())
         return draft.decision()
-    _settle_wish(draft)
+    _apply_intent(draft)
     _bind(draft)
-    _absorb(draft)
-    _settle_start(draft)
+    _apply_facts(draft)
+    _record_start(draft)
     if draft.phase is Phase.OPEN:
         open_run.proceed(draft)
     else:
@@ -52,15 +52,15 @@ def decide(plan: Plan, world: World, now: int) -> Decision:
 
 
 def _bind(draft: DecisionDraft) -> None:
-    """Enter what living attempts have made, as soon as it is seen: what bears its name later is another thing."""
+    """Bind live attempts to the objects they created, as soon as seen. A later object of that name is another one."""
     for (name, attempt), ref in draft.world.made.items():
         record = draft.unit(name)
         if record.attempt == attempt and record.state in ALIVE and not record.ref:
             draft.move(Bind(unit=name, attempt=attempt, ref=ref))
 
 
-def _absorb(draft: DecisionDraft) -> None:
-    """Read the news of each attempt that the ledger believes alive."""
+def _apply_facts(draft: DecisionDraft) -> None:
+    """Apply the fact of each attempt that the ledger considers live."""
     for name, record in draft.run.units.items():
         if record.state is not State.CLAIMED and record.state is not State.UNKNOWN:
             continue
@@ -73,7 +73,7 @@ def _absorb(draft: DecisionDraft) -> None:
             case Unclear():
                 _doubt(draft, name, record, fact)
             case Held(ref=ref) if ref == record.ref and (draft.phase is Phase.OPEN or not draft.plan.creates(name)):
-                # A peer claimed it and ended before letting it go: anyone may finish that.
+                # Another process claimed it and ended before it released it. Any process may finish that.
                 draft.effects.append(Launch(unit=name, attempt=record.attempt))
             case Stalled():
                 draft.effects.append(
@@ -94,7 +94,7 @@ def _doubt(draft: DecisionDraft, name: str, record: UnitRecord, fact: Unclear) -
         result = Result(
             outcome="failed",
             reason=Reason.RESULT_LOST,
-            message=messages.lost(fact.message),
+            message=messages.result_lost(fact.message),
             started_at=record.claimed_at,
             ended_at=draft.now,
         )
@@ -109,7 +109,7 @@ def _timeouts(draft: DecisionDraft, name: str) -> UnitTimeouts | None:
 
 
 def _start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: Waiting) -> None:
-    """Two clocks, one after the other: until it has a place, and until its image is there and it starts."""
+    """Enforce two deadlines in turn: until the attempt is scheduled, and until its image is pulled and it starts."""
     limits = _timeouts(draft, name)
     if limits is None:
         return
@@ -117,7 +117,7 @@ def _start_deadline(draft: DecisionDraft, name: str, record: UnitRecord, fact: W
     due = max(record.claimed_at, fact.since) + limit
     if draft.now < due:
         draft.wake(due)
-    elif not open_run.recall(draft, name, fact):
+    elif not open_run.asks_for_proof(draft, name, fact):
         draft.effects.append(
             Fence(
                 unit=name,
@@ -132,7 +132,7 @@ def _run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, since: in
     limits = _timeouts(draft, name)
     if limits is None or not limits.run_ms:
         return
-    due = since + limits.run_ms + limits.grace_ms + BELT_MS
+    due = since + limits.run_ms + limits.grace_ms + RUN_DEADLINE_MARGIN_MS
     if draft.now >= due:
         draft.effects.append(
             Cancel(
@@ -146,34 +146,37 @@ def _run_deadline(draft: DecisionDraft, name: str, record: UnitRecord, since: in
         draft.wake(due)
 
 
-def _settle_wish(draft: DecisionDraft) -> None:
-    """Close the run when its owner, its time to live or its lease says so; note that it is given up."""
+def _apply_intent(draft: DecisionDraft) -> None:
+    """Close the run if its owner, its time to live or its lease requires that. Record an abandon request."""
     wish = draft.world.wish
     if draft.phase is Phase.OPEN:
         request = wish.stop or wish.abandon
         if request is None and 0 < wish.expires_at <= draft.now:
-            request = EndRequest(at=draft.now, reason=Reason.EXPIRED, message=messages.expired())
+            request = EndRequest(at=draft.now, reason=Reason.EXPIRED, message=messages.ttl_expired())
         if request is None and 0 < wish.lease_until <= draft.now:
-            request = EndRequest(at=draft.now, reason=Reason.LEASE_EXPIRED, message=messages.lease_lapsed())
+            request = EndRequest(at=draft.now, reason=Reason.LEASE_EXPIRED, message=messages.lease_expired())
         if request is not None:
             draft.move(Close(request=request))
         else:
             draft.wake(wish.expires_at)
             draft.wake(wish.lease_until)
-    # Whatever is given up has been closed above, if not before.
+    # An abandoned run was closed above, if not before.
     if wish.abandon is not None and draft.abandon is None:
         draft.move(GiveUp(request=wish.abandon))
 
 
-def _settle_start(draft: DecisionDraft) -> None:
-    """Note that the target has started by itself, as soon as it is seen; once it has stopped for good that is over."""
+def _record_start(draft: DecisionDraft) -> None:
+    """Record that the target has started by itself, as soon as it is observed and unless it has stopped for good."""
     target = draft.world.target
     if target is not None and target.started and not (draft.run.started_at or draft.run.stopped_at):
         draft.move(Started(at=draft.now))
 
 
 def _release(draft: DecisionDraft) -> None:
-    """Evidence may vanish once the ledger holds the result, as it will when effects come. Only a proven end lets go."""
+    """Release evidence whose result will be in the ledger when effects are performed.
+
+    Evidence without a proven end is kept.
+    """
     for (name, attempt), fact in draft.world.facts.items():
         if lingers(fact, draft.now):
             continue

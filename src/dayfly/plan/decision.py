@@ -1,18 +1,20 @@
-"""The draft of one decision: moves and effects so far, and the ledger as it will be after the moves."""
+"""The draft of one decision: moves and effects so far, and the ledger after these moves."""
 
 from dayfly.plan import messages, transitions
 from dayfly.plan.actions import Claim, Decision, Effect, Launch, Move, Prepare, Void, Wait
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import UnitState, standing
+from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep
 from dayfly.plan.world import Ended, Fact, Held, NeverRan, Unclear, World
 from dayfly.spec.run import ALIVE, EndRequest, Phase, Run, State, UnitRecord
 
 
 def lingers(fact: Fact | None, now: int) -> bool:
-    """Whether a fact leaves open that something of a recorded attempt still lives. A host never loses such a fact.
+    """Return whether a fact leaves it open that something of a recorded attempt is alive. A host never loses such a
+    fact.
 
-    What is held under its name cannot be it: a paused peer prepared that, and it is never let go.
+    An attempt that is `Held` under that name is a different one: a paused process prepared it, and it is never
+    released.
     """
     if isinstance(fact, Unclear):
         return now < fact.dead_by
@@ -20,7 +22,7 @@ def lingers(fact: Fact | None, now: int) -> bool:
 
 
 class DecisionDraft:
-    """Collects one turn's answer. It is made, filled and dropped within `decide`; nothing of it outlives the call."""
+    """The moves, effects and waits of one turn. `decide` creates, fills and discards it."""
 
     def __init__(self, plan: Plan, world: World, now: int) -> None:
         self.plan = plan
@@ -34,7 +36,7 @@ class DecisionDraft:
 
     @property
     def run(self) -> Run:
-        """The ledger as it will be once this turn's moves are written."""
+        """The ledger as it will be after this turn's moves."""
         return self._run
 
     @property
@@ -49,40 +51,42 @@ class DecisionDraft:
         return self._run.unit(name)
 
     def fact(self, name: str) -> Fact | None:
-        """The news of the attempt that the ledger is at."""
+        """Return the fact about the ledger's current attempt of a unit."""
         return self.world.facts.get((name, self._run.unit(name).attempt))
 
     def move(self, move: Move) -> None:
-        """Ask for a ledger move, and go on as if it were written."""
+        """Add a move and continue as if it were written."""
         self.moves.append(move)
         self._run = transitions.apply(self._run, (move,), self.plan.creates)
 
     def lingers(self, name: str) -> bool:
-        """Whether an attempt whose result is recorded may still have processes: no retry and no cleanup beside them."""
+        """Return whether a recorded attempt may still have processes. No retry and no cleanup may run beside them."""
         return self.unit(name).state is State.DONE and lingers(self.fact(name), self.now)
 
     def is_there(self, name: str) -> bool:
-        """Whether something of it may be there: an attempt that lives, or processes of one that is recorded."""
+        """Return whether the unit has a live attempt, or processes of a recorded one."""
         return self.unit(name).state in ALIVE or self.lingers(name)
 
     def has_failed(self, step: SealedStep) -> bool:
-        """Whether it has ended without success, for good."""
-        return standing(step, self.unit(step.id)) is UnitState.FAILED
+        """Return whether the unit has failed for good."""
+        return unit_state(step, self.unit(step.id)) is UnitState.FAILED
 
-    def hurried(self, name: str) -> bool:
-        """Whether the target's owner wants no back-off after the attempt that the ledger is at."""
+    def skips_backoff(self, name: str) -> bool:
+        """Return whether the target's owner skips the back-off after the ledger's current attempt."""
         return self.world.wish.retry.get(name, 0) == self.unit(name).attempt
 
     def wait(self, wait: Wait) -> None:
         self.waits.append(wait)
 
     def wake(self, at: int) -> None:
-        """Look again at that moment even without news; 0 and the past ask for nothing."""
+        """Decide again at that time even without an event. 0 and past times have no effect."""
         if at > self.now:
             self.waits.append(Wait(unit="", reason="", message="", until=at))
 
     def claim(self, step: SealedStep | KeptStep) -> None:
-        """Claim the step's next attempt and let it go, if the host can take it now; else say why it waits."""
+        """Claim and release the step's next attempt if the host can accept it now; otherwise add the reason why it
+        waits.
+        """
         objection = self.world.objections.get(step.id)
         if objection is not None:
             self.wait(Wait(unit=step.id, reason=objection.reason, message=objection.message, since=objection.since))
@@ -106,17 +110,17 @@ class DecisionDraft:
         self.move(self._claim(step, attempt, ref, generation))
         self.effects.append(Launch(unit=step.id, attempt=attempt))
         if isinstance(step, SealedStep):
-            # Should no news of it ever come, its start deadline is still looked at.
+            # If the host never reports on it, its start deadline is still checked.
             self.wake(self.now + step.unit.timeouts.schedule_ms + step.unit.timeouts.pull_ms)
 
-    def ahead(self, step: SealedStep, missing: tuple[str, ...]) -> None:
-        """Have a first attempt ready while what it reads is being made: one write and one wait less once it is.
+    def prepare_ahead(self, step: SealedStep, missing: tuple[str, ...]) -> None:
+        """Prepare a first attempt while its inputs are still being made, which saves a write and a wait later.
 
-        A host keeps what it has prepared only as long as it fits what is read by then.
+        A host drops the prepared attempt if it does not match the inputs.
         """
         if step.unit.kind not in self.world.gated or step.id in self.world.objections:
             return
-        # What reads an output that is not there yet has never been tried.
+        # A unit whose input does not exist yet has never been tried.
         made = all(self.unit(name).state is State.CLAIMED for name in missing)
         if made and (step.id, 1) not in self.world.facts:
             self.effects.append(Prepare(unit=step.id, attempt=1, ahead=True))
@@ -134,22 +138,27 @@ class DecisionDraft:
         )
 
     def _prepare(self, step: SealedStep | KeptStep, attempt: int, generation: str, fact: Fact | None) -> None:
-        """Prepare an attempt that nothing holds behind the gate, or record that it can never be prepared."""
+        """Prepare an attempt behind the gate, or record that it can never be prepared."""
         name = step.id
         if fact is None:
             self.effects.append(Prepare(unit=name, attempt=attempt))
             self.wait(Wait(unit=name, reason=Reason.STARTING, message=messages.preparing(attempt)))
         elif isinstance(fact, NeverRan):
-            # It was taken away before it was claimed, or it can never be made. The attempt is used up, and the ledger
-            # says so.
+            # It was removed before it was claimed, or it can never be created. The ledger records that the attempt is
+            # used up.
             self.move(self._claim(step, attempt, "", generation))
             self.move(Void(unit=name, attempt=attempt, reason=fact.reason, message=fact.message, at=self.now))
             if isinstance(step, KeptStep) or not self.has_failed(step):
                 self.wait(
-                    Wait(unit=name, reason=Reason.WAITING_TO_RETRY, message=messages.void(attempt), since=self.now)
+                    Wait(
+                        unit=name,
+                        reason=Reason.WAITING_TO_RETRY,
+                        message=messages.never_permitted(attempt),
+                        since=self.now,
+                    )
                 )
         else:
-            self.wait(Wait(unit=name, reason=Reason.NAME_CONFLICT, message=messages.foreign(attempt)))
+            self.wait(Wait(unit=name, reason=Reason.NAME_CONFLICT, message=messages.name_conflict(attempt)))
 
     def decision(self) -> Decision:
         return Decision(moves=tuple(self.moves), effects=tuple(self.effects), waits=tuple(self.waits))

@@ -1,7 +1,7 @@
-"""Every sentence that people read: in conditions, events, logs, the command line and the page alike.
+"""The sentences in conditions, Events, logs, command output and the page.
 
-Its reason, one constant word, is in `plan.reasons`; the sentence carries the numbers. A sentence with a clock is a
-`Clocked` template: its clocks are filled in last, as spans for whoever reads it now, or as moments where it is kept.
+The reason, one constant word for machines, is in `plan.reasons`; the sentence has the details. A sentence with clocks
+is a `ClockedText`: its clocks are filled in last, as durations for display or as timestamps for storage.
 """
 
 import functools
@@ -14,53 +14,57 @@ from dayfly.spec.report import with_reason
 from dayfly.spec.run import EndRequest, UnitRecord
 
 
-class Clocked(msgspec.Struct, frozen=True, gc=False):
-    """A sentence with clocks, `{since}` and `{until}` in `template` stand for them; other braces are doubled.
+class ClockedText(msgspec.Struct, frozen=True, gc=False):
+    """A sentence with clocks: a template with `{since}` and `{until}`, in which other braces are doubled.
 
-    The times are those of whoever says it (`Wait`, `UnitReport`). Whoever shows it fills them in, last and once.
+    The times are in the structure that has the sentence (`Wait`, `UnitReport`). The component that displays it fills
+    them in, once.
     """
 
     template: str
 
 
-Text = str | Clocked
+Text = str | ClockedText
 _SLOT = re.compile(r"\{\{|\}\}|\{since\}|\{until\}")
 
 
-def template(text: Text) -> str:
-    """Its template; empty for a sentence without clocks."""
-    return text.template if isinstance(text, Clocked) else ""
+def template_of(text: Text) -> str:
+    """Return the template of a sentence with clocks, or an empty string for any other sentence."""
+    return text.template if isinstance(text, ClockedText) else ""
 
 
-def spoken(text: Text, since: int, until: int, now: int) -> str:
-    """The sentence for whoever hears it `now`: clocks are spans. All in unix milliseconds."""
+def render(text: Text, since: int, until: int, now: int) -> str:
+    """Return the sentence as of `now`, with clocks as durations. All times are unix milliseconds."""
     if isinstance(text, str):
         return text
-    return filled(text.template, f"for {span(now - since)}", f"in {span(until - now)}")
+    return fill_clocks(text.template, f"for {span(now - since)}", f"in {span(until - now)}")
 
 
-def filled(template: str, since: str, until: str) -> str:
-    """A template's sentence. It may come from somebody's status, so it has these two slots and no others."""
+def fill_clocks(template_of: str, since: str, until: str) -> str:
+    """Return the sentence of a template, with these texts for its two clocks.
+
+    The template may come from a status that others can write, so no other fields are filled in.
+    """
     slots = {"{since}": since, "{until}": until, "{{": "{", "}}": "}"}
-    return _SLOT.sub(lambda found: slots[found[0]], template)
+    return _SLOT.sub(lambda found: slots[found[0]], template_of)
 
 
-def _plain(text: str) -> str:
-    """Somebody else's words, safe in a template."""
+def _escape(text: str) -> str:
+    """Escape text from elsewhere for a template."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def remarked(text: Text, remark: str) -> Text:
-    """The sentence with another one behind it, if there is one."""
+def with_remark(text: Text, remark: str) -> Text:
+    """Append a remark to the sentence, if there is one."""
     if not remark:
         return text
-    if isinstance(text, Clocked):
-        return Clocked(f"{text.template}; {_plain(remark)}")
+    if isinstance(text, ClockedText):
+        return ClockedText(f"{text.template}; {_escape(remark)}")
     return "; ".join(filter(None, (text, remark)))
 
 
 def span(milliseconds: int) -> str:
-    """`350 ms`, `4 s`, `3 min 20 s`, `2 h 5 min`: the two largest units, no more."""
+    """Return a duration in its two largest units: `350 ms`, `4 s`, `3 min 20 s`, `2 h 5 min`."""
     if milliseconds < 1000:
         return f"{max(milliseconds, 0)} ms"
     seconds = milliseconds // 1000
@@ -71,50 +75,57 @@ def span(milliseconds: int) -> str:
 
 
 def unsupported(what: tuple[str, ...]) -> str:
-    """Of wishes that nobody carries out."""
-    return f"Not supported here: {names(what, most=8)}."
+    """Return the sentence for parts of a spec that this host does not support."""
+    return f"Not supported here: {join_names(what, most=8)}."
 
 
-def by_whom(who: str) -> str:
-    """Return ` by WHO`, or nothing where the author is not known."""
+def by_author(who: str) -> str:
+    """Return ` by WHO`, or an empty string if the author is not known."""
     return f" by {who}" if who else ""
 
 
 def abandoned_too_early(annotation: str, kind: str) -> str:
-    """Return the sentence for a request to give up a cleanup that has not begun."""
+    """Return the sentence for an abandon request whose object is not being deleted."""
     return (
         f"the annotation {annotation} on a {kind} that is not being deleted (delete the {kind} first, or write "
         f"`{annotation}=force: REASON` to leave everything behind)"
     )
 
 
-def no_members() -> str:
-    """Of a route group."""
-    return "No living sandbox matches."
+def no_matched_sandboxes() -> str:
+    """Return the sentence for a route group without sandboxes."""
+    return "No live sandbox matches."
 
 
-def members(found: tuple[str, ...], waiting: tuple[str, ...]) -> str:
-    """Of a route group that has some; `waiting` are those that are not ready."""
-    said = f"{len(found)} sandbox{'es match' if len(found) > 1 else ' matches'}: {names(found, most=8)}"
-    return f"{said}; not ready: {names(waiting, most=8)}." if waiting else f"{said}."
+def matched_sandboxes(found: tuple[str, ...], waiting: tuple[str, ...]) -> str:
+    """Return the sentence for the sandboxes of a route group. `waiting` are the sandboxes that are not ready."""
+    said = f"{len(found)} sandbox{'es match' if len(found) > 1 else ' matches'}: {join_names(found, most=8)}"
+    return f"{said}; not ready: {join_names(waiting, most=8)}." if waiting else f"{said}."
 
 
 def conflicts(found: Iterable[tuple[str, str, tuple[str, ...]]], more: int) -> str:
-    """Of the baselines (with whose fork is meant, and whose are not) that several sandboxes of a group fork."""
-    said = [f"{baseline} is forked by several: {first} goes before {names(rest)}" for baseline, first, rest in found]
+    """Return the sentence for baselines that several sandboxes of a route group fork; empty for none.
+
+    Each item is the baseline, the sandbox whose fork answers, and the other sandboxes. `more` counts the items left
+    out.
+    """
+    said = [
+        f"{baseline} is forked by several sandboxes: {first} takes precedence over {join_names(rest)}"
+        for baseline, first, rest in found
+    ]
     if more:
         said.append(f"and so are {more} more")
     return f"{'; '.join(said)}." if said else ""
 
 
 def expires_soon(until: str) -> str:
-    """Of a life that ends then."""
+    """Return the warning before a sandbox or route group expires."""
     return f"Its time to live ends at {until}; extend it if you still need it."
 
 
 @functools.lru_cache(maxsize=1024)
-def names(units: tuple[str, ...], most: int = 4) -> str:
-    """`a, b and c`, with the tail counted where there are many."""
+def join_names(units: tuple[str, ...], most: int = 4) -> str:
+    """Return `a, b and c`. Names beyond the first `most` are counted."""
     shown = list(units[:most])
     if len(units) > most:
         shown.append(f"{len(units) - most} more")
@@ -122,23 +133,23 @@ def names(units: tuple[str, ...], most: int = 4) -> str:
 
 
 def waits_for_input(units: tuple[str, ...]) -> str:
-    return f"needs an output of {names(units)}"
+    return f"needs an output of {join_names(units)}"
 
 
 def waits_for_earlier(units: tuple[str, ...]) -> str:
-    return f"starts once {names(units)} {'is' if len(units) == 1 else 'are'} done"
+    return f"starts after {join_names(units)}"
 
 
 def waits_for_readers(resources: tuple[str, ...]) -> str:
-    return f"is read by {names(resources)}, which must be cleaned up first"
+    return f"is read by {join_names(resources)}, which must be cleaned up first"
 
 
 def waits_for_forks(forks: tuple[str, ...]) -> str:
-    return f"starts once {names(forks)} answer{'s' if len(forks) == 1 else ''}"
+    return f"starts once {join_names(forks)} answer{'s' if len(forks) == 1 else ''}"
 
 
 def waits_for_later(kept: tuple[str, ...]) -> str:
-    return f"is removed once {names(kept)} {'is' if len(kept) == 1 else 'are'} gone"
+    return f"is removed once {join_names(kept)} {'is' if len(kept) == 1 else 'are'} gone"
 
 
 def waits_for_start(message: str) -> str:
@@ -150,19 +161,19 @@ def waits_for_stop(message: str) -> str:
 
 
 def not_deleted(kind: str) -> str:
-    return f"nobody has deleted the {kind or 'object'}"
+    return f"the {kind or 'object'} has not been deleted"
 
 
-def held_by_others(finalizers: tuple[str, ...]) -> str:
-    return f"it is still held by the finalizer{'s' * (len(finalizers) > 1)} {', '.join(finalizers)}"
+def remaining_finalizers(finalizers: tuple[str, ...]) -> str:
+    return f"finalizer{'s' * (len(finalizers) > 1)} remaining: {', '.join(finalizers)}"
 
 
 def hook_removed(hook: str) -> str:
-    return f"the hook {hook} is removed"
+    return f"the hook {hook} was removed"
 
 
 def waits_for_field(query: str, kind: str, *, found: int) -> str:
-    there = "there is nothing at" if not found else f"{found} values are found by"
+    there = "there is no value at" if not found else f"there are {found} values at"
     return f"needs one value of the {kind}: {there} {query}"
 
 
@@ -171,105 +182,115 @@ def kind_not_served(kind: str, api_version: str) -> str:
 
 
 def kind_lost(kind: str, api_version: str, definition: str, *, proves: bool) -> str:
-    """`definition` may be unknown (empty). `proves`: its absence proves that all objects of the kind are gone."""
-    end = "; once that definition is deleted this ends by itself" if proves else ""
+    """Return the sentence for a kind that the cluster no longer serves.
+
+    `definition` is empty if it is not known. `proves` states that its absence proves that all objects of the kind are
+    gone.
+    """
+    end = "; if that definition is deleted, the step ends by itself" if proves else ""
     what = f"have the definition {definition} serve it" if definition else f"have the API {api_version} served"
     return (
-        f"the cluster serves no {kind} of {api_version} any more, so it is not known whether the object still exists, "
-        f"and nothing is done: {what} again{end}"
+        f"the cluster no longer serves {kind} of {api_version}, so it is not known whether the object "
+        f"still exists, and no action is taken: {what} again{end}"
     )
 
 
 def unsupported_kind(kind: str, kinds: tuple[str, ...]) -> str:
-    return f"this host runs units of kind {names(kinds, most=len(kinds))}, not {kind}"
+    return f"this host runs units of kind {join_names(kinds, most=len(kinds))}, not {kind}"
 
 
-def no_secrets(secrets: tuple[str, ...]) -> str:
-    """Why a host cannot be given what stands in no document; empty if nothing is wanted."""
+def secrets_not_available(secrets: tuple[str, ...]) -> str:
+    """Return why a host cannot get the values of secret parameters; empty if there are none."""
     if not secrets:
         return ""
     what, it = ("are secrets", "them") if len(secrets) > 1 else ("is a secret", "it")
     return (
-        f"{names(secrets, most=len(secrets))} {what}, and --secrets-file gives {it} on a developer's own "
-        f"machine alone; here let another resource make {it} (valueFrom.resource)"
+        f"{join_names(secrets, most=len(secrets))} {what}, and --secrets-file can set {it} only on a "
+        f"developer's own machine; here let another resource create {it} (valueFrom.resource)"
     )
 
 
 def waits_for_slot() -> str:
-    return "waits for a free slot: the host is already running as many steps as it may"
+    return "waits for a free slot: the host already runs as many steps as its limit allows"
 
 
-def waits_for_place(namespace: str, bound: int, *, cleaning: bool) -> str:
-    what = "steps that clean up" if cleaning else "steps"
-    return f"waits for a free place: sandboxes of namespace {namespace} may run at most {bound} {what} at once"
+def waits_for_namespace_slot(namespace: str, bound: int, *, cleaning: bool) -> str:
+    what = "cleanup steps" if cleaning else "steps"
+    return f"waits for a free slot: sandboxes of namespace {namespace} may run at most {bound} {what} at once"
 
 
 def waits_for_images(namespace: str, count: int) -> str:
     return (
-        f"waits for a free place: {count} steps of namespace {namespace} are waiting for their images, "
-        "and no more are started there until some have theirs"
+        f"waits for a free slot: {count} steps of namespace {namespace} are waiting for their images, and "
+        "no more steps are started there until some images are pulled"
     )
 
 
-def waits_to_retry(record: UnitRecord) -> Clocked:
+def waits_to_retry(record: UnitRecord) -> ClockedText:
     tried = f"attempt {record.attempt} {'failed' if record.state == 'done' else 'never ran'}"
-    why = _plain(with_reason(record.reason or "failed", record.message or "no detail"))
-    return Clocked(f"{tried} ({why}); tries again {{until}}")
+    why = _escape(with_reason(record.reason or "failed", record.message or "no detail"))
+    return ClockedText(f"{tried} ({why}); tries again {{until}}")
 
 
-def running(attempt: int) -> Clocked:
-    return Clocked(f"attempt {attempt} has been running {{since}}")
+def running(attempt: int) -> ClockedText:
+    return ClockedText(f"attempt {attempt} has been running {{since}}")
 
 
-def not_answering() -> Clocked:
-    return Clocked("has been running {since} and does not answer yet")
+def not_answering() -> ClockedText:
+    return ClockedText("has been running {since} and does not answer yet")
 
 
 def draining() -> str:
-    return "its routes are gone; the last requests that came through them are being answered"
+    return "its routes are gone; requests that came through them are still being answered"
 
 
-def address_leads(route: str) -> str:
-    """Of a fork that is to end."""
-    return f"its fork stays while HTTPRoute {route}, an endpoint's address, leads requests to it"
+def kept_by_address(route: str) -> str:
+    """Return why a fork is kept although it is no longer in the spec."""
+    return f"its fork stays while HTTPRoute {route}, an endpoint's address, routes requests to it"
 
 
-def address_left() -> str:
-    return "no address leads to its fork any more, and the Gateway's proxies are being told"
+def address_removed() -> str:
+    return "no address routes to its fork any longer; the Gateway's proxies are being updated"
 
 
 def route_written(kind: str, beside: str) -> str:
-    return f"a route beside {kind} {beside} is being written"
+    return f"a route next to {kind} {beside} is being written"
 
 
 def no_data_plane() -> str:
-    """Of a sandbox with forks in a cluster that cannot lead requests to them."""
-    return "its routing key (neither the Gateway API nor Istio leads requests here: those with it reach the baselines)"
+    """Return the unsupported part of a sandbox with forks, in a cluster that cannot route requests to them."""
+    return (
+        "its routing key (neither the Gateway API nor Istio routes requests here, so requests with the "
+        "key reach the baselines)"
+    )
 
 
-def route_settling_silently() -> str:
-    """A route has been written, and nobody tells who goes by it."""
-    return "waits a moment for Istio's proxies: they do not tell when they know its rules"
+def waits_for_istio() -> str:
+    """Return the wait for Istio's proxies, which do not report when they have received a route."""
+    return "waits a moment for Istio's proxies, which do not report when they have received its rules"
 
 
-def route_settling() -> str:
-    return "its Gateways have accepted its routes and are telling their proxies"
+def waits_for_gateways() -> str:
+    return "its Gateways have accepted its routes and are updating their proxies"
 
 
 def routes_left_out(count: int) -> str:
-    """More routes lead to a baseline than ours are made beside."""
-    more = "1 more route leads" if count == 1 else f"{count} more routes lead"
-    return f"{more} to the baseline than are followed, the newest: requests by them reach that one alone"
+    """Return the remark for a baseline with more routes than Dayfly supports."""
+    return _above_limit("route", count)
 
 
 def services_left_out(count: int) -> str:
-    """More Services lead to a baseline than have one of ours for a fork."""
-    more = "1 more Service leads" if count == 1 else f"{count} more Services lead"
-    return f"{more} to the baseline than are followed, the newest: requests to them reach that one alone"
+    """Return the remark for a baseline with more Services than Dayfly supports."""
+    return _above_limit("Service", count)
 
 
-def route_leaving() -> str:
-    return "a route that is no longer wanted is being removed"
+def _above_limit(kind: str, count: int) -> str:
+    above = f"1 {kind} of the baseline is" if count == 1 else f"{count} {kind}s of the baseline are"
+    return f"{above} above the limit; the newest are ignored, and their requests reach only the baseline"
+
+
+def route_being_removed() -> str:
+    return "an obsolete route is being removed"
 
 
 def starting(attempt: int, message: str) -> str:
@@ -280,62 +301,68 @@ def preparing(attempt: int) -> str:
     return f"attempt {attempt} is being prepared"
 
 
-def void(attempt: int) -> str:
-    return f"attempt {attempt} was removed before it was allowed to start; a new one is being made"
+def never_permitted(attempt: int) -> str:
+    return f"attempt {attempt} was removed before it was allowed to start; another attempt follows"
 
 
-def foreign(attempt: int) -> str:
-    return f"something else has the name of attempt {attempt} and has run without permission; remove it to continue"
+def name_conflict(attempt: int) -> str:
+    return (
+        f"an object or process that Dayfly did not permit has the name of attempt {attempt} and has run; "
+        "remove it to continue"
+    )
 
 
-def ending(attempt: int) -> str:
-    return f"the result of attempt {attempt} is known; its processes are still ending"
+def processes_ending(attempt: int) -> str:
+    return f"the outcome of attempt {attempt} is known; its processes are still ending"
 
 
-def unread(attempt: int, message: str) -> str:
+def outputs_unreadable(attempt: int, message: str) -> str:
     return f"attempt {attempt} has ended; its outputs are in its log, which cannot be read at the moment: {message}"
 
 
-def no_news(attempt: int) -> str:
-    return f"attempt {attempt} was released; nothing has been heard of it yet"
+def not_reported(attempt: int) -> str:
+    return f"attempt {attempt} was released; its host has not reported on it yet"
 
 
-def unknown(record: UnitRecord, message: str) -> Clocked:
-    return Clocked(
-        f"attempt {record.attempt} may have run and its outcome is not known ({_plain(message)}); "
-        "it is certain to have ended {until}, and then cleanup can go on. Nothing is started again in the meantime"
+def outcome_unknown(record: UnitRecord, message: str) -> ClockedText:
+    return ClockedText(
+        f"attempt {record.attempt} may have run, and its outcome is not known ({_escape(message)}); it ends {{until}} "
+        "or earlier, and cleanup continues then. No other attempt is started until then"
     )
 
 
 def stopped_by_failure(units: tuple[str, ...]) -> str:
-    return f"is not started because {names(units)} failed; delete the sandbox to clean up"
+    return f"is not started because {join_names(units)} failed; delete the sandbox to clean up"
 
 
-def same_program(units: tuple[str, ...]) -> str:
-    return f"{names(units)} would fail in the same way: correct the plugin for both"
+def also_fails(units: tuple[str, ...]) -> str:
+    return f"{join_names(units)} would fail in the same way: fix the plugin for both"
 
 
-def stopped_by_doubt(units: tuple[str, ...]) -> str:
-    return f"is not started while the outcome of {names(units)} is unknown"
+def stopped_by_unknown(units: tuple[str, ...]) -> str:
+    return f"is not started while the outcome of {join_names(units)} is unknown"
 
 
 def start_deadline(limit_ms: int, *, placed: bool) -> str:
     if placed:
-        return f"was placed but did not start within {span(limit_ms)}"
-    return f"found no place to run within {span(limit_ms)}"
+        return f"was scheduled but did not start within {span(limit_ms)}"
+    return f"was not scheduled within {span(limit_ms)}"
 
 
 def out_of_memory(how: str, limit: str | None) -> str:
-    """`limit` is a quantity as Kubernetes writes it; empty if its container has none, None if that is not known."""
+    """Return the message for a step that the kernel killed because memory ran out.
+
+    `limit` is a Kubernetes quantity; empty if the container has none, None if that is not known.
+    """
     field = "resources.limits.memory of container main in the plugin's podTemplateOverlay"
     if limit == "":
-        no_limit = f"it has no limit of its own, which would be set in {field}"
+        no_limit = f"it has no limit; set one in {field}"
         return f"needed more memory than its node had left ({how}); {no_limit}"
     return f"needed more memory than its limit{f' of {limit}' if limit else ''} ({how}); raise {field}"
 
 
 def evicted(message: str, how: str) -> str:
-    """`message` is the kubelet's, `how` the way in which the step then ended."""
+    """Return the message for an evicted pod. `message` is the kubelet's, `how` describes how the step then ended."""
     said = message.strip().rstrip(".") or "without a message"
     # Kubernetes, pkg/kubelet/eviction/eviction_manager.go: the messages of its limits on local storage.
     if "exceed" in said and ("ephemeral" in said or "EmptyDir" in said):
@@ -344,24 +371,24 @@ def evicted(message: str, how: str) -> str:
     return f"its node evicted its pod: {said} ({how})"
 
 
-def killed_within(processes: int) -> str:
-    """How a script came to feel the want of memory that outlived it."""
+def killed_processes(processes: int) -> str:
+    """Return how a script that was not killed itself ran out of memory."""
     return f"the kernel killed {processes} of its processes"
 
 
 def no_record() -> str:
-    return "its node has no record of its container, so it is not certain whether it ever began"
+    return "its node has no record of its container, so it is not known whether it began"
 
 
-def last_words(message: str, note: str) -> str:
-    return f"{message}; last heard: {note}"
+def with_last_report(message: str, note: str) -> str:
+    return f"{message}; last report: {note}"
 
 
 def recalled(attempt: int, message: str, wait_ms: int) -> str:
     lack = f"attempt {attempt} cannot start{f' ({message})' if message else ''}"
     return (
-        f"{lack}, so the runner, in another container of its pod, is asked to confirm that it never began; "
-        f"without an answer within {span(wait_ms)} it is ended and cleaned up as if it had begun"
+        f"{lack}, so the runner, in another container of its pod, was asked to confirm that it never "
+        f"began; without an answer within {span(wait_ms)} it is ended and cleaned up as if it had begun"
     )
 
 
@@ -369,16 +396,17 @@ def never_began() -> str:
     return "was recalled before it began"
 
 
-def clocks_apart(servers: str, ours: str) -> str:
-    """Both are moments."""
+def clock_skew(servers: str, ours: str) -> str:
+    """Return the message for a pod that is too old when it is created. Both arguments are timestamps."""
     return (
-        f"its pod is too old to start: it was created at {servers} by the API server's clock, when the operator's said "
-        f"{ours}; set the clocks of their machines, and the step continues by itself"
+        f"its pod is too old to start: the API server's clock says that it was created at {servers}, but "
+        f"the operator's clock said {ours}; set the clocks of both machines, and the step continues by "
+        "itself"
     )
 
 
-def pulls(image: str, since: str) -> str:
-    """`since` is a moment, not a clock: so the sentence stays true until the next one."""
+def pulling(image: str, since: str) -> str:
+    """Return the message for a slow pull. `since` is a timestamp, not a clock, so the sentence changes rarely."""
     return f"has been pulling the image {image} since {since}"
 
 
@@ -399,20 +427,20 @@ def removed() -> str:
 
 
 def stalled() -> str:
-    return "was allowed to start, but the process that was to start it ended first"
+    return "was allowed to start, but the process that should have started it ended first"
 
 
-def lost(message: str) -> str:
+def result_lost(message: str) -> str:
     return f"its outcome was never reported ({message}); its deadline has passed, so it has ended"
 
 
-def hindered(problem: str) -> str:
-    return f"cannot go on and is being retried: {problem}"
+def blocked(problem: str) -> str:
+    return f"cannot continue and is retried: {problem}"
 
 
-def expired() -> str:
-    return "its time to live is over"
+def ttl_expired() -> str:
+    return "its time to live has ended"
 
 
-def lease_lapsed() -> str:
-    return "nobody renewed its lease: whoever used it is gone"
+def lease_expired() -> str:
+    return "its lease was not renewed: the process that used it has ended"

@@ -1,19 +1,22 @@
-"""In which part of its life a sandbox is, and each of its resources: one word for statuses and command line alike."""
+"""The phase of a sandbox and of each of its resources, one word each for statuses and the command line."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dayfly.plan.reason_catalog import Tone, tone
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.spec.lifecycle import CREATING
 from dayfly.spec.report import UnitReport
 
 _DONE = ("succeeded", "stopped")
-_TROUBLES = ("failed", "unknown", "retrying")
-_WORST_FIRST = (*_TROUBLES, "running")
+_TROUBLE_STATES = ("failed", "unknown", "retrying")
+_WORST_FIRST = (*_TROUBLE_STATES, "running")
 
 
-class ResourceStanding(NamedTuple):
-    """How a resource stands: `done` of `total` steps of creating, or of cleaning up; `worst` of those that are not."""
+class ResourceProgress(NamedTuple):
+    """The progress of a resource: `done` of `total` create steps, or of delete steps while it is closed.
+
+    `worst` is the unfinished step in the worst state.
+    """
 
     phase: str
     done: int
@@ -21,24 +24,24 @@ class ResourceStanding(NamedTuple):
     worst: UnitReport | None
 
     @property
-    def troubled(self) -> bool:
-        """Whether `worst` is more than a step that waits or runs."""
-        return self.worst is not None and self.worst.state in _TROUBLES
+    def has_trouble(self) -> bool:
+        """Return whether `worst` has a problem, rather than waiting or running."""
+        return self.worst is not None and self.worst.state in _TROUBLE_STATES
 
 
 def phase(*, begun: bool, closed: bool, ready: bool, reason: str) -> str:
-    """Pending, Creating, Ready, Failed or Deleting; `begun` says that it has a run."""
+    """Return Pending, Creating, Ready, Failed or Deleting. `begun` states that the sandbox has a run."""
     if closed:
         return "Deleting"
     if ready:
         return "Ready"
-    if tone(reason) is Tone.FAILED:
+    if severity(reason) is Severity.FAILED:
         return "Failed"
     return "Creating" if begun else "Pending"
 
 
-def of_resource(units: Iterable[UnitReport], resource: str, *, closed: bool) -> ResourceStanding:
-    """By those of its steps that count now."""
+def resource_progress(units: Iterable[UnitReport], resource: str, *, closed: bool) -> ResourceProgress:
+    """Return the progress of a resource by its create steps, or by its delete steps if the run is closed."""
     counted = [
         unit
         for unit in units
@@ -48,13 +51,14 @@ def of_resource(units: Iterable[UnitReport], resource: str, *, closed: bool) -> 
     worst = min(pending, key=_rank, default=None)
     failed = worst is not None and worst.state == "failed"
     word = "Deleting" if closed else "Failed" if failed else "Creating" if pending else "Ready"
-    return ResourceStanding(word, len(counted) - len(pending), len(counted), worst)
+    return ResourceProgress(word, len(counted) - len(pending), len(counted), worst)
 
 
-def troubled(units: Iterable[UnitReport]) -> bool:
-    """Whether something stands in the way of one of them, or has."""
+def has_trouble(units: Iterable[UnitReport]) -> bool:
+    """Return whether a unit is blocked or has failed."""
     return any(
-        unit.state in _TROUBLES or (unit.state in ("waiting", "running") and tone(unit.reason) is not Tone.PROGRESS)
+        unit.state in _TROUBLE_STATES
+        or (unit.state in ("waiting", "running") and severity(unit.reason) is not Severity.PROGRESS)
         for unit in units
     )
 

@@ -1,10 +1,10 @@
-"""The constant words that Dayfly says. What each is said of, what it means and what is advised: see `reason_words`."""
+"""The reasons: constant words in conditions, Events and reports. `reason_catalog` has the meaning of each."""
 
 import enum
 
 
 class Reason(enum.StrEnum):
-    """The constant words. Clients of the public API know the first two by heart."""
+    """Constant words for machines. Clients of the public API depend on the first two."""
 
     READY = "AllDesiredWorkloadsReady"
     RESOURCE_FAILED = "ResourceFailed"

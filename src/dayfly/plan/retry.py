@@ -1,9 +1,11 @@
-"""What follows the end of an attempt. Rules, no exceptions to them; times are milliseconds.
+"""Retries: the state of a unit after an attempt, the limit of attempts, and the back-off. Times are milliseconds.
 
-Create: at most once, unless declared idempotent. Stop: again until it is confirmed, but preStop gives up after five.
-An attempt that never ran does not count. A create may have three of these, or as many as its own `retry` allows if that
-is more. A postStop may have any number. For a preStop they count among its five attempts: a hook that can never run
-must not keep its target forever.
+A create step runs at most once, unless it is declared idempotent. A stop step is retried until it succeeds, but preStop
+ends after five attempts.
+
+An attempt that never ran does not count for a create step. It may have three of these, or as many as its own `retry`
+allows if that is more. A postStop may have any number of them. For a preStop they count among its five attempts,
+because a hook that can never run must not keep its target forever.
 """
 
 import enum
@@ -15,9 +17,9 @@ from dayfly.spec.lifecycle import PRE_STOP_TRIES, LifecycleEvent
 from dayfly.spec.run import State, UnitRecord
 
 STUCK_AFTER: Final = 5
-VOID_LIMIT: Final = 3
+MAX_NEVER_RAN: Final = 3
 # The sealed plan fixes the inputs and the program of a unit, so these reasons apply to each further attempt.
-_ALWAYS_SO: Final = frozenset(
+_PERMANENT_REASONS: Final = frozenset(
     {
         Reason.INPUT_TOO_LARGE,
         Reason.INPUT_NOT_TEXT,
@@ -31,7 +33,7 @@ _ALWAYS_SO: Final = frozenset(
         Reason.FIELD_INVALID,
     }
 )
-# A fork that waits for one of these waits for a change to the sandbox.
+# A fork with one of these reasons waits for a change of the sandbox.
 FORK_REFUSED: Final = frozenset(
     {
         Reason.UNSUPPORTED_KIND,
@@ -45,30 +47,27 @@ FORK_REFUSED: Final = frozenset(
     }
 )
 BACKOFF_MAX_MS: Final = 600_000
-# So long an attempt may take to say that it never began: a kubelet notices only once its try at the old image is over.
-RECALL_MS: Final = 120_000
-# By so much the clocks of operators may differ that write the same ledger.
-CLOCKS_MS: Final = 60_000
+# The time in which an attempt must prove that it never began. A kubelet notices only after its pull of the old image.
+RECALL_TIMEOUT_MS: Final = 120_000
+# The maximum difference between the clocks of operators that write the same ledger.
+MAX_CLOCK_SKEW_MS: Final = 60_000
 FORK_BACKOFF_MS: Final = 1_000
 FORK_BACKOFF_MAX_MS: Final = 60_000
 
 
 class UnitState(enum.Enum):
-    """A unit's place in its event, all attempts considered."""
+    """The state of a unit within its event, over all attempts."""
 
     FRESH = "fresh"  # never claimed
     ALIVE = "alive"  # claimed, not known to have ended
-    UNKNOWN = "unknown"  # may have run, outcome not known
-    AGAIN = "again"  # ended without success, may be tried again
+    UNKNOWN = "unknown"  # may have run, outcome unknown
+    AGAIN = "again"  # ended without success, may be retried
     SUCCEEDED = "succeeded"
-    FAILED = "failed"  # ended without success, for good
+    FAILED = "failed"  # ended without success, is not retried
 
 
-REST: Final = frozenset({UnitState.FRESH, UnitState.AGAIN, UnitState.SUCCEEDED, UnitState.FAILED})
-
-
-def standing(step: SealedStep, record: UnitRecord) -> UnitState:
-    """Where the unit stands."""
+def unit_state(step: SealedStep, record: UnitRecord) -> UnitState:
+    """Return the state of the unit over all of its attempts."""
     match record.state:
         case State.NONE:
             return UnitState.FRESH
@@ -78,18 +77,20 @@ def standing(step: SealedStep, record: UnitRecord) -> UnitState:
             return UnitState.UNKNOWN
         case State.VOID:
             if step.creates:
-                hopeless = record.voids >= max(VOID_LIMIT, tries(step)) or record.reason in _ALWAYS_SO
+                hopeless = (
+                    record.voids >= max(MAX_NEVER_RAN, attempt_limit(step)) or record.reason in _PERMANENT_REASONS
+                )
                 return UnitState.FAILED if hopeless else UnitState.AGAIN
-            return UnitState.AGAIN if record.vain < tries(step) else UnitState.FAILED
+            return UnitState.AGAIN if record.unsuccessful < attempt_limit(step) else UnitState.FAILED
         case State.DONE:
             if record.outcome == "succeeded":
                 return UnitState.SUCCEEDED
-            spent = record.failures if step.creates else record.vain
-            return UnitState.AGAIN if spent < tries(step) else UnitState.FAILED
+            spent = record.failures if step.creates else record.unsuccessful
+            return UnitState.AGAIN if spent < attempt_limit(step) else UnitState.FAILED
 
 
-def tries(step: SealedStep) -> float:
-    """Return how many attempts the unit may have; those that never ran count only for stop units."""
+def attempt_limit(step: SealedStep) -> float:
+    """Return how many attempts the unit may have. Attempts that never ran count only for stop units."""
     retry = step.unit.retry
     if step.event is LifecycleEvent.POST_STOP:
         return float("inf")
@@ -100,23 +101,23 @@ def tries(step: SealedStep) -> float:
     return retry.limit or float("inf")
 
 
-def again_at(step: SealedStep, record: UnitRecord, now: int) -> int:
-    """The moment from which the next attempt may be claimed."""
-    return ended_by(record, now) + backoff(step.unit.retry.backoff_ms, record.vain, BACKOFF_MAX_MS)
+def retry_at(step: SealedStep, record: UnitRecord, now: int) -> int:
+    """Return the time from which the next attempt may be claimed."""
+    return latest_end(record, now) + backoff(step.unit.retry.backoff_ms, record.unsuccessful, BACKOFF_MAX_MS)
 
 
-def ended_by(record: UnitRecord, now: int) -> int:
-    """When the last attempt had ended at the latest, by our own clock as it goes `now`; 0 if that tells nothing.
+def latest_end(record: UnitRecord, now: int) -> int:
+    """Return the latest time by our clock at which the last attempt ended; 0 if that cannot be determined.
 
-    Its end is told by the clock of wherever it ran, which may be ahead of ours. That it was claimed we wrote ourselves:
-    what lies ahead of that, our clock was set back, and nobody is to wait until it has caught up.
+    The end has a timestamp of the machine where the attempt ran, whose clock may be ahead. The claim has our own
+    timestamp. If even the claim is in the future, our clock was set back, and retries must not wait for it to catch up.
     """
     if record.ended_at <= now:
         return record.ended_at
     claimed = min(record.claimed_at, record.ended_at)
-    return claimed if claimed <= now + CLOCKS_MS else 0
+    return claimed if claimed <= now + MAX_CLOCK_SKEW_MS else 0
 
 
 def backoff(first_ms: int, times: int, most_ms: int) -> int:
-    """Twice as long after each attempt, never longer than `most_ms`."""
+    """Return the back-off, which doubles with each attempt up to `most_ms`."""
     return min(first_ms << min(max(times - 1, 0), most_ms.bit_length()), max(most_ms, first_ms))

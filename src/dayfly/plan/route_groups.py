@@ -1,7 +1,7 @@
-"""Which sandboxes a route group has now, whose fork answers where two of them fork the same, and what is said of it.
+"""The sandboxes of each route group, the fork that answers if several fork the same baseline, and the group's state.
 
-What depends on a whole crowd is kept up piece by piece: a sandbox that changes is held against each group, and a group
-that changes against each sandbox, so that nobody ever holds all against all.
+Membership is updated incrementally: a changed sandbox is compared with each group, and a changed group with the label
+index. No operation compares all sandboxes with all groups.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from dayfly.spec.report import RunReport
     from dayfly.spec.routing.label_match import Match
 
-CONFLICT, EXPIRES = "ForkConflict", "ExpiresSoon"
-"""The types of the conditions that tell of it."""
-# Of each kind: in a sentence, and in a list of conflicts.
+CONFLICT_CONDITION, EXPIRES_SOON_CONDITION = "ForkConflict", "ExpiresSoon"
+"""Condition types."""
+# The maximum number of conflicts in a sentence.
 _SHOWN = 8
 
 
 class Member(NamedTuple):
-    """A living sandbox, as far as groups are concerned. `scope` is where it lives: groups of other places leave it."""
+    """A live sandbox, as route groups see it. `scope` is its namespace or cluster; groups of other scopes ignore it."""
 
     name: str
     scope: str
@@ -38,18 +38,18 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Which members a group wants: those of its `scope` (empty: of all) that its match takes."""
+    """The members that a group selects: those in its `scope` (empty: all scopes) that its match selects."""
 
     scope: str
     match: Match
 
-    def takes(self, member: Member) -> bool:
-        """Whether it wants this one."""
-        return self.scope in ("", member.scope) and self.match.takes(member.labels)
+    def matches(self, member: Member) -> bool:
+        """Return whether the group selects this member."""
+        return self.scope in ("", member.scope) and self.match.matches(member.labels)
 
 
 class BaselineConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A baseline that several sandboxes of a group fork: requests go to the fork of `sandbox`, not of the `others`."""
+    """A baseline that several sandboxes of a group fork. Requests reach the fork of `sandbox`, not of `others`."""
 
     baseline: str
     sandbox: str
@@ -57,7 +57,7 @@ class BaselineConflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupState(NamedTuple):
-    """What is said of a group."""
+    """The reported state of a group."""
 
     ready: bool
     reason: str
@@ -67,7 +67,7 @@ class GroupState(NamedTuple):
 
 
 class Members:
-    """Who belongs to which group, by their identities. Those that change hear of it by what the methods return."""
+    """The members of each group, by uid. The methods return what a change affects."""
 
     def __init__(self) -> None:
         self._sandboxes: dict[str, Member] = {}
@@ -76,7 +76,7 @@ class Members:
         self._index = _LabelIndex()
 
     def put(self, uid: str, member: Member) -> list[str]:
-        """A sandbox has come or changed; the groups to which that is news."""
+        """Add or change a sandbox. Return the groups that this affects."""
         before, self._sandboxes[uid] = self._sandboxes.get(uid), member
         if before == member:
             return []
@@ -84,7 +84,7 @@ class Members:
         changed = []
         for group, wants in self._groups.items():
             found, had = self._found[group], uid in self._found[group]
-            if wants.takes(member):
+            if wants.matches(member):
                 found.add(uid)
             elif had:
                 found.discard(uid)
@@ -94,7 +94,7 @@ class Members:
         return changed
 
     def drop(self, uid: str) -> list[str]:
-        """A sandbox is gone, or on its way; the groups that it leaves."""
+        """Remove a sandbox that has ended or is being deleted. Return the groups that it leaves."""
         before = self._sandboxes.pop(uid, None)
         if before is None:
             return []
@@ -105,50 +105,49 @@ class Members:
         return left
 
     def put_group(self, uid: str, group: Group) -> None:
-        """A group has come or changed."""
+        """Add or change a group."""
         if self._groups.get(uid) != group:
             self._groups[uid] = group
-            found = self._index.taken(group.match)
+            found = self._index.select(group.match)
             here = group.scope
-            self._found[uid] = {of for of in found if here in ("", self._sandboxes[of].scope)}
+            self._found[uid] = {each for each in found if here in ("", self._sandboxes[each].scope)}
 
     def drop_group(self, uid: str) -> None:
-        """A group is gone."""
         self._groups.pop(uid, None)
         self._found.pop(uid, None)
 
-    def of(self, uid: str) -> dict[str, Member]:
-        """The sandboxes of a group by their identities, the one whose forks go first at the head."""
+    def sandboxes_of(self, uid: str) -> dict[str, Member]:
+        """Return the sandboxes of a group by uid, in order of precedence."""
         found = ((each, self._sandboxes[each]) for each in self._found.get(uid, ()))
         return dict(sorted(found, key=lambda pair: precedence(pair[1])))
 
     def has_any(self, uid: str) -> bool:
-        """Whether a group has a sandbox."""
+        """Return whether a group has a sandbox."""
         return bool(self._found.get(uid))
 
     def groups_of(self, uid: str) -> list[str]:
-        """The groups that have a sandbox."""
+        """Return the groups that have a sandbox."""
         return [group for group, found in self._found.items() if uid in found]
 
     def groups(self) -> set[str]:
-        """The groups that are known."""
+        """Return all known groups."""
         return set(self._groups)
 
     def sandboxes(self) -> set[str]:
-        """The sandboxes that are known."""
+        """Return all known sandboxes."""
         return set(self._sandboxes)
 
 
 class _LabelIndex:
-    """The sandboxes by their labels, so that a new group looks at each value once, and not at each sandbox."""
+    """Sandboxes by label, so that a new group visits each label value once instead of each sandbox."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, set[str]]] = {}
         self._known: dict[HasLabel, frozenset[str]] = {}
-        """What was found since a sandbox last changed: many groups ask the same."""
+        """Results since the last change of a sandbox: many groups have the same terms."""
 
     def replace(self, uid: str, before: Member | None, after: Member | None) -> None:
-        """A sandbox has come, changed or gone."""
+        """Update the index after a sandbox was added, changed or removed."""
         old, new = before.labels if before else {}, after.labels if after else {}
         if old == new:
             return
@@ -163,13 +162,13 @@ class _LabelIndex:
         for key, value in new.items():
             self._values.setdefault(key, {}).setdefault(value, set()).add(uid)
 
-    def taken(self, match: Match) -> frozenset[str]:
-        """Those that a match takes."""
+    def select(self, match: Match) -> frozenset[str]:
+        """Return the sandboxes that a match selects."""
         match match:
             case AnyOf(terms):
-                return frozenset().union(*map(self.taken, terms))
+                return frozenset().union(*map(self.select, terms))
             case AllOf(terms):
-                first, *rest = map(self.taken, terms)
+                first, *rest = map(self.select, terms)
                 return first.intersection(*rest)
         found = self._known.get(match)
         if found is None:
@@ -177,18 +176,18 @@ class _LabelIndex:
             if glob.literal:
                 found = frozenset(held.get(glob.prefix, ()))
             else:
-                found = frozenset().union(*(uids for value, uids in held.items() if glob.takes(value)))
+                found = frozenset().union(*(uids for value, uids in held.items() if glob.matches(value)))
             self._known[match] = found
         return found
 
 
 def precedence(member: Member) -> tuple[int, str, str]:
-    """The rule where two fork the same: the older one first. So nobody takes over what another answers for already."""
+    """Return the sort key of precedence. The oldest comes first, so a new sandbox never takes over requests."""
     return member.born_at, member.name, member.scope
 
 
 def conflicts(members: Iterable[Member]) -> tuple[BaselineConflict, ...]:
-    """The baselines that several of these fork, each with whose fork it is to be."""
+    """Return the baselines that several of these members fork, each with the sandbox whose fork answers."""
     by_baseline: dict[tuple[str, str], list[Member]] = {}
     for member in sorted(members, key=precedence):
         for baseline in member.baselines:
@@ -200,11 +199,11 @@ def conflicts(members: Iterable[Member]) -> tuple[BaselineConflict, ...]:
     )
 
 
-def routed(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """By the identity of a sandbox, and by baseline, the keys of the groups whose requests go to its fork.
+def routes_by_sandbox(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return, by sandbox uid and baseline, the routing keys of the groups whose requests reach its fork.
 
     Args:
-        groups: Of each its routing key, and its sandboxes by their identities.
+        groups: For each group its routing key, and its sandboxes by uid.
     """
     found: dict[str, dict[str, set[str]]] = {}
     for key, members in groups:
@@ -217,39 +216,39 @@ def routed(groups: Iterable[tuple[str, Mapping[str, Member]]]) -> dict[str, dict
     return {uid: {name: tuple(sorted(keys)) for name, keys in own.items()} for uid, own in found.items()}
 
 
-def standing(report: RunReport, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
-    """How a group stands whose run stands so.
+def group_state(report: RunReport, members: Iterable[Member], waiting: Iterable[str]) -> GroupState:
+    """Return the state of a group from the report of its run.
 
-    Whether it is ready depends on its own hooks alone: else whoever labels a sandbox could make it unready.
+    Only its own hooks decide whether it is ready. Otherwise anyone who labels a sandbox could make the group unready.
 
     Args:
-        report: Of its run.
-        members: The sandboxes that it has now.
-        waiting: Those of them, by name, that are not ready themselves.
+        report: The report of the group's run.
+        members: The group's current sandboxes.
+        waiting: The names of the sandboxes that are not ready.
     """
     there = tuple(members) if report.phase is Phase.OPEN else ()
     names, clashes = tuple(member.name for member in there), conflicts(there)
     if not report.ready:
         return GroupState(False, report.reason, report.message, names, clashes)
     if not names:
-        return GroupState(True, Reason.NO_MATCHED_SANDBOXES, messages.no_members(), (), ())
-    message = messages.members(names, tuple(sorted(waiting)))
+        return GroupState(True, Reason.NO_MATCHED_SANDBOXES, messages.no_matched_sandboxes(), (), ())
+    message = messages.matched_sandboxes(names, tuple(sorted(waiting)))
     if clashes:
         message = f"{message} {conflict_message(clashes)}"
     return GroupState(True, Reason.READY, message, names, clashes)
 
 
 def conflict_reason(found: tuple[BaselineConflict, ...]) -> str:
-    """The reason of the condition that tells of conflicts."""
+    """Return the reason of the condition for conflicts."""
     return Reason.FORK_CONFLICT if found else Reason.NO_FORK_CONFLICT
 
 
 def conflict_message(found: tuple[BaselineConflict, ...]) -> str:
-    """One sentence on all conflicts; empty for none."""
+    """Return one sentence about all conflicts; empty for none."""
     shown = ((each.baseline, each.sandbox, each.others) for each in found[:_SHOWN])
     return messages.conflicts(shown, max(len(found) - _SHOWN, 0))
 
 
 def expires_soon(until: str) -> tuple[str, str]:
-    """Reason and message of the condition that warns; `until` is the moment as people read it."""
+    """Return the reason and message of the warning condition. `until` is a formatted time."""
     return Reason.EXPIRES_SOON, messages.expires_soon(until)

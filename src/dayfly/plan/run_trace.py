@@ -1,8 +1,8 @@
-"""A run as a trace: how long it took until it was ready, or gone, which unit took its part of that, and which attempt.
+"""Traces of a run: the time until it was ready or deleted, by unit and attempt.
 
-Made after the fact, of what the ledger holds, as two traces: one of its creation, told when it is ready or has failed,
-and one of its end; a sandbox may live for weeks between them. Ids follow from the run alone: whoever tells the same
-again tells the same trace. No value, no param, no sentence is in it.
+They are made afterwards from the ledger. Creation is one trace, exported when the run is ready or has failed; deletion
+is another, because a sandbox may live for weeks between them. Ids depend only on the run, so an export that is repeated
+has the same ids. Traces contain no values, parameters or messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dayfly.plan.actions import Claim, Doubt, Record, Void
-from dayfly.plan.cloud_events import kinds
+from dayfly.plan.cloud_events import event_kinds
 from dayfly.spec.run import Phase, State
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from dayfly.spec.run_data import HistoryEntry
 
 CREATE, DELETE = "create", "delete"
-# Of a unit: the newest, so that a cleanup which fails for weeks is still one trace.
-MOST_ATTEMPTS: Final = 32
-_TROUBLES: Final = frozenset({"failed", "unknown"})
+# For each unit, the newest attempts: a cleanup that fails for weeks is still one trace.
+MAX_ATTEMPTS: Final = 32
+_FAILED_OUTCOMES: Final = frozenset({"failed", "unknown"})
 _OUTCOMES: Final = {State.CLAIMED: "running", State.UNKNOWN: "unknown", State.VOID: "void"}
-# A step can have a receipt say what it likes.
+# A step can write any reason into its receipt.
 _WORD: Final = re.compile(r"[A-Za-z]{1,63}")
 
 
 class Span(NamedTuple):
-    """One span; times are unix milliseconds, a `parent` of 0 is none. With an `error` it has failed."""
+    """One span. Times are unix milliseconds. A `parent` of 0 means none. With an `error` it has failed."""
 
     trace: int
     id: int
@@ -43,11 +43,11 @@ class Span(NamedTuple):
     attributes: Mapping[str, str | int]
     error: str = ""
     link: tuple[int, int] | None = None
-    """Trace and id of a span that this one belongs to as well."""
+    """The trace and id of a related span."""
 
 
 class AttemptSpan(NamedTuple):
-    """One attempt, as far as it is known; times are unix milliseconds, 0 for not yet or not known."""
+    """One attempt. Times are unix milliseconds; 0 means that it has not happened or is not known."""
 
     unit: str
     number: int
@@ -61,45 +61,45 @@ class AttemptSpan(NamedTuple):
 
 
 def trace_id(uid: str, part: str) -> int:
-    """Of a run's creation, or of its end."""
+    """Return the trace id of a run's creation or deletion."""
     return int.from_bytes(hashlib.sha256(f"{uid}/{part}".encode()).digest()[:16], "big")
 
 
 def span_id(uid: str, part: str, unit: str = "", attempt: int = 0) -> int:
-    """Of the whole, of a unit, or of an attempt."""
+    """Return the span id of the whole trace, of a unit, or of an attempt."""
     return int.from_bytes(hashlib.sha256(f"{uid}/{part}/{unit}/{attempt}".encode()).digest()[:8], "big")
 
 
 def traceparent(uid: str, unit: str, attempt: int, *, creates: bool) -> str:
-    """What an attempt has as TRACEPARENT, so that its own spans hang below its own."""
+    """Return the TRACEPARENT of an attempt, so that spans of its program become children of its span."""
     part = CREATE if creates else DELETE
     return f"00-{trace_id(uid, part):032x}-{span_id(uid, part, unit, attempt):016x}-01"
 
 
-def settled(report: RunReport) -> str:
-    """How the creation of a run has ended: ready, failed or closed before it was either; empty if it goes on."""
+def creation_outcome(report: RunReport) -> str:
+    """Return how a run's creation ended: ready, failed, or closed before either; empty while it continues."""
     if report.closed is not None or report.phase is not Phase.OPEN:
         return "closed"
-    return next((kind for kind in kinds(report, expires_soon=False) if kind in ("ready", "failed")), "")
+    return next((kind for kind in event_kinds(report, expires_soon=False) if kind in ("ready", "failed")), "")
 
 
-def last_news(run: Run) -> int:
-    """When the ledger was last told anything of a unit."""
+def last_change(run: Run) -> int:
+    """Return the time of the last change of any unit in the ledger."""
     return max([run.born_at, *(max(unit.claimed_at, unit.ended_at) for unit in run.units.values())])
 
 
 def creation(run: Run, history: Iterable[HistoryEntry], outcome: str, reason: str, at: int) -> tuple[Span, ...]:
-    """The trace of its creation, which ended so at that moment."""
+    """Return the trace of a run's creation, which ended with this outcome at that time."""
     until = run.closed.at if run.closed else at
     ours = [each for each in attempts(run, history) if not run.closed or each.claimed_at < until]
-    if outcome != "ready" or not any(each.kept for each in ours):  # when a fork answered stands in no ledger
+    if outcome != "ready" or not any(each.kept for each in ours):  # the ledger does not record when a fork answered
         until = max([run.born_at, *(each.ended_at for each in ours)]) if outcome != "closed" else until
     error = reason if outcome == "failed" else ""
     return _spans(run, CREATE, ours, (run.born_at, until), outcome, error)
 
 
 def deletion(run: Run, history: Iterable[HistoryEntry]) -> tuple[Span, ...]:
-    """The trace of its end, of one that is over."""
+    """Return the trace of the deletion of a run that has ended."""
     asked = run.closed or run.abandon
     since = asked.at if asked else run.ended_at
     ours = [each for each in attempts(run, history) if each.claimed_at >= since]
@@ -108,14 +108,14 @@ def deletion(run: Run, history: Iterable[HistoryEntry]) -> tuple[Span, ...]:
 
 
 def attempts(run: Run, history: Iterable[HistoryEntry]) -> list[AttemptSpan]:
-    """All that are known, in the order in which they were permitted: the history's, and each unit's latest."""
+    """Return all known attempts in the order of their claims: those of the history, and each unit's latest."""
     found: dict[tuple[str, int], AttemptSpan] = {}
     for entry in history:
         key = entry.unit, entry.attempt
         if entry.move == Claim.__name__:
             found[key] = AttemptSpan(entry.unit, entry.attempt, entry.at)
         elif key in found and entry.move in _ENDS:
-            # A record without a reason has its outcome in its place.
+            # A record without a reason has its outcome in that field.
             outcome = _ENDS[entry.move] or ("succeeded" if entry.reason == "succeeded" else "failed")
             reason = "" if outcome == "succeeded" else entry.reason
             found[key] = found[key]._replace(ended_at=entry.at, outcome=outcome, reason=reason)
@@ -150,25 +150,25 @@ def _spans(
     target = run.target
     about = {"dayfly.run.uid": run.uid, "dayfly.target.kind": target.kind, "dayfly.target.name": target.name}
     about |= {"k8s.namespace.name": target.namespace} if target.namespace else {}
-    whole = {**about, "dayfly.outcome": outcome, **_trouble(error)}
+    whole = {**about, "dayfly.outcome": outcome, **_error_type(error)}
     link = (trace_id(run.uid, CREATE), span_id(run.uid, CREATE)) if part == DELETE else None
     name = f"{part} {target.kind.lower()}"
-    found = [Span(trace, root, 0, name, start, end, whole, _word(error), link)]
+    found = [Span(trace, root, 0, name, start, end, whole, _known_reason(error), link)]
     by_unit: dict[str, list[AttemptSpan]] = {}
     for each in ours:
         by_unit.setdefault(each.unit, []).append(each)
     for unit, tries in by_unit.items():
-        found += _of_unit(run, part, unit, tries, end)
+        found += _unit_spans(run, part, unit, tries, end)
     return tuple(found)
 
 
-def _of_unit(run: Run, part: str, unit: str, tries: list[AttemptSpan], end: int) -> list[Span]:
+def _unit_spans(run: Run, part: str, unit: str, tries: list[AttemptSpan], end: int) -> list[Span]:
     trace, own, last = trace_id(run.uid, part), span_id(run.uid, part, unit), tries[-1]
     resource, _, step = unit.rpartition("/") if not last.kept else ("", "", unit)
     known = {"dayfly.unit": unit, "dayfly.resource": resource, "dayfly.step": step, "dayfly.kind": run.kind(unit)}
     attributes = {name: value for name, value in known.items() if value}
-    error = last.reason if last.outcome in _TROUBLES else ""
-    counted = {"dayfly.attempts": last.number, "dayfly.outcome": last.outcome, **_trouble(error)}
+    error = last.reason if last.outcome in _FAILED_OUTCOMES else ""
+    counted = {"dayfly.attempts": last.number, "dayfly.outcome": last.outcome, **_error_type(error)}
     span = Span(
         trace=trace,
         id=own,
@@ -177,16 +177,16 @@ def _of_unit(run: Run, part: str, unit: str, tries: list[AttemptSpan], end: int)
         start=tries[0].claimed_at,
         end=max(tries[0].claimed_at, last.ended_at or end),
         attributes=attributes | counted,
-        error=_word(error),
+        error=_known_reason(error),
     )
-    return [span, *(_of_attempt(run, part, each, own, attributes, end) for each in tries[-MOST_ATTEMPTS:])]
+    return [span, *(_attempt_span(run, part, each, own, attributes, end) for each in tries[-MAX_ATTEMPTS:])]
 
 
-def _of_attempt(
+def _attempt_span(
     run: Run, part: str, each: AttemptSpan, parent: int, attributes: Mapping[str, str | int], end: int
 ) -> Span:
-    error = each.reason if each.outcome in _TROUBLES else ""
-    own = {"dayfly.attempt": each.number, "dayfly.outcome": each.outcome, **_trouble(error)}
+    error = each.reason if each.outcome in _FAILED_OUTCOMES else ""
+    own = {"dayfly.attempt": each.number, "dayfly.outcome": each.outcome, **_error_type(error)}
     if each.started_at >= each.claimed_at:
         own["dayfly.waited_ms"] = each.started_at - each.claimed_at
     return Span(
@@ -197,14 +197,14 @@ def _of_attempt(
         start=each.claimed_at,
         end=max(each.claimed_at, each.ended_at or end),
         attributes={**attributes, **own},
-        error=_word(error),
+        error=_known_reason(error),
     )
 
 
-def _trouble(error: str) -> dict[str, str | int]:
-    """As OpenTelemetry's conventions call it."""
-    return {"error.type": _word(error)} if error else {}
+def _error_type(error: str) -> dict[str, str | int]:
+    """Return the attribute for an error, named by OpenTelemetry's conventions."""
+    return {"error.type": _known_reason(error)} if error else {}
 
 
-def _word(reason: str) -> str:
+def _known_reason(reason: str) -> str:
     return reason if not reason or _WORD.fullmatch(reason) else "Other"

@@ -1,4 +1,4 @@
-"""A run's documents, sealed before the first effect and indexed once: who reads whom, in which event."""
+"""A run's documents, sealed before the first effect, with an index of events and readers."""
 
 import msgspec
 
@@ -6,24 +6,24 @@ from dayfly.spec.lifecycle import CREATING, Lifecycle, LifecycleEvent, Ref, Unit
 
 
 class SealedStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A unit in its place within the run."""
+    """A unit with its place in the run."""
 
     id: str
     unit: Unit
     event: LifecycleEvent
     resource: str
-    # Units of any document whose outputs it reads, in the order of its inputs.
+    # The units of any document whose outputs it reads, in the order of its inputs.
     reads: tuple[str, ...]
-    # Those among them that must have succeeded before it may start. A unit of a stop event never waits for one of a
-    # start event: by then that one has come to rest, with outputs or without.
+    # The units among `reads` that must have succeeded before it may start. A stop unit never waits for a create unit:
+    # that one has ended by then, with or without outputs.
     needs: tuple[str, ...]
     creates: bool
 
 
 class KeptStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A kept unit: a desired state, and the digest of the wish it must be started from.
+    """A kept unit: a desired state, and the digest of its spec (`generation`).
 
-    `after` are the kept units of the same plan that answer before it is begun, and end after it.
+    `after` are the kept units of the same plan that answer before it starts. They end after it.
     """
 
     id: str
@@ -34,10 +34,10 @@ class KeptStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run will do for create and delete, by digest, and what its target wishes to be kept at this revision.
+    """The create and delete units of a run, by digest, and the units that its target wants to keep at this revision.
 
-    `parts` has the units of each document by its resource ('' is the target's own). `readers` names, for a resource,
-    the documents whose units read its outputs: their postStop comes first.
+    `parts` has the units of each document by resource ('' is the target's own). `readers` names, for a resource, the
+    documents whose units read its outputs: their postStop runs first.
     """
 
     documents: tuple[Lifecycle, ...]
@@ -49,23 +49,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     readers: dict[str, frozenset[str]]
 
     def unit(self, name: str) -> Unit | None:
-        """The unit of that name within the run; None for one that is kept no more."""
+        """Return the unit with that name in the run; None if it is no longer kept."""
         step = self.steps.get(name) or self.kept.get(name)
         return step.unit if step else None
 
     def creates(self, unit: str) -> bool:
-        """Whether a closed run may not claim this unit: create steps and what is kept."""
+        """Return whether a closed run may not claim this unit: create steps and kept units."""
         return unit not in self.steps or self.steps[unit].creates
 
     def creators(self, resource: str) -> tuple[SealedStep, ...]:
-        """The units of one document that create."""
+        """Return the create units of one document."""
         return tuple(step for event in CREATING for step in self.parts[resource][event])
 
 
 def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
-    """Index documents that `compile` (or whoever wrote them) has checked: references resolve and there is no cycle.
+    """Index documents that `compile` has checked: references resolve and there is no cycle.
 
-    Only the documents enter the digest; what is kept may be revised while the target lives.
+    Only the documents are part of the digest. Kept units may be revised while the target lives.
     """
     steps: dict[str, SealedStep] = {}
     readers: dict[str, set[str]] = {document.resource: set() for document in documents}
@@ -96,7 +96,7 @@ def seal(documents: tuple[Lifecycle, ...], kept: tuple[Unit, ...] = ()) -> Plan:
 
 
 def references(unit: Unit) -> tuple[Ref, ...]:
-    """Every reference of the unit's inputs."""
+    """Return every reference in the unit's inputs."""
     return tuple(item.from_ for item in unit.inputs if item.from_ is not None)
 
 
@@ -108,7 +108,7 @@ def program(unit: Unit) -> tuple[str, ...]:
 
 
 def sensitive_inputs(plan: Plan, unit: Unit, resource: str) -> frozenset[str]:
-    """Those of the unit's inputs whose values are secrets, or outputs that were declared sensitive."""
+    """Return the unit's inputs whose values are secret parameters, or outputs that are declared sensitive."""
     found = {item.name for item in unit.inputs if item.secret}
     for item in unit.inputs:
         if item.from_ is None:

@@ -1,4 +1,4 @@
-"""What is said of a run: one reason, one sentence, and a line for each unit. Spoken each time anew, never read back."""
+"""The report of a run: a reason, a sentence, and a report for each unit. It is output only and never read back."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ import msgspec
 
 from dayfly.plan import messages
 from dayfly.plan.actions import Decision, Wait
-from dayfly.plan.closed_run import is_due, owed
+from dayfly.plan.closed_run import is_due, needs_post_stop
 from dayfly.plan.decision import DecisionDraft
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, UnitState, standing
+from dayfly.plan.retry import FORK_REFUSED, STUCK_AFTER, UnitState, unit_state
 from dayfly.plan.sealed import KeptStep, Plan, SealedStep, program
 from dayfly.plan.world import Running, World
 from dayfly.spec.lifecycle import CREATING, LifecycleEvent
@@ -19,16 +19,16 @@ from dayfly.spec.steps.webhook import DEFINITE
 
 
 def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunReport:
-    """Put the run and what `decide` said of it into words, for whoever hears them `now` (unix milliseconds)."""
+    """Return the report of a run after `decide`, as of `now` (unix milliseconds)."""
     waits = {wait.unit: wait for wait in reversed(decision.waits) if wait.unit}
-    remarks = {**_same_mistake(plan, world), **world.remarks}
+    remarks = {**_same_programs(plan, world), **world.remarks}
     world = msgspec.structs.replace(world, remarks=remarks) if remarks else world
     draft = DecisionDraft(plan, world, now)
     units = tuple(_step(draft, step, waits.get(step.id)) for step in plan.steps.values())
     forks = tuple(_fork(world, fork, waits.get(fork.id), now) for fork in plan.kept.values())
     run = world.run
     open_ = run.phase is Phase.OPEN
-    units, forks = _ordered(units, forks, open_=open_)
+    units, forks = _with_earlier_units(units, forks, open_=open_)
     counted = [unit for unit in units if (unit.event in CREATING) == open_ and unit.state != "skipped"]
     done = sum(unit.state in ("succeeded", "stopped") for unit in counted)
     total = len(counted)
@@ -41,7 +41,7 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunRepor
         phase=run.phase,
         ready=reason is Reason.READY,
         reason=reason,
-        message=said if isinstance(said, str) else of_unit(said[0], said[0].message, others),
+        message=said if isinstance(said, str) else unit_sentence(said[0], said[0].message, others),
         about=about,
         others=others,
         done=done,
@@ -54,8 +54,8 @@ def describe(plan: Plan, world: World, decision: Decision, now: int) -> RunRepor
     )
 
 
-def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
-    """Name, for each create step that could not be executed, the delete steps that have the same program."""
+def _same_programs(plan: Plan, world: World) -> dict[str, str]:
+    """Return a remark for each create step that could not be executed: the delete steps that have the same program."""
     broken = [
         step
         for step in plan.steps.values()
@@ -68,68 +68,68 @@ def _same_mistake(plan: Plan, world: World) -> dict[str, str]:
             *plan.parts[step.resource][LifecycleEvent.POST_STOP],
         )
         if alike := tuple(each.id for each in of_stop if program(each.unit) == program(step.unit)):
-            found[step.id] = messages.same_program(alike)
+            found[step.id] = messages.also_fails(alike)
     return found
 
 
-def limited(report: RunReport, unsupported: tuple[str, ...]) -> RunReport:
-    """The report of a run whose wish is not carried out as a whole: a Ready that said nothing of it would be false."""
+def with_unsupported(report: RunReport, unsupported: tuple[str, ...]) -> RunReport:
+    """Add unsupported parts of the spec to the report. A ready report without them would be false."""
     if not unsupported or report.phase is not Phase.OPEN:
         return report
     message = f"{report.message} {messages.unsupported(unsupported)}" if report.ready else report.message
     return msgspec.structs.replace(report, message=message, unsupported=(*report.unsupported, *unsupported))
 
 
-def respoken(report: RunReport, now: int) -> RunReport:
-    """A report that was spoken earlier, for whoever hears it `now`: its clocks are filled in anew."""
+def with_current_clocks(report: RunReport, now: int) -> RunReport:
+    """Return an earlier report with its clocks filled in as of `now`."""
     if not any(unit.template for unit in report.units):
         return report
     units = tuple(
         msgspec.structs.replace(
-            unit, message=messages.spoken(messages.Clocked(unit.template), unit.since, unit.until, now)
+            unit, message=messages.render(messages.ClockedText(unit.template), unit.since, unit.until, now)
         )
         if unit.template
         else unit
         for unit in report.units
     )
     about = next((unit for unit in units if unit.id == report.about), None)
-    message = of_unit(about, about.message, report.others) if about else report.message
+    message = unit_sentence(about, about.message, report.others) if about else report.message
     return msgspec.structs.replace(report, units=units, message=message)
 
 
 def sentence(unit: UnitReport, said: str) -> str:
-    """What is said of a unit where its reason does not stand beside it; `said` is its message, however shown."""
+    """Return the sentence about a unit for a place without its reason. `said` is its message."""
     return with_reason(unit.reason, said) if unit.state == "failed" else said or unit.state
 
 
-def of_unit(unit: UnitReport, said: str, others: int) -> str:
-    """The sentence of a run whose reason is a unit's; `others` as in `RunReport`."""
+def unit_sentence(unit: UnitReport, said: str, others: int) -> str:
+    """Return the sentence of a run whose reason is a unit's. `others` is as in `RunReport`."""
     return f"{unit.id}: {sentence(unit, said)}" + (f" (and {others} more)" if others else "")
 
 
-# A sentence of its own, or the units of which the first one's sentence is said.
+# Either a sentence, or units whose first one determines the message.
 _Said = str | list[UnitReport]
 
 
 def _opening(units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...]) -> tuple[Reason, _Said]:
-    """The first of these that holds is the run's own reason: the deepest trouble first, progress last."""
+    """Return the reason of an open run and its message: the first that applies, because later ones follow from it."""
     before = [unit for unit in units if unit.event == LifecycleEvent.PRE_START]
     after = [unit for unit in units if unit.event == LifecycleEvent.POST_START]
-    if failed := _with(before, "failed"):
+    if failed := _in_state(before, "failed"):
         return Reason.RESOURCE_FAILED, failed
-    if failed := _with(forks, "failed"):
+    if failed := _in_state(forks, "failed"):
         return Reason.FORK_FAILED, failed
-    if doubtful := _with(units, "unknown"):
+    if doubtful := _in_state(units, "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
     if pending := [unit for unit in before if unit.state != "succeeded"]:
         resources = any(unit.resource for unit in pending)
-        return (Reason.RESOURCES_PENDING if resources else Reason.HOOKS_PENDING), _busiest(pending)
+        return (Reason.RESOURCES_PENDING if resources else Reason.HOOKS_PENDING), _active_first(pending)
     if pending := [fork for fork in forks if fork.state != "running"]:
-        return Reason.FORKS_PENDING, _busiest(pending)
-    if failed := _with(after, "failed"):
+        return Reason.FORKS_PENDING, _active_first(pending)
+    if failed := _in_state(after, "failed"):
         return Reason.HOOK_FAILED, failed
     if pending := [unit for unit in after if unit.state != "succeeded"]:
-        return Reason.HOOKS_PENDING, _busiest(pending)
+        return Reason.HOOKS_PENDING, _active_first(pending)
     return Reason.READY, "All desired workloads are available."
 
 
@@ -139,28 +139,28 @@ def _closing(world: World, units: tuple[UnitReport, ...], forks: tuple[UnitRepor
         why = run.abandon.message or run.abandon.reason
         return (
             Reason.ABANDONED,
-            f"cleanup was given up: {why}; what its delete steps would have removed may be left over",
+            f"its cleanup was abandoned: {why}; resources that its delete steps would have removed may be left over",
         )
     if run.phase is Phase.CLEANED:
         return Reason.CLEANED, "every delete step has succeeded; nothing is left"
-    if doubtful := _with([*units, *forks], "unknown"):
+    if doubtful := _in_state([*units, *forks], "unknown"):
         return Reason.OUTCOME_UNKNOWN, doubtful
-    # Of create steps none is tried again now, and none waits.
-    stuck = [unit for unit in _with(units, "retrying") if run.unit(unit.id).vain >= STUCK_AFTER]
+    # A create step is neither retried nor waits now.
+    stuck = [unit for unit in _in_state(units, "retrying") if run.unit(unit.id).unsuccessful >= STUCK_AFTER]
     if stuck:
         return Reason.CLEANUP_STUCK, stuck
     active = [unit for unit in (*units, *forks) if unit.state in ("running", "retrying")]
-    pending = active or _with(units, "waiting")
+    pending = active or _in_state(units, "waiting")
     because = (run.closed.message or run.closed.reason) if run.closed else ""
-    return Reason.DELETING, _busiest(pending) if pending else f"is being cleaned up: {because}"
+    return Reason.DELETING, _active_first(pending) if pending else f"is being cleaned up: {because}"
 
 
-def _with(units: Iterable[UnitReport], state: str) -> list[UnitReport]:
+def _in_state(units: Iterable[UnitReport], state: str) -> list[UnitReport]:
     return [unit for unit in units if unit.state == state]
 
 
-def _busiest(units: list[UnitReport]) -> list[UnitReport]:
-    """What is under way says more than what waits for it."""
+def _active_first(units: list[UnitReport]) -> list[UnitReport]:
+    """Sort active units before units that wait for them."""
     return sorted(units, key=lambda unit: (unit.state != "retrying", unit.state != "running"))
 
 
@@ -174,10 +174,10 @@ _ORDER_CLOSED = (
 )
 
 
-def _ordered(
+def _with_earlier_units(
     units: tuple[UnitReport, ...], forks: tuple[UnitReport, ...], *, open_: bool
 ) -> tuple[tuple[UnitReport, ...], tuple[UnitReport, ...]]:
-    """Name the earlier units that a waiting unit without a reason of its own waits for."""
+    """Add to each waiting unit without a reason the earlier units that it waits for."""
     order = _ORDER_OPEN if open_ else _ORDER_CLOSED
     busy = [unit for unit in units + forks if unit.state in ("running", "retrying", "unknown") or unit.reason]
     busy = [unit for unit in busy if unit.event in order and unit.state not in ("succeeded", "skipped", "stopped")]
@@ -196,7 +196,7 @@ def _ordered(
 
 
 def _answers(unit: UnitReport, *, open_: bool) -> bool:
-    """Whether a fork is as an open run wants it: nothing waits for its end then."""
+    """Return whether the unit is a fork that answers in an open run. No unit waits for its end then."""
     return open_ and unit.event == "start" and unit.state == "running"
 
 
@@ -211,7 +211,7 @@ def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitRepo
     if wait is not None and state in ("waiting", "running", "retrying", "unknown"):
         text, reason = wait.message, wait.reason
     if state != "skipped":
-        text = messages.remarked(text, world.remarks.get(step.id, ""))
+        text = messages.with_remark(text, world.remarks.get(step.id, ""))
     return UnitReport(
         id=step.id,
         resource=step.resource,
@@ -221,8 +221,8 @@ def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitRepo
         state=state,
         attempt=record.attempt,
         reason=reason,
-        message=messages.spoken(text, since, until, now),
-        template=messages.template(text),
+        message=messages.render(text, since, until, now),
+        template=messages.template_of(text),
         since=since,
         until=until,
         started_at=_started(world, step.id, record),
@@ -235,10 +235,10 @@ def _step(draft: DecisionDraft, step: SealedStep, wait: Wait | None) -> UnitRepo
 
 def _state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
     closed = draft.run.phase is not Phase.OPEN
-    match standing(step, record):
+    match unit_state(step, record):
         case UnitState.FRESH:
             over = draft.run.phase in (Phase.CLEANED, Phase.ABANDONED)
-            return "skipped" if over or (closed and not _comes(draft, step)) else "waiting"
+            return "skipped" if over or (closed and not _will_run(draft, step)) else "waiting"
         case UnitState.ALIVE:
             return "running"
         case UnitState.UNKNOWN:
@@ -251,11 +251,11 @@ def _state(draft: DecisionDraft, step: SealedStep, record: UnitRecord) -> str:
             return "stopped" if closed and record.reason == Reason.CANCELLED else "failed"
 
 
-def _comes(draft: DecisionDraft, step: SealedStep) -> bool:
-    """Whether a step that has not begun when its run closes still has to."""
+def _will_run(draft: DecisionDraft, step: SealedStep) -> bool:
+    """Return whether a step that has not begun when its run closes will still run."""
     if step.creates or not is_due(draft.run, step):
         return False
-    return draft.run.has_started if step.event is LifecycleEvent.PRE_STOP else owed(draft, step.resource)
+    return draft.run.has_started if step.event is LifecycleEvent.PRE_STOP else needs_post_stop(draft, step.resource)
 
 
 def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitReport:
@@ -286,8 +286,8 @@ def _fork(world: World, fork: KeptStep, wait: Wait | None, now: int) -> UnitRepo
         state=state,
         attempt=record.attempt,
         reason=wait.reason if wait else record.reason,
-        message=messages.spoken(text, since, until, now),
-        template=messages.template(text),
+        message=messages.render(text, since, until, now),
+        template=messages.template_of(text),
         since=since,
         until=until,
         started_at=_started(world, fork.id, record),

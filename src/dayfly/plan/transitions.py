@@ -1,7 +1,7 @@
-"""Which moves the ledger allows, as data, and how each changes the record. The docs' diagram is drawn from here.
+"""The ledger's legal moves as a table, and how each changes the record. The diagram in the docs is generated from it.
 
-A ledger applies moves only through `apply`; a move that the table does not hold is our own mistake, never a user's, and
-raises `IllegalMoveError` before anything is written.
+A ledger applies moves only through `apply`. A move that is not in the table is a bug in Dayfly, never a user's error.
+It raises `IllegalMoveError` before anything is written.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,15 +14,15 @@ from dayfly.spec.run import OutputRecord, Phase, Run, State, UnitRecord
 
 
 class IllegalMoveError(AssertionError):
-    """A move that the table does not hold."""
+    """A move that is not in the table."""
 
 
-# from state, by move -> to state. `none < claimed < unknown < {done, void}`; a further claim begins a new attempt.
+# (from state, move) -> to state. `none < claimed < unknown < {done, void}`; another claim begins a new attempt.
 UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
     (State.NONE, Claim): State.CLAIMED,
-    (State.VOID, Claim): State.CLAIMED,  # it never ran: trying again is the first try
-    (State.DONE, Claim): State.CLAIMED,  # only after a failure; whether it may is plan.retry's question
-    (State.CLAIMED, Bind): State.CLAIMED,  # once, where the claim named nothing yet
+    (State.VOID, Claim): State.CLAIMED,  # it never ran, so the next attempt is its first
+    (State.DONE, Claim): State.CLAIMED,  # only after a failure; `plan.retry` decides whether it may
+    (State.CLAIMED, Bind): State.CLAIMED,  # once, if the claim named no object
     (State.UNKNOWN, Bind): State.UNKNOWN,
     (State.CLAIMED, Doubt): State.UNKNOWN,
     (State.CLAIMED, Record): State.DONE,
@@ -31,28 +31,33 @@ UNIT_MOVES: Final[dict[tuple[State, type[Move]], State]] = {
     (State.UNKNOWN, Void): State.VOID,
 }
 
-# from phase, by move -> to phase
+# (from phase, move) -> to phase
 RUN_MOVES: Final[dict[tuple[Phase, type[Move]], Phase]] = {
     (Phase.OPEN, Close): Phase.CLOSED,
     (Phase.OPEN, Started): Phase.OPEN,
-    (Phase.CLOSED, Started): Phase.CLOSED,  # it was seen late; not once it has stopped
+    (Phase.CLOSED, Started): Phase.CLOSED,  # observed late; not after it has stopped
     (Phase.CLOSED, Stopped): Phase.CLOSED,
     (Phase.CLOSED, GiveUp): Phase.CLOSED,
-    (Phase.CLOSED, Finish): Phase.CLEANED,  # or abandoned, where that was asked for
+    (Phase.CLOSED, Finish): Phase.CLEANED,  # or abandoned, if that was requested
 }
 
 
 def apply(run: Run, moves: Iterable[Move], creates: Callable[[str], bool]) -> Run:
-    """The run after the moves, with `seq` one higher. `creates(unit)` tells units that no closed run may claim.
+    """Return the run after the moves, with `seq` increased by one.
+
+    Args:
+        run: The ledger before the moves.
+        moves: The moves, in order.
+        creates: Whether a unit may not be claimed in a closed run.
 
     Raises:
-        IllegalMoveError: the first move that is not allowed; nothing is changed.
+        IllegalMoveError: For the first move that is not allowed. Nothing is changed then.
     """
     units = dict(run.units)
     changes: dict[str, object] = {}
     phase = run.phase
     for move in moves:
-        if isinstance(move, _OF_RUN):
+        if isinstance(move, _RUN_MOVE_TYPES):
             phase = _next_phase(phase, move)
             changes |= _run_changes(msgspec.structs.replace(run, **changes), move)
             if changes.get("phase") is not None:
@@ -67,7 +72,7 @@ def apply(run: Run, moves: Iterable[Move], creates: Callable[[str], bool]) -> Ru
     return msgspec.structs.replace(run, **{"units": units, "phase": phase, **changes, "seq": run.seq + 1})
 
 
-_OF_RUN = (Close, Started, Stopped, GiveUp, Finish)
+_RUN_MOVE_TYPES = (Close, Started, Stopped, GiveUp, Finish)
 
 
 def _next_phase(phase: Phase, move: Move) -> Phase:
@@ -121,7 +126,7 @@ def _next_record(before: UnitRecord, move: Claim | Bind | Doubt | Record | Void)
                 message=result.message,
                 started_at=result.started_at,
                 ended_at=result.ended_at,
-                outputs=_told(before, move),
+                outputs=_outputs_after(before, move),
                 failures=before.failures + (result.outcome == "failed"),
             )
         case Void():
@@ -130,8 +135,11 @@ def _next_record(before: UnitRecord, move: Claim | Bind | Doubt | Record | Void)
             )
 
 
-def _told(before: UnitRecord, move: Record) -> dict[str, OutputRecord]:
-    """What is known of the unit's outputs now. A success tells all; after a failure cleanup needs what any try told."""
+def _outputs_after(before: UnitRecord, move: Record) -> dict[str, OutputRecord]:
+    """Return the unit's known outputs after the record.
+
+    A success has all outputs. After a failure, cleanup needs the outputs of every attempt.
+    """
     known = before.outputs if move.result.outcome == "failed" else {}
     told = {name: msgspec.structs.replace(each, attempt=move.attempt) for name, each in move.result.outputs.items()}
     return known | told
@@ -153,7 +161,6 @@ def _claimed(before: UnitRecord, move: Claim, state: State) -> UnitRecord:
         claimed_at=move.at,
         failures=before.failures,
         voids=before.voids,
-        # Until this attempt's own are recorded, what the former one told stays known: if this one never runs, cleanup
-        # needs it.
+        # The outputs of the former attempt stay until this attempt's are recorded. Cleanup needs them if it never runs.
         outputs=before.outputs,
     )

@@ -1,9 +1,9 @@
-"""`why`: from a run down to the root of what holds it up, since when, and what somebody can do about it."""
+"""`why`: find the root causes of a run's obstacles, since when they exist, and the next step for a person."""
 
 from collections.abc import Collection, Iterable, Sequence
 
 from dayfly.plan import messages, reason_catalog
-from dayfly.plan.leftovers import left_over
+from dayfly.plan.history import leftovers_in_report
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import CREATING, Kind, WireStruct
@@ -13,7 +13,7 @@ from dayfly.spec.run_data import LogInfo
 
 
 class Obstacle(WireStruct, frozen=True, kw_only=True):
-    """One thing that is not as it should be, and those that it is not so because of. `since` in unix milliseconds."""
+    """An obstacle and its causes. `since` is in unix milliseconds."""
 
     subject: str
     reason: str
@@ -23,32 +23,41 @@ class Obstacle(WireStruct, frozen=True, kw_only=True):
     because: tuple["Obstacle", ...] = ()
 
 
-_LOOK = "read its log with `{logs}`"
-_NO_LOG = "go by its message (it never ran, so it has no log)"
-_EMPTY_LOG = "go by its message (it printed nothing)"
+_READ_LOG = "read its log with `{logs}`"
+_NO_LOG = "see its message (it never ran, so it has no log)"
+_EMPTY_LOG = "see its message (it printed nothing)"
 
 
 def why(
-    report: RunReport, sandbox: str, mute: Collection[str] = (), left: Sequence[str] | None = None, *, ids: bool = True
+    report: RunReport,
+    sandbox: str,
+    units_without_output: Collection[str] = (),
+    left: Sequence[str] | None = None,
+    *,
+    ids: bool = True,
 ) -> Obstacle | None:
-    """The chain of blockers of the run of a sandbox, or of `routegroup/NAME`, deepest causes as leaves.
+    """Return the obstacles of a run, with root causes as leaves; None if the run is ready.
 
-    Nobody is sent to the log of a unit that is `mute`: its last attempt has ended and printed nothing.
-    For a run that has ended the answer states how. `left` names the create steps that may have left something (None:
-    not known). With `ids` the report's UID is the ledger's, so the resources' ids can be derived.
-    None if the run is ready.
+    For a run that has ended, the result states how it ended.
+
+    Args:
+        report: The run's report.
+        sandbox: The sandbox's name, or `routegroup/NAME`.
+        units_without_output: Units whose last attempt printed nothing. The advice does not refer to their logs.
+        left: Create steps that may have left something; None if that is not known.
+        ids: Whether the report's UID is the ledger's, so that the ids of resources can be derived from it.
     """
     if report.abandon is not None or report.reason == Reason.ABANDONED:
-        return _abandoned(report, _Search(report, sandbox, mute), left, ids=ids)
+        return _abandoned(report, _Search(report, sandbox, units_without_output), left, ids=ids)
     if report.phase is Phase.CLEANED or report.reason == Reason.CLEANED:
         return _ended(report, sandbox)
     if report.ready and report.unsupported:
         message = messages.unsupported(report.unsupported)
-        to_do = reason_catalog.advice(Reason.UNSUPPORTED)
-        return Obstacle(subject=subject(sandbox), reason=Reason.UNSUPPORTED, message=message, next=to_do)
+        next_step = reason_catalog.advice(Reason.UNSUPPORTED)
+        return Obstacle(subject=subject(sandbox), reason=Reason.UNSUPPORTED, message=message, next=next_step)
     if report.ready:
         return None
-    search = _Search(report, sandbox, mute)
+    search = _Search(report, sandbox, units_without_output)
     waited_on = {name for unit in report.units for name in unit.waits_on}
     pending = [unit for unit in report.units if _open(unit, report)]
     because = tuple(search.blocker(unit) for unit in [unit for unit in pending if unit.id not in waited_on] or pending)
@@ -62,8 +71,8 @@ def why(
     )
 
 
-def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
-    """Return the answer for a run that has ended, after its host has dropped its records."""
+def records_dropped(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
+    """Return the answer for a run that has ended and whose host has dropped its records."""
     if not abandoned:
         text = "it has ended, and its cluster has dropped its records"
         return Obstacle(subject=subject(sandbox), reason=Reason.CLEANED, message=text, since=ended_at)
@@ -77,20 +86,20 @@ def forgotten(sandbox: str, *, abandoned: bool, ended_at: int) -> Obstacle:
 
 
 def _ended(report: RunReport, sandbox: str) -> Obstacle:
-    """Return how a run that was cleaned up ended."""
+    """Return how a run ended that was cleaned up."""
     closed = report.closed
-    said = f": {closed.message or closed.reason}{messages.by_whom(closed.by)}" if closed else ""
+    said = f": {closed.message or closed.reason}{messages.by_author(closed.by)}" if closed else ""
     message = "; ".join(filter(None, (f"it has ended{said}", report.message)))
     since = closed.at if closed else 0
     return Obstacle(subject=subject(sandbox), reason=report.reason, message=message, since=since)
 
 
 def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None, *, ids: bool) -> Obstacle:
-    """Return who abandoned a cleanup, when and why, what still runs, and what may be left, by resource."""
-    left = left_over(report) if report.units else left
+    """Return who abandoned the cleanup, when and why, and the units that still run or may have left something."""
+    left = leftovers_in_report(report) if report.units else left
     running = [unit for unit in report.units if report.closed and unit.state in ("running", "unknown")]
     asked = report.abandon or EndRequest(at=0, reason=report.reason, message=report.message)
-    said = f"its cleanup was abandoned{messages.by_whom(asked.by)}: {asked.message or asked.reason}"
+    said = f"its cleanup was abandoned{messages.by_author(asked.by)}: {asked.message or asked.reason}"
     if not left:
         said += "; no create step ran" if left is not None else "; it is not known whether anything is left"
     steps: dict[str, list[str]] = {}
@@ -115,34 +124,34 @@ def _abandoned(report: RunReport, search: "_Search", left: Sequence[str] | None,
     )
 
 
-def to_do(report: RunReport, sandbox: str, unit: UnitReport, mute: Collection[str] = ()) -> str:
-    """What somebody can do about one unit of it; empty where its message says that, or nobody can do anything."""
-    return _Search(report, sandbox, mute).of_unit(unit)
+def next_step(report: RunReport, sandbox: str, unit: UnitReport, units_without_output: Collection[str] = ()) -> str:
+    """Return the next step for a person about one unit; empty if there is none or the unit's message has it."""
+    return _Search(report, sandbox, units_without_output).of_unit(unit)
 
 
 def ended_logs(report: RunReport) -> dict[str, int]:
-    """The units whose attempt has ended and to whose log somebody may be sent, and the number of that attempt."""
+    """Return the attempt of each unit whose attempt has ended and may have a log."""
     return {unit.id: unit.attempt for unit in report.units if _may_print(unit) and unit.state in ("failed", "retrying")}
 
 
 def _may_print(unit: UnitReport) -> bool:
-    """Whether its last attempt may have a log; the sender of a webhook logs why it sent nothing."""
+    """Return whether its last attempt may have a log. The sender of a webhook logs why it sent nothing."""
     return bool(unit.started_at or (unit.attempt and unit.kind == Kind.WEBHOOK))
 
 
-def mute(logs: Iterable[LogInfo]) -> set[str]:
-    """The units whose last attempt has ended and printed nothing, of all logs in their attempts' order."""
+def units_without_output(logs: Iterable[LogInfo]) -> set[str]:
+    """Return the units whose last attempt has ended and printed nothing. Logs are in the order of their attempts."""
     newest = {info.unit: info for info in logs}
     return {unit for unit, info in newest.items() if info.sealed and not info.size}
 
 
 def subject(name: str) -> str:
-    """What a chain begins with: `sandbox NAME`, or another kind's as it is named, `routegroup/NAME`."""
+    """Return the subject of the outermost obstacle: `sandbox NAME`, or a name with its kind, `routegroup/NAME`."""
     return name if "/" in name else f"sandbox {name}"
 
 
 def _open(unit: UnitReport, report: RunReport) -> bool:
-    """Whether the unit is not yet where the run wants it."""
+    """Return whether the unit has not reached the state that the run requires."""
     if unit.state in ("succeeded", "skipped", "stopped"):
         return False
     if report.closed is None:
@@ -151,21 +160,21 @@ def _open(unit: UnitReport, report: RunReport) -> bool:
 
 
 def nothing_to_retry(report: RunReport, wanted: str = "", kind: str = "sandbox") -> str:
-    """Why there is no back-off to end of a unit, or of any; `kind` is what the run is of."""
+    """Return why the unit, or any unit, has no back-off to skip. `kind` is the kind of the run's target."""
     unit = next((unit for unit in report.units if unit.id == wanted), None)
     if unit is None:
-        return f"nothing in it is waiting to be retried: {report.message}"
+        return f"nothing in it is waiting for a retry: {report.message}"
     if unit.state == "failed" and unit.event in CREATING:
-        text = f"it failed, and a create step that failed is never run again in its {kind}"
-        return f"{unit.id} is not waiting to be retried: {text}; delete the {kind} and apply it again"
-    return f"{unit.id} is not waiting to be retried: its state is {unit.state}"
+        text = f"it failed, and a failed create step never runs again in its {kind}"
+        return f"{unit.id} is not waiting for a retry: {text}; delete the {kind} and apply it again"
+    return f"{unit.id} is not waiting for a retry: its state is {unit.state}"
 
 
 class _Search:
-    """The way down from units to what they wait for; each unit is met once."""
+    """A search from units to the units that they wait for. Each unit is visited once."""
 
-    def __init__(self, report: RunReport, sandbox: str, mute: Collection[str]) -> None:
-        self.mute = mute
+    def __init__(self, report: RunReport, sandbox: str, units_without_output: Collection[str]) -> None:
+        self.mute = units_without_output
         self.stuck = report.reason == Reason.CLEANUP_STUCK
         self.closing = report.closed is not None
         self.sandbox = sandbox
@@ -188,26 +197,29 @@ class _Search:
         )
 
     def of_unit(self, unit: UnitReport) -> str:
-        """What somebody can do about it."""
+        """Return the next step for a person about the unit."""
         return self.advice(self._advised(unit), _words(unit), self._no_log(unit))
 
     def _advised(self, unit: UnitReport) -> str:
-        """The reason whose advice helps: a unit's own may be a script's or the runner's, of which we know nothing."""
+        """Return the reason whose advice applies.
+
+        The unit's own reason may come from a script or the runner, and then there is no advice for it.
+        """
         if unit.state == "failed" and unit.event != "start":
             return Reason.RESOURCE_FAILED
         return Reason.CLEANUP_STUCK if self.stuck and unit.state == "retrying" else unit.reason
 
     def _no_log(self, unit: UnitReport) -> str:
-        """Why there is nothing to read in its log; empty if there may be."""
+        """Return why its log has nothing to read; empty if it may have."""
         return _NO_LOG if not _may_print(unit) else _EMPTY_LOG if unit.id in self.mute else ""
 
     def advice(self, reason: str, unit: tuple[str, ...], no_log: str = "") -> str:
         logs = " ".join(["dayfly logs", self.sandbox, *unit])
-        look = no_log or _LOOK.format(logs=logs)
+        look = no_log or _READ_LOG.format(logs=logs)
         template = reason_catalog.advice(reason, closing=self.closing)
         return template.format(look=look, logs=logs, sandbox=self.sandbox)
 
 
 def _words(unit: UnitReport) -> tuple[str, ...]:
-    """The unit as the command line takes it: what is kept by its whole name, a step by its resource and its own."""
+    """Return the unit as arguments of the command line: a kept unit by its whole name, a step by resource and name."""
     return (unit.id,) if unit.event == "start" else tuple(unit.id.split("/"))

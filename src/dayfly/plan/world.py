@@ -1,4 +1,4 @@
-"""What may be known when deciding: the ledger, facts about attempts, what the target's owner and the host say."""
+"""The input of a decision: the ledger, facts about attempts, the target's intent and the host's objections."""
 
 import msgspec
 
@@ -10,22 +10,26 @@ class _Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Held(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Prepared behind a gate, not started; anyone may let it go once the ledger holds this very `ref`."""
+    """The attempt is prepared behind a gate and has not started. It may start once the ledger holds this `ref`."""
 
     ref: str
 
 
 class Stalled(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Claimed, not started, and whoever was to start it is gone. Only a fence can tell whether it still may start."""
+    """The attempt is claimed and has not started, and the process that should start it is gone.
+
+    Only a fence can determine whether it may still start.
+    """
 
     since: int
 
 
 class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Let go, not yet started: being `placed`, or, once it is, fetching its image; `since` when it does that.
+    """The attempt is released and has not started. Since `since` it is being scheduled or, once `placed`, pulls its
+    image.
 
-    `recallable`: its container cannot be started, and the host can have proof made that it never began; `recalled` is
-    when that was requested (0: it was not).
+    `recallable`: its container cannot start, and the host can obtain proof that it never began. `recalled` is the time
+    at which the host requested that proof (0: it has not).
     """
 
     since: int
@@ -37,9 +41,9 @@ class Waiting(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Running(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Started and not ended. `ready` is meant for forks: it answers.
+    """The attempt has started and has not ended. `ready` applies to forks: the fork answers.
 
-    `reason` and `message` say what it waits for, where that is known of what is not a program.
+    `reason` and `message` describe what a unit that is not a program waits for, if that is known.
     """
 
     since: int
@@ -49,33 +53,36 @@ class Running(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
 
 
 class Sealed(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Its receipt is known; that every process of it is gone is not yet proven."""
+    """The receipt of the attempt is known, but it is not proven that all of its processes are gone."""
 
     result: Result
 
 
 class Ended(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Every process of it is proven gone."""
+    """Proof that all processes of the attempt are gone, with its result."""
 
     result: Result
 
 
 class Unread(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """It has ended, and what it made lies where it cannot be read at this moment; nothing is recorded before it is."""
+    """The attempt has ended, but its outputs cannot be read now. Nothing is recorded before they are read."""
 
     since: int
     message: str
 
 
 class NeverRan(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """Proof that it did not start and never will."""
+    """Proof that the attempt did not start and never will."""
 
     reason: str
     message: str = ""
 
 
 class Unclear(_Fact, frozen=True, kw_only=True, gc=False, tag=True):
-    """It may have started and cannot be seen. At `dead_by` its own deadline has ended it, whatever it was."""
+    """The attempt may have started and cannot be observed.
+
+    At `dead_by` its own deadline has ended it, whatever its state was.
+    """
 
     since: int
     reason: str
@@ -88,7 +95,7 @@ AttemptKey = tuple[str, int]
 
 
 class Objection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why the host cannot take a unit at this moment; it may later."""
+    """Why the host cannot accept a unit now. It may accept it later."""
 
     reason: str
     message: str
@@ -96,11 +103,11 @@ class Objection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TargetIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the target's owner wants now: `stop` once it is to go, `abandon` once nobody wants the cleanup any more.
+    """The intent of the target's owner: `stop` to end the run, `abandon` to end it without the remaining cleanup.
 
-    `expires_at` and `lease_until` are unix milliseconds; 0 means never. `retry` names, for a unit, the attempt after
-    which nobody wants to wait for the back-off: that attempt alone, so it needs no clock and is spent by itself.
-    `ignored` names requests that the host does not follow, each with the reason; it changes no decision.
+    `expires_at` and `lease_until` are unix milliseconds; 0 means never. `retry` names, for a unit, the attempt whose
+    back-off is skipped. It applies to that attempt only, so it needs no clock and expires by itself. `ignored` names
+    requests that the host does not support, each with the reason; it changes no decision.
     """
 
     stop: EndRequest | None = None
@@ -112,10 +119,12 @@ class TargetIntent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How far a target has come that starts and stops by itself, as its adapter tells. Of a closed run it is told no
-    earlier than the ledger was read: what has started by then is told as started.
+    """The state of a target that starts and stops by itself, as its adapter reports it.
 
-    `stopped`: nothing of it is at work, and nothing will be; not before that does what follows its stop begin.
+    For a closed run it is observed after the ledger was read, so that a target that had started by then is reported as
+    started.
+
+    `stopped`: no part of the target is active, and none will be. The units after the target's stop wait for this.
     """
 
     started: bool = False
@@ -124,19 +133,19 @@ class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known in one turn, observed once. An attempt without a fact is one without news.
+    """The observations of one turn. An attempt without a fact has no report.
 
-    News of living attempts may be late. Of an attempt that the ledger has recorded it may not: no fact means there that
-    nothing of it is left, so a host looks these up no earlier than it read the ledger. But for `Held`, which says its
-    own, a fact is about what the ledger claimed and about nothing else of the same name.
+    Facts about live attempts may be late. Facts about attempts that the ledger has recorded must not be: there, no fact
+    means that nothing of the attempt is left. So a host observes these after it has read the ledger. Except for `Held`,
+    which names its own `ref`, a fact concerns the attempt that the ledger claimed and nothing else with the same name.
 
-    `target` is None where the target starts and stops with its kept units, and nothing else of it is at work.
+    `target` is None if the target starts and stops with its kept units and has no other active parts.
 
-    `gated` are the kinds of which this host prepares an attempt behind a gate before it is claimed; otherwise the claim
-    comes first and `ref` is what it binds (the boot id). `made` names what living attempts have made, where the claim
-    could not name it. `definitions` names, for units that make objects, the definition of the kind that is to be made.
-    `slots` is how many claims this run may make in this turn.
-    `remarks` are sentences on units that change nothing of what is decided, and belong to what is said of them.
+    `gated` are the kinds whose attempts this host prepares behind a gate before they are claimed. For other kinds the
+    claim comes first, and `ref` is the value that it binds (the boot id). `made` names the objects that live attempts
+    have created, if the claim could not name them. `definitions` names, for units that create objects, the definition
+    of the object's kind. `slots` is the number of claims that this run may make in this turn. `remarks` are sentences
+    that are added to the reports of units and change no decision.
     """
 
     run: Run

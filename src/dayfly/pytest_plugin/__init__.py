@@ -1,9 +1,9 @@
 """Fixtures for pytest: resources and sandboxes for a test, a module or a session.
 
-pytest imports this file in every project that has Dayfly installed, so it imports `resources` only when a test asks
-for a fixture. Each xdist worker has its own session resources, and each scope deletes what it made and waits for the
-end. All of it lives by a lease of one minute, so the server deletes it if the process dies. All workers share one
-server, which stops after the last of them; `DAYFLY_URL` or `--dayfly-server` names another.
+pytest imports this file in every project that has Dayfly installed, so it imports `resources` only when a test uses
+a fixture. Each xdist worker has its own session resources. Each scope deletes its resources at its end and waits until
+they are gone. Resources have a lease of one minute, so the server deletes them if the process is killed. All workers
+share one server, which stops after the last worker. `DAYFLY_URL` or `--dayfly-server` selects another server.
 """
 
 from __future__ import annotations
@@ -15,43 +15,45 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from dayfly.pytest_plugin.resources import Making
+    from dayfly.pytest_plugin.resources import PluginSession
 
 _KEPT = "dayfly kept"
 _SCOPES = ("function", "module", "session")
-_MAKING: pytest.StashKey[Making] = pytest.StashKey()
+_SESSION: pytest.StashKey[PluginSession] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Ours."""
+    """Add the options `--dayfly-keep` and `--dayfly-server`."""
     group = parser.getgroup("dayfly", "short-lived resources")
     group.addoption(
-        "--dayfly-keep", action="store_true", help="Keep what a failed test had for an hour, and say how to look at it."
+        "--dayfly-keep",
+        action="store_true",
+        help="Keep the resources of a failed test for an hour, and print how to inspect them.",
     )
-    group.addoption("--dayfly-server", metavar="NAME", default="", help="Ask this server (see: dayfly login).")
+    group.addoption("--dayfly-server", metavar="NAME", default="", help="Use this server (see: dayfly login).")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Let go of the server."""
-    making = config.stash.get(_MAKING, None)
-    if making is not None:
-        making.close()
+    """Stop using the server."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.close()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """What was kept travels with the report of the test after which it was, from xdist's workers too."""
+    """Add kept sandboxes to the report of the test, which xdist sends from its workers."""
     report = yield
-    making = item.config.stash.get(_MAKING, None)
-    if making is not None and making.kept:
-        report.user_properties += [(_KEPT, line) for line in making.kept]
-        making.kept.clear()
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None and session.kept:
+        report.user_properties += [(_KEPT, line) for line in session.kept]
+        session.kept.clear()
     return report
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say what was kept."""
-    reports = [report for of in terminalreporter.stats.values() for report in of]
+    """Print the kept sandboxes."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
     kept = [line for each in reports for name, line in getattr(each, "user_properties", ()) if name == _KEPT]
     if kept:
         terminalreporter.section("kept by --dayfly-keep")
@@ -59,33 +61,34 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(line)
 
 
-def _making(config: pytest.Config) -> Making:
-    if _MAKING not in config.stash:
-        from dayfly.pytest_plugin.resources import Making
+def _plugin_session(config: pytest.Config) -> PluginSession:
+    if _SESSION not in config.stash:
+        from dayfly.pytest_plugin.resources import PluginSession
 
-        config.stash[_MAKING] = Making(config)
-    return config.stash[_MAKING]
+        config.stash[_SESSION] = PluginSession(config)
+    return config.stash[_SESSION]
 
 
-def _factory(scope: Any, name: str, method: str, says: str) -> Any:
+def _factory(scope: Any, name: str, method: str, doc: str) -> Any:
     def fixture(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-        making = _making(request.config)
-        from dayfly.pytest_plugin.resources import shown
+        session = _plugin_session(request.config)
+        from dayfly.pytest_plugin.resources import hide_traceback
 
-        with making.scope(request) as of:
-            yield shown(getattr(of, method))
+        with session.scope(request) as factories:
+            yield hide_traceback(getattr(factories, method))
 
-    fixture.__doc__ = says
+    fixture.__doc__ = doc
     return pytest.fixture(scope=scope, name=name if scope == "function" else f"{name}_{scope}")(fixture)
 
 
-_RESOURCE = """A factory: `dayfly_resource(PLUGIN, **params)` makes a resource and gives its outputs.
+_RESOURCE = """Return a factory: `dayfly_resource(PLUGIN, **params)` creates a resource and returns its outputs.
 
-PLUGIN is a plugin's file or folder, beside the test or below the root; or the name of a published one.
+PLUGIN is the file or folder of a plugin, relative to the test or to the root, or the name of a published plugin.
 """
-_SANDBOX = (
-    """A factory: `dayfly_sandbox(FILE, **variables)` makes a sandbox of a file or folder, plugins in it in place."""
-)
+_SANDBOX = """Return a factory: `dayfly_sandbox(FILE, **variables)` creates a sandbox from a file or folder.
+
+Plugins in FILE are not published.
+"""
 
 dayfly_resource, dayfly_resource_module, dayfly_resource_session = (
     _factory(scope, "dayfly_resource", "resource", _RESOURCE) for scope in _SCOPES

@@ -1,4 +1,4 @@
-"""The server of a test run: the first of its processes starts it, and it stops itself after the last."""
+"""The server of a test run. The first process starts it, and it stops itself after the last process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _OTHER_SERVER = ("DAYFLY_URL", "DAYFLY_API_KEY")
 
 
 class OwnServer:
-    """Used by this process as long as it holds a shared lock on `Home.users`, which the kernel takes away at its end.
+    """The server of a test run. This process uses it while it holds a shared lock on `Home.users`.
+
+    The kernel releases the lock at the end of the process.
 
     Attributes:
-        home: Of the server.
-        client: Of the server.
+        home: The home of the server.
+        client: A client of the server.
 
     Raises:
-        DayflyError: it does not start.
+        DayflyError: the server does not start.
     """
 
     def __init__(self, home: Path) -> None:
@@ -41,14 +43,14 @@ class OwnServer:
         self.client = Client(home=home)
 
     def close(self) -> None:
-        """This process needs it no more."""
+        """Release the lock: this process no longer uses the server."""
         os.close(self._users)
 
     def ensure_running(self) -> None:
-        """Start the server if none runs, as at first and after one was killed.
+        """Start the server if it is not running, or if it was killed.
 
         Raises:
-            DayflyError: it does not start, or does not answer.
+            DayflyError: the server does not start or does not answer.
         """
         starting = os.open(self.home / "starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -64,12 +66,12 @@ class OwnServer:
     def revive(self) -> None:
         """Start the server again if it was killed."""
         if Home.of(self.home).server_process() is None:
-            with contextlib.suppress(DayflyError):  # whoever needs it next gets an error
+            with contextlib.suppress(DayflyError):  # the next request reports the error
                 self.ensure_running()
 
     def _answers(self) -> bool:
         if Home.of(self.home).server_process() is None:
-            return False  # a killed server has left its address, and another program may answer there
+            return False  # another program may answer at the address of a killed server
         try:
             with Client(home=self.home, retries=Retry(patience=0)) as client:
                 client.sandboxes.list()
@@ -78,13 +80,13 @@ class OwnServer:
         return True
 
     def _start(self) -> None:
-        """Start the server. It stops itself once no process uses it and no sandbox is left.
+        """Start the server. It stops itself once no process uses it and no sandbox exists.
 
         Raises:
-            DayflyError: it says why not.
+            DayflyError: the server does not start; the message has the reason.
         """
-        given = {name: value for name, value in os.environ.items() if name not in _OTHER_SERVER}
-        environment = {**given, "DAYFLY_HOME": str(Home.of(self.home).path)}
+        kept = {name: value for name, value in os.environ.items() if name not in _OTHER_SERVER}
+        environment = {**kept, "DAYFLY_HOME": str(Home.of(self.home).path)}
         up = [sys.executable, "-m", "dayfly", "up", "--detach", "--while-used", "--port", "0"]
         done = subprocess.run(
             up, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

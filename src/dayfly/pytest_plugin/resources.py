@@ -1,4 +1,4 @@
-"""Makes resources for tests, keeps them while they are used, and has them removed."""
+"""Creates resources for tests, renews their leases, and deletes them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from dayfly.client.secret_values import Secrets
 
 LEASE_S = 60
-RENEW_S = 10
-KEPT_S = 3600
-READY_S = 300.0
-GONE_S = 300.0
+RENEW_INTERVAL_S = 10
+KEPT_LEASE_S = 3600
+READY_TIMEOUT_S = 300.0
+GONE_TIMEOUT_S = 300.0
 
 
 class ReadySandbox(Mapping[str, str]):
-    """A sandbox that is ready: a mapping of its outputs, by `resource/step.output`, `step.output` or `output`.
+    """A ready sandbox: a mapping of its outputs, by `resource/step.output`, `step.output` or `output`.
 
     Attributes:
-        name: Of the sandbox.
-        outputs: With all that is known of each.
+        name: The name of the sandbox.
+        outputs: The outputs with all their fields.
         endpoints: The addresses of its endpoints, by name.
     """
 
@@ -45,11 +45,11 @@ class ReadySandbox(Mapping[str, str]):
 
     @property
     def env(self) -> dict[str, str]:
-        """Its outputs as environment variables, named as `dayfly env` names them."""
+        """Its outputs as environment variables, with the names of `dayfly env`."""
         return self.outputs.variables()
 
     def log(self, unit: str) -> str:
-        """What a step (`db/provision`) or fork has printed so far."""
+        """Return the log of a step (`db/provision`) or fork so far."""
         return self._client.sandboxes.log(self.name, unit)
 
     def __getitem__(self, name: str) -> str:
@@ -69,11 +69,11 @@ class ReadyResource(ReadySandbox):
     """The resource of one plugin."""
 
 
-class Making:
-    """What this process of pytest makes: its client, its server, and what renews the leases.
+class PluginSession:
+    """The client, server and lease renewal of this process of pytest.
 
     Attributes:
-        kept: What of it is left to be looked at, a line each, until somebody has said so.
+        kept: A line for each kept sandbox that is not in a report yet.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -81,7 +81,7 @@ class Making:
         self._own: OwnServer | None = None
         self._alive: set[str] = set()
         self.kept: list[str] = []
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         name = config.getoption("dayfly_server")
         if name or os.environ.get("DAYFLY_URL"):
             self.client = Client(server=name)
@@ -95,61 +95,61 @@ class Making:
 
     @property
     def keeps(self) -> bool:
-        """Whether what a failed test had is to be looked at."""
+        """Whether sandboxes of failed tests are kept."""
         return bool(self._config.getoption("dayfly_keep"))
 
     @contextlib.contextmanager
     def scope(self, request: pytest.FixtureRequest) -> Iterator[FactoryScope]:
-        """What is made within this is removed at its end."""
-        of = FactoryScope(self, request)
+        """Return factories whose resources are deleted at the end of the context."""
+        factories = FactoryScope(self, request)
         try:
-            yield of
+            yield factories
         finally:
-            of.remove()
+            factories.delete_all()
 
     def apply(self, body: dict[str, Any], name: str, secrets: Secrets) -> None:
-        """Wish for a sandbox, which lives as long as this process from now on."""
+        """Apply a sandbox and renew its lease from now on."""
         self._alive.add(name)
         self.revive_server()
         self.client.sandboxes.apply({**body, "name": name}, lease=LEASE_S, secrets=secrets)
 
-    def forget(self, name: str) -> None:
-        """Renew its lease no more."""
+    def stop_renewing(self, name: str) -> None:
+        """Stop renewing the lease of a sandbox."""
         self._alive.discard(name)
 
     def revive_server(self) -> None:
-        """Start the run's own server again if it was killed: it deletes what the tests have made."""
+        """Restart the server of this test run if it was killed, so that the sandboxes are deleted."""
         if self._own is not None:
             self._own.revive()
 
-    def look(self, name: str) -> str:
-        """The command that shows it."""
-        before = f"DAYFLY_HOME={self._own.home} " if self._own else ""
-        return f"{before}dayfly get sandbox {name}{self.flags}"
+    def inspect_command(self, name: str) -> str:
+        """Return the command that shows a sandbox."""
+        environment = f"DAYFLY_HOME={self._own.home} " if self._own else ""
+        return f"{environment}dayfly get sandbox {name}{self.flags}"
 
     def close(self) -> None:
-        """Let go of all."""
-        self._over.set()
-        self._thread.join(RENEW_S)
+        """Stop renewing leases, and close the client and the lock of the server."""
+        self._stopped.set()
+        self._thread.join(RENEW_INTERVAL_S)
         self.client.close()
         if self._own is not None:
             self._own.close()
 
     def _renew(self) -> None:
-        while not self._over.wait(RENEW_S):
+        while not self._stopped.wait(RENEW_INTERVAL_S):
             self.revive_server()
             for name in tuple(self._alive):
-                with contextlib.suppress(DayflyError):  # it is going, or the server is away for a moment
+                with contextlib.suppress(DayflyError):  # the sandbox is ending, or the server is restarting
                     self.client.sandboxes.lease(name, LEASE_S)
 
 
 class FactoryScope:
-    """What one factory has made."""
+    """The factories of one fixture, and the sandboxes that they have created."""
 
-    def __init__(self, making: Making, request: pytest.FixtureRequest) -> None:
-        self._making, self._request = making, request
-        self._client = making.client
-        self._made: list[str] = []
+    def __init__(self, session: PluginSession, request: pytest.FixtureRequest) -> None:
+        self._session, self._request = session, request
+        self._client = session.client
+        self._created: list[str] = []
         self._failed_before = request.session.testsfailed
 
     def resource(
@@ -160,27 +160,27 @@ class FactoryScope:
         secrets: Mapping[str, str] | None = None,
         **more: object,
     ) -> ReadyResource:
-        """A resource of a plugin, ready for use.
+        """Create a resource of a plugin and wait until it is ready.
 
         Args:
-            plugin: A plugin's file or folder, beside the test or below pytest's root; or `name[@version]` of a
-                published one.
-            params: Those whose names are no Python names.
-            secrets: Those with `secret: true`, by name.
-            **more: The others.
+            plugin: The file or folder of a plugin, relative to the test or to pytest's root; or `name[@version]` of a
+                published plugin.
+            params: Params whose names are not Python identifiers.
+            secrets: Params with `secret: true`, by name.
+            **more: The other params.
         """
         given = {name: str(value) for name, value in {**(params or {}), **more}.items()}
-        wish = self._plugin(plugin)
-        if wish is None:
+        spec = self._load_plugin(plugin)
+        if spec is None:
             short = str(plugin).partition("@")[0]
             resource = short[:30].rstrip("-")
             found = [{"name": resource, "plugin": str(plugin), "params": given}]
             body: dict[str, Any] = {"spec": {"cluster": temporary.CLUSTER, "resources": found}}
         else:
-            short, resource = wish.name, temporary.resource_name(wish)
-            of = temporary.params_by_plugin([wish], given.items(), "")
-            body = temporary.sandbox_of_plugins([wish], of, "")
-        return ReadyResource(*self._run(body, short, {resource: secrets} if secrets else {}))
+            short, resource = spec.name, temporary.resource_name(spec)
+            params = temporary.params_by_plugin([spec], given.items(), "")
+            body = temporary.sandbox_of_plugins([spec], params, "")
+        return ReadyResource(*self._create(body, short, {resource: secrets} if secrets else {}))
 
     def sandbox(
         self,
@@ -190,87 +190,90 @@ class FactoryScope:
         secrets: Secrets | None = None,
         **more: object,
     ) -> ReadySandbox:
-        """A sandbox of a file or folder, ready for use, under a name of its own.
+        """Create a sandbox from a file or folder, with a generated name, and wait until it is ready.
 
         Args:
-            file: Beside the test or below pytest's root. Plugins in it are not published, baselines are declared.
-            variables: Fill in those of `@{NAME}` that are no Python names.
+            file: A path relative to the test or to pytest's root. Its plugins are not published; its baselines are
+                declared.
+            variables: Values of `@{NAME}` whose names are not Python identifiers.
             secrets: Values of params with `secret: true`, by resource and name.
-            **more: The others.
+            **more: The other values of `@{NAME}`.
         """
-        place = self._place(file)
+        place = self._find_path(file)
         if place is None:
-            raise FileNotFoundError(f"{file}: no such file beside the test or below {self._request.config.rootpath}")
+            raise FileNotFoundError(f"{file}: no such file next to the test or below {self._request.config.rootpath}")
         with sources.errors_with_places(None):
             found = files.load([str(place)], sources.sets({**(variables or {}), **more}))
         for each in found:
             if isinstance(each.wish, Workload):
                 self._client.baselines.apply(documents.export(each.wish))
         body = temporary.sandbox_with_plugins(found)
-        return ReadySandbox(*self._run(body, str(body["name"]), secrets or {}))
+        return ReadySandbox(*self._create(body, str(body["name"]), secrets or {}))
 
-    def remove(self) -> None:
-        """Have all of it removed, and wait until it is gone; of a failed test, only if nothing is to be kept."""
-        if self._made:
-            self._making.revive_server()
-        keep = self._making.keeps and self._request.session.testsfailed > self._failed_before
-        for name in self._made:
-            self._making.forget(name)
+    def delete_all(self) -> None:
+        """Delete all sandboxes and wait until they are gone. With `--dayfly-keep`, keep those of a failed test."""
+        if self._created:
+            self._session.revive_server()
+        keep = self._session.keeps and self._request.session.testsfailed > self._failed_before
+        for name in self._created:
+            self._session.stop_renewing(name)
             if keep:
                 self._keep(name)
             else:
-                with contextlib.suppress(DayflyError):  # what there is to say of it is said below
+                with contextlib.suppress(DayflyError):  # `_wait_gone` reports the error
                     self._client.sandboxes.delete(name)
-        left = [] if keep else [fault for name in self._made if (fault := self._gone(name))]
-        if left:
-            raise DayflyError(left[0].code, "; ".join(fault.message for fault in left), left[0].advice)
+        faults = [] if keep else [fault for name in self._created if (fault := self._wait_gone(name))]
+        if faults:
+            raise DayflyError(faults[0].code, "; ".join(fault.message for fault in faults), faults[0].advice)
 
-    def _gone(self, name: str) -> DayflyError | None:
+    def _wait_gone(self, name: str) -> DayflyError | None:
         try:
-            self._client.sandboxes.wait_gone(name, timeout=GONE_S)
+            self._client.sandboxes.wait_gone(name, timeout=GONE_TIMEOUT_S)
         except DayflyError as fault:
             return fault
         return None
 
     def _keep(self, name: str) -> None:
         with contextlib.suppress(DayflyError):
-            self._client.sandboxes.lease(name, KEPT_S)
-            self._making.kept.append(
-                f"{name}, of {self._request.node.nodeid or 'the session'}: {self._making.look(name)}"
+            self._client.sandboxes.lease(name, KEPT_LEASE_S)
+            self._session.kept.append(
+                f"{name}, of {self._request.node.nodeid or 'the session'}: {self._session.inspect_command(name)}"
             )
 
-    def _run(self, body: dict[str, Any], of: str, secrets: Secrets) -> tuple[Client, str, Outputs, dict[str, str]]:
+    def _create(
+        self, body: dict[str, Any], base_name: str, secrets: Secrets
+    ) -> tuple[Client, str, Outputs, dict[str, str]]:
         body["spec"]["description"] = f"pytest: {self._request.node.nodeid or 'session'}"[:500]
-        name = temporary.unique_name("t", of)
-        self._made.append(name)
-        self._making.apply(body, name, secrets)
-        sandbox = self._client.sandboxes.wait_ready(name, timeout=READY_S)
+        name = temporary.unique_name("t", base_name)
+        self._created.append(name)
+        self._session.apply(body, name, secrets)
+        sandbox = self._client.sandboxes.wait_ready(name, timeout=READY_TIMEOUT_S)
         endpoints = {each.name: each.url for each in sandbox.endpoints if each.url}
         return self._client, name, self._client.sandboxes.outputs(name), endpoints
 
-    def _plugin(self, plugin: str | os.PathLike[str]) -> Plugin | None:
-        place = self._place(plugin)
+    def _load_plugin(self, plugin: str | os.PathLike[str]) -> Plugin | None:
+        place = self._find_path(plugin)
         if place is None:
             if isinstance(plugin, Path) or "/" in str(plugin) or str(plugin).endswith(files.ENDINGS):
                 raise FileNotFoundError(
-                    f"{plugin}: no such plugin beside the test or below {self._request.config.rootpath}"
+                    f"{plugin}: no such plugin next to the test or below {self._request.config.rootpath}"
                 )
             return None
         inside = place / "plugin.yaml"
         with sources.errors_with_places(None):
             found = files.load_one([str(inside if inside.is_file() else place)], [], "plugin").wish
-        assert isinstance(found, Plugin), "asked for by its kind"
+        assert isinstance(found, Plugin), "the kind is an argument"
         return found
 
-    def _place(self, path: str | os.PathLike[str]) -> Path | None:
-        """A path as the author of a test means it."""
-        beside: Path | None = None if self._request.scope == "session" else self._request.path.parent
-        bases = (beside, self._request.config.rootpath, Path.cwd())
+    def _find_path(self, path: str | os.PathLike[str]) -> Path | None:
+        """Return an existing path relative to the test, the root or the working directory; None if there is none."""
+        folder: Path | None = None if self._request.scope == "session" else self._request.path.parent
+        bases = (folder, self._request.config.rootpath, Path.cwd())
         return next((base / path for base in bases if base is not None and (base / path).exists()), None)
 
 
-def shown(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, whose failure is shown at the line of the test, and not with how we work."""
+def hide_traceback(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a factory so that pytest shows a failure at the line of the test, without the frames of the plugin."""
 
     @functools.wraps(method)
     def called(*given: Any, **named: Any) -> Any:
@@ -278,7 +281,7 @@ def shown(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*given, **named)
         except FailedError as fault:
-            fault.advice = ""  # it is removed in a moment, and what its step has printed is in the message
+            fault.advice = ""  # it would name a sandbox that is about to be deleted; the log is in the message
             raise fault.with_traceback(None) from None
         except (DayflyError, FileNotFoundError) as fault:
             raise fault.with_traceback(None) from None

@@ -1,4 +1,4 @@
-"""The rules of a server of Dayfly, `dayfly up` or `dayfly server`, by its API."""
+"""The rules of a Dayfly server (`dayfly up` or `dayfly server`), from its API."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from dayfly.client import AsyncClient
-    from dayfly.routeserver.board import Board
+    from dayfly.routeserver.rule_store import RuleStore
 
-# What changes without a sandbox's report changing, such as who belongs to a route group, is noticed after so long.
-LOOK_S = 2.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 15.0
+# Some changes do not change the report of a sandbox, such as the members of a route group. Polling finds them.
+POLL_INTERVAL_S = 2.0
+_MIN_RETRY_S, _MAX_RETRY_S = 0.5, 15.0
 
 log = logging.getLogger(__name__)
 
 
-async def follow(board: Board, client: AsyncClient) -> None:
-    """Keep the board up until cancelled. While the server is away, what it told last stands."""
+async def follow(store: RuleStore, client: AsyncClient) -> None:
+    """Update the store until cancelled. While the server is unavailable, its last rules stay."""
     changed = asyncio.Event()
 
-    async def listen() -> None:
+    async def watch() -> None:
         async for _ in client.sandboxes.follow():
             changed.set()
 
     async def read() -> None:
         while True:
             changed.clear()
-            board.replace(await client.routing_rules())
+            store.replace(await client.routing_rules())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), LOOK_S)
+                await asyncio.wait_for(changed.wait(), POLL_INTERVAL_S)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_again_and_again(listen))
-        tasks.create_task(_again_and_again(read))
+        tasks.create_task(_retry_forever(watch))
+        tasks.create_task(_retry_forever(read))
 
 
-async def _again_and_again(what: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Begin it anew whenever it fails, later and later; each failure that is not like the last is said."""
-    loop, pause, said = asyncio.get_running_loop(), _FIRST_PAUSE_S, ""
+async def _retry_forever(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Call `work` again after each failure, with back-off; log each failure that differs from the last one."""
+    loop, pause, logged = asyncio.get_running_loop(), _MIN_RETRY_S, ""
     while True:
-        began = loop.time()
+        started = loop.time()
         try:
-            await what()
+            await work()
         except DayflyError as fault:
-            if loop.time() - began > _LONGEST_PAUSE_S:
-                pause, said = _FIRST_PAUSE_S, ""
-            if str(fault) != said:
+            if loop.time() - started > _MAX_RETRY_S:
+                pause, logged = _MIN_RETRY_S, ""
+            if str(fault) != logged:
                 log.warning("the routing rules may be out of date: %s", fault)
-                said = str(fault)
+                logged = str(fault)
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        pause = min(2 * pause, _MAX_RETRY_S)

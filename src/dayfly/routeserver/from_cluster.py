@@ -1,7 +1,7 @@
-"""The rules of a plain cluster, by watching what the operator says of its Sandboxes.
+"""The rules of a cluster without a server, from watches of its objects.
 
-A Sandbox's status says which of its forks and routes are in force; the Service of a fork says where it answers. Which
-route groups have it is reckoned as the operator does.
+The status of a Sandbox has the active forks and routes, and the Service of a fork has its address. The members of route
+groups are computed as in the operator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dayfly.operator.cluster.objects import (
     SandboxObject,
 )
 from dayfly.operator.route_groups.membership import member
-from dayfly.plan.route_groups import Group, Members, routed
+from dayfly.plan.route_groups import Group, Members, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 from dayfly.spec.lifecycle import Baseline, fork_id
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.kube.client import Client
-    from dayfly.routeserver.board import Board
+    from dayfly.routeserver.rule_store import RuleStore
 
 
 class _Port(Slim, frozen=True):
-    """What a container says of a port."""
+    """A port of a container."""
 
     container_port: int
     name: str = ""
@@ -60,17 +60,17 @@ class _ForkSpec(Slim, frozen=True):
 
 
 class _Fork(Slim, frozen=True):
-    """A fork's Deployment, as far as the names of its ports are concerned."""
+    """The container ports in a fork's Deployment."""
 
     metadata: ObjectMeta
     spec: _ForkSpec = _ForkSpec()
 
 
 class ClusterRuleWatcher:
-    """Keeps a board up by what it sees of one namespace, or (empty) of all."""
+    """Updates a store from watches of one namespace, or of all namespaces if it is empty."""
 
-    def __init__(self, client: Client, board: Board, namespace: str = "") -> None:
-        self._board = board
+    def __init__(self, client: Client, store: RuleStore, namespace: str = "") -> None:
+        self._store = store
         self._watches = Watches(client)
         self._sandboxes: Cache[SandboxObject] = Cache()
         self._groups: Cache[RouteGroupObject] = Cache()
@@ -91,22 +91,22 @@ class ClusterRuleWatcher:
         follow = self._watches.follow
         follow(SANDBOXES, self._sandboxes, namespace=namespace)
         follow(GROUPS, self._groups, namespace=namespace)
-        # A fork lies beside its baseline, which may be in another namespace than its sandbox.
+        # A fork is in the namespace of its baseline, which may differ from that of its sandbox.
         follow(SERVICES, self._services, labels=FORK_LABEL)
         follow(DEPLOYMENTS.read_as(_Fork), self._forks, labels=FORK_LABEL)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
 
         async def complete() -> None:
             await self._watches.wait_synced()
-            self._board.complete()
+            self._store.complete()
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watches.watch())
             tasks.create_task(complete())
 
-    # --- what is heard ----------------------------------------------------------------------------------------------
+    # --- events of watches ------------------------------------------------------------------------------------------
 
     def _sandbox_changed(self, change: Change[SandboxObject]) -> None:
         old, new = change.old, change.new
@@ -124,35 +124,35 @@ class ClusterRuleWatcher:
             self._of_fork |= {key: uid for _, key in _forks(living)}
             touched += self._members.put(uid, member(living))
         own = (each.metadata.uid for each in (old, new) if each is not None)
-        self._tell(*own, *(other for group in touched for other in self._members.of(group)))
+        self._update(*own, *(other for group in touched for other in self._members.sandboxes_of(group)))
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
         seen = change.seen
         uid = seen.metadata.uid
-        before = set(self._members.of(uid))
+        before = set(self._members.sandboxes_of(uid))
         if change.new is None:
             self._members.drop_group(uid)
         else:
             try:
                 match = seen.parsed().spec.matcher
             except SpecError:
-                return  # the operator says so; it keeps whom it had
+                return  # the operator reports the error; the group keeps its members
             self._members.put_group(uid, Group(seen.metadata.namespace, match))
-        self._tell(*before, *self._members.of(uid))
+        self._update(*before, *self._members.sandboxes_of(uid))
 
     def _place_changed(self, change: Change[ForkService] | Change[_Fork]) -> None:
         if (uid := self._of_fork.get(change.key)) is not None:
-            self._tell(uid)
+            self._update(uid)
 
-    # --- what is told -----------------------------------------------------------------------------------------------
+    # --- updates of the store ---------------------------------------------------------------------------------------
 
-    def _tell(self, *uids: str) -> None:
-        """How it stands with these sandboxes now."""
+    def _update(self, *uids: str) -> None:
+        """Compute and store the rules of these sandboxes."""
         changed: dict[RuleId, RoutingRule | None] = {}
         for uid in dict.fromkeys(uids):
             now = {rule.id: rule for rule in rules(self._forked(uid))} if uid in self._places else {}
             for id_ in self._put.pop(uid, ()):
-                # A group's key may have gone to another sandbox's fork meanwhile.
+                # Another sandbox's fork may own the rule of a group's key by now.
                 if self._owners.get(id_) == uid:
                     del self._owners[id_]
                     changed[id_] = None
@@ -160,26 +160,26 @@ class ClusterRuleWatcher:
                 changed |= now
                 self._owners |= dict.fromkeys(now, uid)
                 self._put[uid] = tuple(now)
-        self._board.put(changed)
+        self._store.update(changed)
 
     def _forked(self, uid: str) -> Forked:
         key = self._places[uid]
         seen = self._sandboxes.get(key.name, key.namespace)
-        assert seen is not None, "it is dropped when it goes"
+        assert seen is not None, "a deleted Sandbox is removed from _places"
         meta, status = seen.metadata, seen.status
-        groups = [(routing_key(group), self._members.of(group)) for group in self._members.groups_of(uid)]
+        groups = [(routing_key(group), self._members.sandboxes_of(group)) for group in self._members.groups_of(uid)]
         of = list(_forks(seen))
         return Forked(
             name=meta.name,
             key=(meta.annotations or {}).get(SERVED_KEY_ANNOTATION) or routing_key(uid),
             forks=[baseline for baseline, _ in of],
-            groups=routed(groups).get(uid, {}),
+            groups=routes_by_sandbox(groups).get(uid, {}),
             states={unit.id: unit.state for unit in status.units} if status else {},
-            mappings={fork_id(baseline): tuple(self._answers(key)) for baseline, key in of},
+            mappings={fork_id(baseline): tuple(self._addresses(key)) for baseline, key in of},
         )
 
-    def _answers(self, fork: Key) -> Iterator[RoutedPort]:
-        """Where a fork does; a baseline that no Service leads to has nothing of the kind."""
+    def _addresses(self, fork: Key) -> Iterator[RoutedPort]:
+        """Yield the addresses of a fork; none if no Service selects the baseline."""
         service = self._services.get(fork.name, fork.namespace)
         there = self._forks.get(fork.name, fork.namespace)
         named = {
@@ -196,7 +196,7 @@ class ClusterRuleWatcher:
 
 
 def _forks(seen: SandboxObject) -> Iterator[tuple[Baseline, Key]]:
-    """What a Sandbox forks, and where the fork lies."""
+    """Yield the baselines of a Sandbox's forks, and the name and namespace of each fork."""
     meta = seen.metadata
     for each in seen.spec.get("forks") or ():
         of = each.get("forkOf") if isinstance(each, dict) else None

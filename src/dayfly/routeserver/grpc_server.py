@@ -1,4 +1,4 @@
-"""The rules by gRPC: all that hold now, and each change at once."""
+"""The gRPC API of the rules: all current rules, and a stream of changes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dayfly.spec.routing.rules import Query
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dayfly.routeserver.board import Board
+    from dayfly.routeserver.rule_store import RuleStore
     from dayfly.spec.routing.rules import RoutingRule
 
-MOST_STREAMS = 1000
-MOST_OF_ONE = 100
-"""Streams of one address: no single pod takes all there are. On one machine all have the same, so it is not counted."""
-# Clients ask every few seconds whether we are there; without these, gRPC takes that for an attack.
+MAX_STREAMS = 1000
+MAX_STREAMS_PER_ADDRESS = 100
+"""Limit of streams for each client address, so that one pod cannot use all. Loopback addresses are not limited."""
+# Clients send keepalive pings every few seconds. Without these options, gRPC closes such connections.
 _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -38,62 +38,67 @@ _OPTIONS = (
 class _Routes:
     """The methods of `routes.proto`."""
 
-    def __init__(self, board: Board, closing: asyncio.Event) -> None:
-        self._board, self._closing = board, closing
+    def __init__(self, store: RuleStore, closing: asyncio.Event) -> None:
+        self._store, self._closing = store, closing
         self._streams = 0
         self._streams_of: collections.Counter[str] = collections.Counter()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        asked, found = pb.WorkloadRoutingRulesRequest, pb.GetWorkloadRoutingRulesResponse
-        get = grpc.unary_unary_rpc_method_handler(self.get, asked.FromString, found.SerializeToString)
+        request, response = pb.WorkloadRoutingRulesRequest, pb.GetWorkloadRoutingRulesResponse
+        get = grpc.unary_unary_rpc_method_handler(self.get, request.FromString, response.SerializeToString)
         watch = grpc.unary_stream_rpc_method_handler(
-            self.watch, asked.FromString, pb.WorkloadRoutingRuleOp.SerializeToString
+            self.watch, request.FromString, pb.WorkloadRoutingRuleOp.SerializeToString
         )
         methods = {"GetWorkloadRoutingRules": get, "WatchWorkloadRoutingRules": watch}
         return grpc.method_handlers_generic_handler("routes.Routes", methods)
 
-    async def get(self, asked: Any, context: Any) -> Any:
-        if not self._board.known:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the routing rules are not known yet; ask again")
-        found = self._board.rules(_query(asked))
+    async def get(self, request: Any, context: Any) -> Any:
+        if not self._store.is_complete:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the routing rules are not known yet; retry")
+        found = self._store.find(_query(request))
         return pb.GetWorkloadRoutingRulesResponse(routingRules=[_rule(each) for each in found])
 
-    async def watch(self, asked: Any, context: Any) -> AsyncIterator[Any]:
-        whose = address_of(context.peer())
-        if self._streams >= MOST_STREAMS or self._streams_of[whose] >= MOST_OF_ONE:
-            whole = self._streams >= MOST_STREAMS
-            said = f"{MOST_STREAMS} listen already" if whole else f"{MOST_OF_ONE} of your address listen already"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{said}; ask again later")
+    async def watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        address = address_of(context.peer())
+        if self._streams >= MAX_STREAMS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {MAX_STREAMS} streams is reached; retry later"
+            )
+        if self._streams_of[address] >= MAX_STREAMS_PER_ADDRESS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the limit of {MAX_STREAMS_PER_ADDRESS} streams of your address is reached; retry later",
+            )
         self._streams += 1
-        self._streams_of[whose] += bool(whose)
+        self._streams_of[address] += bool(address)
         closing = asyncio.ensure_future(self._closing.wait())
         try:
-            if not await _unless(closing, self._board.wait_known()):
+            if not await _wait_unless(closing, self._store.wait_complete()):
                 return
-            with self._board.watch(_query(asked)) as watcher:
-                for op, rule in watcher.changes():
+            with self._store.subscribe(_query(request)) as subscription:
+                for op, rule in subscription.take_changes():
                     yield pb.WorkloadRoutingRuleOp(op=op, route=_rule(rule))
                 yield pb.WorkloadRoutingRuleOp(op="SYNCED")
-                while await _unless(closing, watcher.wait()):
-                    for op, rule in watcher.changes():
+                while await _wait_unless(closing, subscription.wait()):
+                    for op, rule in subscription.take_changes():
                         yield pb.WorkloadRoutingRuleOp(op=op, route=_rule(rule))
         finally:
             closing.cancel()
             self._streams -= 1
-            self._streams_of[whose] -= bool(whose)
-            self._streams_of += collections.Counter()  # of those that have any
+            self._streams_of[address] -= bool(address)
+            self._streams_of += collections.Counter()  # removes entries that are 0
 
 
 @contextlib.asynccontextmanager
-async def serving(board: Board, address: str, port: int, *, grace_s: float = 2.0) -> AsyncIterator[int]:
-    """Serve while the context lasts; gives the port. Who listens then is told that it is over, and dials again.
+async def serving(store: RuleStore, address: str, port: int, *, grace_s: float = 2.0) -> AsyncIterator[int]:
+    """Serve during the context and yield the port. At its end, open streams end, so that their clients reconnect.
 
     Raises:
-        OSError: that port cannot be had.
+        OSError: The port cannot be bound.
     """
     closing = asyncio.Event()
     server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((_Routes(board, closing).handler(),))
+    server.add_generic_rpc_handlers((_Routes(store, closing).handler(),))
     host = f"[{address}]" if ":" in address else address
     try:
         got = server.add_insecure_port(f"{host}:{port}")
@@ -107,9 +112,9 @@ async def serving(board: Board, address: str, port: int, *, grace_s: float = 2.0
         await server.stop(grace_s)
 
 
-async def _unless(closing: asyncio.Future[Any], what: Any) -> bool:
-    """Wait for something; whether it came before the end."""
-    waiting = asyncio.ensure_future(what)
+async def _wait_unless(closing: asyncio.Future[Any], event: Any) -> bool:
+    """Wait for an event; return false if the server closes before it."""
+    waiting = asyncio.ensure_future(event)
     try:
         await asyncio.wait({closing, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -118,14 +123,14 @@ async def _unless(closing: asyncio.Future[Any], what: Any) -> bool:
 
 
 def address_of(peer: str) -> str:
-    """Whose a stream is, of gRPC's name of whom it speaks to; empty on the machine itself."""
+    """Return the client address from gRPC's peer name; empty for loopback."""
     address = unquote(peer).rpartition(":")[0]
     return "" if address.startswith(("ipv4:127.", "ipv6:[::1]", "unix")) else address
 
 
-def _query(asked: Any) -> Query:
-    of = asked.baseline_workload
-    return Query(of.kind, of.namespace, of.name, asked.routing_key, asked.destination_sandbox.name)
+def _query(request: Any) -> Query:
+    of = request.baseline_workload
+    return Query(of.kind, of.namespace, of.name, request.routing_key, request.destination_sandbox.name)
 
 
 def _rule(rule: RoutingRule) -> Any:

@@ -1,4 +1,4 @@
-"""The rules by REST, in the place where clients of route servers look for them."""
+"""The REST API of the rules, at the path that clients of route servers use."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from dayfly.spec.routing.rules import Query
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from dayfly.routeserver.board import Board
+    from dayfly.routeserver.rule_store import RuleStore
 
 PATH = "/api/v1/workloads/routing-rules"
 
 
-def application(board: Board, *, loopback: bool) -> Starlette:
-    """`PATH`, and `/healthz` and `/readyz` for whoever keeps the process running.
+def application(store: RuleStore, *, loopback: bool) -> Starlette:
+    """Return the application with `PATH`, and `/healthz` and `/readyz` for probes.
 
-    With `loopback` requests that call us by another name are refused: a page of somebody's, in a browser of this
-    machine, could have its own name lead here.
+    With `loopback`, requests with another `Host` than localhost are refused. Otherwise a web page could resolve its own
+    host name to this server (DNS rebinding).
     """
 
     async def rules(request: Request) -> Response:
         if loopback and not is_loopback_name(request.headers.get("host", "")):
-            return _json({"error": "this route server is called 127.0.0.1 or localhost"}, 403)
-        if not board.known:
-            return _json({"error": "the routing rules are not known yet; ask again"}, 503)
-        return _json({"routingRules": board.rules(Query.of(request.query_params))})
+            return _json({"error": "the Host header must be 127.0.0.1 or localhost"}, 403)
+        if not store.is_complete:
+            return _json({"error": "the routing rules are not known yet; retry"}, 503)
+        return _json({"routingRules": store.find(Query.of(request.query_params))})
 
     async def healthy(_: Request) -> Response:
         return Response(b"ok\n")
 
     async def ready(_: Request) -> Response:
-        return Response(b"ok\n") if board.known else Response(b"the routing rules are not known yet\n", 503)
+        return Response(b"ok\n") if store.is_complete else Response(b"the routing rules are not known yet\n", 503)
 
     return Starlette(routes=[Route(PATH, rules), Route("/healthz", healthy), Route("/readyz", ready)])
 

@@ -265,7 +265,7 @@ class _Root:
     """Redirects browsers from `/` to the page."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (files.lead if files.shows_pages(Request(scope)) else NotFound())(scope, receive, send)
+        await (files.redirect_to_page if files.accepts_html(Request(scope)) else NotFound())(scope, receive, send)
 
 
 class _SandboxLink:
@@ -273,7 +273,7 @@ class _SandboxLink:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_read = scope["method"] in ("GET", "HEAD")
-        await (files.lead_to_sandbox if is_read else NotFound())(scope, receive, send)
+        await (files.redirect_to_sandbox if is_read else NotFound())(scope, receive, send)
 
 
 class NotFound:

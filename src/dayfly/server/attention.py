@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from dayfly.plan import messages, reason_catalog
-from dayfly.plan.leftovers import left_by, left_over
-from dayfly.plan.reason_catalog import CATALOGUE, HELD, Tone
+from dayfly.plan.history import leftovers_in_history, leftovers_in_report
+from dayfly.plan.reason_catalog import CATALOGUE, NEEDS_ACTION, Severity
 from dayfly.plan.reasons import Reason
-from dayfly.plan.status import of_unit
-from dayfly.plan.why import to_do, why
+from dayfly.plan.status import unit_sentence
+from dayfly.plan.why import next_step, why
 from dayfly.spec.run import Phase
 from dayfly.spec.scalars import names, ttl
 
@@ -100,12 +100,12 @@ def sort_concerns(found: Iterable[Concern], now: int) -> list[Concern]:
     return sorted(found, key=lambda each: (ORDER.index(each.kind), each.since or now, each.subject))
 
 
-def tone(report: RunReport) -> Tone:
+def tone(report: RunReport) -> Severity:
     """Return the tone of a report. A reason of Kubernetes itself counts as trouble."""
     if report.unsupported and report.ready:
-        return Tone.WARNING
+        return Severity.WARNING
     known = CATALOGUE.get(Reason(report.reason)) if report.reason in set(Reason) else None
-    return known.tone if known else Tone.TROUBLE
+    return known.severity if known else Severity.TROUBLE
 
 
 def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
@@ -114,7 +114,7 @@ def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
     subject = about["subject"]
     if report.abandon is not None:
         yield describe_abandoned(name, report)
-    elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Tone.FAILED:
+    elif report.reason == Reason.CLEANUP_STUCK or tone(report) is Severity.FAILED:
         root = _root(why(report, name, mute))
         yield Concern(
             **about,
@@ -140,16 +140,16 @@ def _check(box: AttentionSubject, now: int) -> Iterator[Concern]:
             )
     if report.unsupported and report.phase is Phase.OPEN:
         message = messages.unsupported(report.unsupported)
-        to_do = reason_catalog.advice(Reason.UNSUPPORTED)
+        next_step = reason_catalog.advice(Reason.UNSUPPORTED)
         yield Concern(
             **about,
             kind="ignored",
             reason=Reason.UNSUPPORTED,
             message=message,
             since=report.born_at,
-            next=to_do,
+            next=next_step,
         )
-    if expires_at and report.closed is None and now >= (warned := ttl.warns_at(begins_at, expires_at)):
+    if expires_at and report.closed is None and now >= (warned := ttl.warning_time(begins_at, expires_at)):
         yield Concern(
             **about,
             kind="expiring",
@@ -166,19 +166,19 @@ def _check_held(report: RunReport, name: str, mute: Collection[str]) -> Iterator
     about = _subject_fields(name)
     by: dict[str, list[UnitReport]] = {}
     for unit in report.units:
-        if unit.reason in HELD and unit.state in ("waiting", "retrying", "running"):
+        if unit.reason in NEEDS_ACTION and unit.state in ("waiting", "retrying", "running"):
             by.setdefault(unit.reason, []).append(unit)
     for reason, units in by.items():
         yield Concern(
             **about,
             kind="held",
             reason=reason,
-            message=of_unit(units[0], units[0].message, len(units) - 1),
+            message=unit_sentence(units[0], units[0].message, len(units) - 1),
             since=min(unit.since or report.born_at for unit in units),
-            next=to_do(report, name, units[0], mute),
+            next=next_step(report, name, units[0], mute),
             units=tuple(unit.id for unit in units),
         )
-    if not by and report.reason in HELD:
+    if not by and report.reason in NEEDS_ACTION:
         root = _root(why(report, name, mute))
         to_do_ = root.next if root else ""
         yield Concern(
@@ -197,7 +197,7 @@ def describe_abandoned(name: str, report: RunReport, history: Iterable[HistoryEn
     """
     request = report.abandon
     assert request is not None, "callers check it"
-    left = left_over(report) or left_by(history)
+    left = leftovers_in_report(report) or leftovers_in_history(history)
     return Concern(
         **_subject_fields(name),
         kind="abandoned",

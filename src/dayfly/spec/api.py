@@ -33,7 +33,7 @@ class Condition(ApiObject, frozen=True, kw_only=True):
 
 
 class Endpoint(ApiObject, frozen=True, kw_only=True):
-    """Where a sandbox or a route group answers; `url` is empty if nothing routes to it."""
+    """An address of a sandbox or a route group; `url` is empty if nothing routes to it."""
 
     name: str = ""
     url: str = ""
@@ -54,7 +54,7 @@ class Status(ApiObject, frozen=True, kw_only=True):
 
 
 class Progress(ApiObject, frozen=True, kw_only=True):
-    """`done` of `total` units of the current `phase`; `tone` classifies the reason of its state."""
+    """`done` of `total` units of the current `phase`; `tone` is the severity of the reason."""
 
     phase: str
     done: int
@@ -63,7 +63,7 @@ class Progress(ApiObject, frozen=True, kw_only=True):
 
 
 class Sandbox(ApiObject, frozen=True, kw_only=True):
-    """A sandbox. `spec` is as it was applied, with defaults.
+    """A sandbox. `spec` is as applied, with defaults.
 
     `namespace` is that of its object; only the page of a plain cluster has it.
     """
@@ -123,7 +123,7 @@ class Plugin(ApiObject, frozen=True, kw_only=True):
 
 
 class Baseline(Workload, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A workload of a machine from which forks derive."""
+    """A workload of a machine from which forks are derived."""
 
     created_at: dt.datetime | None = None
     updated_at: dt.datetime | None = None

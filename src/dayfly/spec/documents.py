@@ -1,10 +1,10 @@
-"""From a document to a wish and back: what kind it is, its typed and checked form, its form on the wire.
+"""Documents: their kind, their typed and checked form, and their wire form.
 
-Two forms are read: the one of the API (`name`, `spec`), and the one of kubectl (`apiVersion`, `kind`, `metadata`,
-`spec`), in which a plugin's own name with version is `spec.name` and the object is called `object_name` of it.
+There are two input forms: the API's (`name`, `spec`), and kubectl's (`apiVersion`, `kind`, `metadata`, `spec`). In the
+second form a plugin's name with version is `spec.name`, and the object's name is `object_name` of it.
 
-for document in text.parse(data, file="x.yaml"):
-    wish = documents.load(template.expand(document, variables, read))
+    for document in text.parse(data, file="x.yaml"):
+        typed = documents.load(template.expand(document, variables, read))
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dayfly.spec.parsing.text import ParsedDocument
 
 Kind: TypeAlias = Literal["ResourcePlugin", "Sandbox", "Deployment", "RouteGroup", "LifecycleHook"]
-Wish: TypeAlias = Plugin | Sandbox | RouteGroup | Workload | LifecycleHook
+TypedDocument: TypeAlias = Plugin | Sandbox | RouteGroup | Workload | LifecycleHook
 T = TypeVar("T")
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -41,15 +41,15 @@ _LISTS = ("forks", "resources", "endpoints", "local", "virtual", "middleware")
 
 
 def classify(document: ParsedDocument) -> Kind:
-    """What a document is: what its `kind` says, else what its `spec` holds.
+    """Return the kind of a document: its `kind`, or the kind that its `spec` implies.
 
     Raises:
-        SpecError: no mapping, an unknown kind, or nothing to tell it by.
+        SpecError: The document is not a mapping, or its kind is unknown or missing.
     """
     data = document.data
     if not isinstance(data, dict):
         raise document.error(f"must be a mapping with name and spec, not {text.kind_of(data)}")
-    if (kind := data.get("kind")) is not None and not (_is_signadots(data) and kind not in KINDS):
+    if (kind := data.get("kind")) is not None and not (_has_original_form(data) and kind not in KINDS):
         for known in KINDS:
             if kind == known:
                 return known
@@ -66,14 +66,14 @@ def classify(document: ParsedDocument) -> Kind:
     if "cluster" in spec:
         return "Sandbox"
     forms = "a plugin's spec has create or delete, a sandbox's cluster, a route group's match"
-    raise document.error(f"cannot tell what this is; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
+    raise document.error(f"its kind is not clear; {forms}; or add kind: {' or '.join(KINDS)}", ("spec",))
 
 
-def load(document: ParsedDocument) -> Wish:
-    """The wish in a document, typed and checked by every rule that needs no second document.
+def load(document: ParsedDocument) -> TypedDocument:
+    """Return the typed document, checked by every rule that needs no second document.
 
     Raises:
-        SpecError: the first fault, with its line and column.
+        SpecError: The first fault, with its line and column.
     """
     kind = classify(document)
     if kind == "Sandbox":
@@ -84,16 +84,17 @@ def load(document: ParsedDocument) -> Wish:
         raise document.placed(fault) from None
 
 
-def from_wire(body: Any, kind: Kind, *, name: str = "") -> Wish:
-    """The wish in a decoded request body; errors carry the way to the value but no line.
+def from_wire(body: Any, kind: Kind, *, name: str = "") -> TypedDocument:
+    """Return the typed document of a decoded request body. Errors have the path to the value but no line.
 
     Args:
-        body: What the JSON decoder gave.
-        kind: What the address says it is.
-        name: The name in the address. A plugin's own (without version) must agree, that of others is replaced.
+        body: The decoded JSON.
+        kind: The kind in the request's path.
+        name: The name in the request's path. A plugin's own name (without version) must equal it; for other kinds it
+            replaces the name.
 
     Raises:
-        SpecError: as `load`, or past the bounds of `text`.
+        SpecError: As for `load`, or the limits of `text` are exceeded.
     """
     text.check_bounds(body)
     if not isinstance(body, dict):
@@ -102,12 +103,12 @@ def from_wire(body: Any, kind: Kind, *, name: str = "") -> Wish:
         body = body | {"name": name}
     wish = _build(kind, body, {})
     if name and wish.name != name:
-        raise SpecError(f"{quote(wish.name)} is not the name in the address, {quote(name)}", ("name",))
+        raise SpecError(f"{quote(wish.name)} is not the name in the URL, {quote(name)}", ("name",))
     return wish
 
 
-def export(wish: Wish) -> dict[str, Any]:
-    """A wish in its form on the wire: camelCase, plain data, lists always there, other defaults left out."""
+def export(wish: TypedDocument) -> dict[str, Any]:
+    """Return the wire form of a typed document: camelCase, plain data, with all lists and without other defaults."""
     data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(wish))
     if isinstance(wish, Workload):
         return {"kind": wish.kind, **data}
@@ -130,7 +131,7 @@ def export(wish: Wish) -> dict[str, Any]:
 
 
 def only_name(document: ParsedDocument) -> ParsedDocument:
-    """The document with nothing but what names it, so that deleting by file needs only the variables of its name."""
+    """Return the document with only its names, so that deletion by file needs no variables outside the name."""
     data = document.data
     if isinstance(data, dict):
         data = {key: value for key, value in data.items() if key in {"apiVersion", "kind", "name"}}
@@ -142,10 +143,10 @@ def only_name(document: ParsedDocument) -> ParsedDocument:
 
 
 def name_of(document: ParsedDocument) -> str:
-    """The name a document gives, at the top or in `metadata`; a plugin's may carry its version.
+    """Return the name in a document, at the top or in `metadata`. A plugin's may have its version.
 
     Raises:
-        SpecError: no name, or one that is no string.
+        SpecError: The name is missing or not a string.
     """
     try:
         return _name(document.data, document.spelled)[0]
@@ -154,7 +155,7 @@ def name_of(document: ParsedDocument) -> str:
 
 
 def object_name(plugin: Plugin) -> str:
-    """What a plugin's object is called in a cluster: name and version in lower case, as such names must be."""
+    """Return the name of a plugin's object in a cluster: name and version in lower case."""
     return f"{plugin.name}.{plugin.version}".lower().replace("+", "-")
 
 
@@ -171,10 +172,10 @@ def _with_lists_of_steps(steps: list[dict[str, Any]]) -> None:
         step.setdefault("outputs", [])
 
 
-def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wish:
+def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> TypedDocument:
     if kind == "Deployment":
         return _workload(data, spelled)
-    if (version := data.get("apiVersion", API_VERSION)) != API_VERSION and not _is_signadots(data):
+    if (version := data.get("apiVersion", API_VERSION)) != API_VERSION and not _has_original_form(data):
         raise SpecError(f"{quote(str(version))} is not known; write {API_VERSION}", ("apiVersion",))
     name, keys = _name(data, spelled)
     spec = data.get("spec")
@@ -198,8 +199,8 @@ def _build(kind: Kind, data: dict[str, Any], spelled: Mapping[Path, str]) -> Wis
     return sandbox
 
 
-def _is_signadots(data: dict[str, Any]) -> bool:
-    """Whether it says to be the original's, in its API's form: its client reads `name` and `spec`, nothing else."""
+def _has_original_form(data: dict[str, Any]) -> bool:
+    """Return whether the document has the API form of the original product, whose clients read `name` and `spec`."""
     return str(data.get("apiVersion", "")).startswith("signadot.com/") and data.get("name") is not None
 
 
@@ -223,7 +224,7 @@ def _plugin(data: dict[str, Any], name: str, keys: Path, spelled: Mapping[Path, 
 
 
 def _name(data: Any, spelled: Mapping[Path, str]) -> tuple[str, Path]:
-    """The name and the way to it; in kubectl's form a plugin's is `spec.name`, and `metadata` names the object."""
+    """Return the name and its path. In kubectl's form a plugin's name is `spec.name`; `metadata` names the object."""
     ways: list[Path] = [("name",), ("metadata", "name")]
     if _inner(data, ("kind",)) == "ResourcePlugin" and _inner(data, ("metadata", "name")) is not None:
         ways.insert(1, ("spec", "name"))
@@ -238,7 +239,7 @@ def _name(data: Any, spelled: Mapping[Path, str]) -> tuple[str, Path]:
 
 
 def _lacks(data: Any) -> str:
-    """What a document needs and does not have."""
+    """Return a message about the missing parts of a document."""
     named = any(_inner(data, keys) is not None for keys in (("name",), ("metadata", "name")))
     lacking = [field for field, there in (("name", named), ("spec", _inner(data, ("spec",)) is not None)) if not there]
     if not lacking:
@@ -251,7 +252,7 @@ def _lacks(data: Any) -> str:
 
 
 def _inner(data: Any, keys: Path) -> Any:
-    """The value at the end of the way, or None."""
+    """Return the value at that path, or None."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data

@@ -1,29 +1,29 @@
-"""The one error of this room: the writer's fault, said with its place."""
+"""The error of this package: a fault of the document's author, with its place."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # whoever only lists things reads this file too, and does without `typing`
+if TYPE_CHECKING:  # Commands that only list things import this module, so it avoids `typing`.
     from types import TracebackType
     from typing import Self
 
-_MOST_SAID = 20
+_MAX_LINES = 20
 _KEY = r"""([\w-]+)|\[([0-9]+)\]|\["([^"]*)"\]"""
 _CONSONANT_SOUNDS = ("eu", "once", "one", "ubi", "unic", "unif", "unio", "uniq", "unit", "univ", "usa", "use", "util")
 Path = tuple[str | int, ...]
-"""The way from a document's root to one value: mapping keys and list indexes (from 0)."""
+"""The path from a document's root to one value: mapping keys and list indexes (from 0)."""
 
 
 class SpecError(Exception):
-    """What somebody wrote is wrong; nothing was changed because of it.
+    """A fault in a document. Nothing was changed because of it.
 
     Attributes:
-        problem: What is wrong and what to write instead, without the place.
-        keys: The way to the value at fault; empty for the document itself.
-        file: Name of the file as the caller gave it; empty when the text came in a request.
-        line: Line in that file, from 1; 0 when unknown.
-        column: Column in that line, from 1; 0 when unknown.
-        others: What is wrong besides, found by the same look.
+        problem: The fault and its remedy, without the place.
+        keys: The path to the value; empty for the document itself.
+        file: Name of the file as given by the caller; empty for the body of a request.
+        line: Line in that file, from 1; 0 if it is not known.
+        column: Column in that line, from 1; 0 if it is not known.
+        others: Further faults of the same document.
     """
 
     def __init__(self, problem: str, keys: Path = (), *, file: str = "", line: int = 0, column: int = 0) -> None:
@@ -37,12 +37,12 @@ class SpecError(Exception):
 
     @property
     def path(self) -> str:
-        """The way to the value at fault as people write it: `spec.create[0].script`."""
+        """The path to the value as people write it: `spec.create[0].script`."""
         return render_path(self.keys)
 
     def lines(self) -> list[str]:
-        """This and the others, a line each. Of very many so many are told; whoever has more mends these first."""
-        said = [str(each) for each in (self, *self.others[: _MOST_SAID - 1])]
+        """Return this fault and the others, a line each, and a count of those beyond the limit."""
+        said = [str(each) for each in (self, *self.others[: _MAX_LINES - 1])]
         more = 1 + len(self.others) - len(said)
         return [*said, f"and {more} more like these"] if more else said
 
@@ -54,10 +54,12 @@ class SpecError(Exception):
 
 
 class Faults:
-    """Takes up what is wrong, one thing after another, so that who has written it hears of all at once.
+    """A collection of faults, so that the author gets all of them at once.
 
-    with faults: check(this)
-    with faults: check(that)
+    with faults:
+        check(this)
+    with faults:
+        check(that)
     faults.settle()
     """
 
@@ -80,7 +82,7 @@ class Faults:
         """Raise the first fault, with the others in it.
 
         Raises:
-            SpecError: if anything was wrong.
+            SpecError: If there was a fault.
         """
         if self.found:
             first, *others = self.found
@@ -90,7 +92,7 @@ class Faults:
 
 def with_article(noun: str) -> str:
     """Return a noun with its indefinite article: `an Endpoints`, `a Job`, `an HTTPRoute`, `a UserPool`."""
-    if noun[:2].isupper():  # an abbreviation is read letter by letter
+    if noun[:2].isupper():  # abbreviations are read letter by letter
         vowel = noun[0] in "AEFHILMNORSX"
     else:
         vowel = noun[:1].lower() in tuple("aeiou") and not noun.lower().startswith(_CONSONANT_SOUNDS)
@@ -98,7 +100,7 @@ def with_article(noun: str) -> str:
 
 
 def render_path(keys: Path) -> str:
-    """Write a way through a document: dots for plain keys, brackets for indexes and keys that hold dots or the like."""
+    """Return a path in text form: dots for plain keys, brackets for indexes and other keys."""
     text = ""
     for key in keys:
         if isinstance(key, int):
@@ -111,8 +113,8 @@ def render_path(keys: Path) -> str:
 
 
 def parse_path(text: str) -> Path:
-    """The way that `render_path` has written; empty for what it does not write."""
-    import re  # noqa: PLC0415  -- whoever only lists things does without it, too
+    """Return the path in such text; empty for other text."""
+    import re  # noqa: PLC0415 - commands that only list things do not need it
 
     keys: list[str | int] = []
     rest = text
@@ -125,6 +127,6 @@ def parse_path(text: str) -> Path:
 
 
 def quote(value: str, *, limit: int = 60) -> str:
-    """A user's text in double quotes, on one line, cut after `limit` characters."""
+    """Return a user's text in double quotes, on one line, cut after `limit` characters."""
     shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in value[:limit])
     return f'"{shown}..."' if len(value) > limit else f'"{shown}"'

@@ -1,8 +1,8 @@
-"""Framed documents: how work orders and receipts are written, by us and by the runner program (`runner/frame.c`).
+"""Framed documents: the format of work orders and receipts, shared with the runner program (`runner/frame.c`).
 
-A document is a row of records `KEY SP LENGTH LF BYTES LF`. The first one's key is the kind, its value `1`; the last
-one is `end` with the lower-case hexadecimal SHA-256 of all bytes before it. Keys may repeat; values are any bytes.
-The format has one spelling for each content, and C reads it without copying.
+A document is a sequence of records `KEY SP LENGTH LF BYTES LF`. The key of the first record is the kind, with the value
+`1`. The last record is `end` with the lower-case hexadecimal SHA-256 of all bytes before it. Keys may repeat; values
+are any bytes. Each content has exactly one encoding, and C reads it without copies.
 """
 
 import functools
@@ -21,7 +21,7 @@ Record = tuple[str, bytes]
 
 
 class FrameError(ValueError):
-    """Bytes that are no document of the kind asked for. `offset` is where in them, `problem` what is wrong there."""
+    """Bytes that are not a document of the expected kind. `offset` is the position, `problem` the fault there."""
 
     def __init__(self, offset: int, problem: str) -> None:
         super().__init__(f"byte {offset}: {problem}")
@@ -30,10 +30,10 @@ class FrameError(ValueError):
 
 
 def encode(kind: str, records: Iterable[Record]) -> bytes:
-    """The document of that kind with these records in their order.
+    """Return the document of that kind with these records.
 
     Raises:
-        FrameError: a key is not a lower-case word, or is `end`; the offset is where its record would have begun.
+        FrameError: A key is not a lower-case word, or is `end`. The offset is where its record would begin.
     """
     parts = [_record(kind, VERSION, [])]
     for key, value in records:
@@ -45,10 +45,10 @@ def encode(kind: str, records: Iterable[Record]) -> bytes:
 
 
 def decode(kind: str, data: bytes) -> list[Record]:
-    """The records of a document of that kind, in their order, without the kind and the end.
+    """Return the records of a document of that kind, without the kind and the end.
 
     Raises:
-        FrameError: the document is cut, altered, of another kind or version, or followed by more bytes.
+        FrameError: The document is cut, altered, of another kind or version, or followed by more bytes.
     """
     key, value, at = _next(data, 0)
     if key != kind:
@@ -71,13 +71,15 @@ def decode(kind: str, data: bytes) -> list[Record]:
 
 def _record(key: str, value: bytes, before: list[bytes]) -> bytes:
     if not _is_key(key):
-        raise FrameError(_length(before), f"{key!r} is no key: a lower-case word of at most 32 letters, digits and -")
+        raise FrameError(
+            _length(before), f"{key!r} is not a key: a lower-case word of at most 32 letters, digits and -"
+        )
     return b"%s %d\n%s\n" % (key.encode(), len(value), value)
 
 
 @functools.lru_cache(maxsize=64)
 def _is_key(key: str) -> bool:
-    """Every step's order repeats the same few keys."""
+    """Return the encoded key. All work orders have the same few keys, so it is cached."""
     return _KEY.fullmatch(key) is not None
 
 
@@ -86,13 +88,13 @@ def _length(parts: list[bytes]) -> int:
 
 
 def _next(data: bytes, at: int) -> tuple[str, bytes, int]:
-    """Key, value and end of the record that begins at this offset."""
+    """Return key, value and end of the record at this offset."""
     if at == len(data):
         raise FrameError(at, "it ends without an end record")
     line = data.find(b"\n", at, at + _HEAD_LIMIT)
     head = _head(data[at:line]) if line >= 0 else None
     if head is None:
-        raise FrameError(at, "no record: a key, a space and a length are due")
+        raise FrameError(at, "no record: a key, a space and a length are expected")
     key, length = head
     begin = line + 1
     end = begin + length
@@ -105,7 +107,7 @@ def _next(data: bytes, at: int) -> tuple[str, bytes, int]:
 
 @functools.lru_cache(maxsize=512)
 def _head(text: bytes) -> tuple[str, int] | None:
-    """Key and length; receipts have much the same ones, again and again."""
+    """Return key and length. They repeat in receipts, so the result is cached."""
     head = _HEAD.fullmatch(text)
     return (head[1].decode(), int(head[2])) if head else None
 

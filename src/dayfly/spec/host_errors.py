@@ -1,17 +1,17 @@
-"""Why a host does not do what it was asked for."""
+"""Errors of a host's answer to a request."""
 
 
 class DocumentsRefusedError(Exception):
-    """The host cannot run these documents; the sentence says which unit, why, and what to do."""
+    """The host cannot run these documents. The message names the unit, the reason and the remedy."""
 
 
 class HostUnavailableError(Exception):
-    """The host's ledger cannot be used now; nothing was changed."""
+    """The host's ledger cannot be used now. Nothing was changed."""
 
 
 class RunDamagedError(HostUnavailableError):
-    """What the host keeps of this one run cannot be read; the sentence says which run it is, and what to do."""
+    """The host's data about this run cannot be read. The message names the run and the remedy."""
 
 
 class HostSilentError(HostUnavailableError):
-    """The host does not answer. What it was told may have reached it; telling it again is telling it once."""
+    """The host does not answer. It may have received the request, which can safely be repeated."""

@@ -1,9 +1,8 @@
-"""JSON Patch (RFC 6902), and the bounds of patches of any kind. Pure.
+"""JSON Patch (RFC 6902), and limits of patches of any kind.
 
-The cost of a patch is bounded, whatever it says. JSON Patch is the one kind that could make much of little: forty
-`copy` operations that double a document are 1.3 KB. So the bytes that operations add and the values that they read are
-counted, and the first operation past the bound ends the patch. The meaning of a patched workload is judged in
-`execute/fork`.
+The cost of a patch is limited. With JSON Patch a small patch could do much: forty `copy` operations that double a
+document are 1.3 KB. So the bytes that operations add and the values that they read are counted, and the first operation
+beyond the limit ends the patch. `execute/fork` checks the patched workload.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing import text
 
-LONGEST = 65_536
-MOST_OPERATIONS = 256
+MAX_PATCH_BYTES = 65_536
+MAX_OPERATIONS = 256
 MAX_ADDED_BYTES = 131_072
 MAX_VALUES_READ = 20_000
 
@@ -32,7 +31,7 @@ class PatchError(Exception):
 
 
 class Operation(NamedTuple):
-    """One operation of RFC 6902; `source` is where `move` and `copy` take from."""
+    """One operation of RFC 6902. `source` is the path from which `move` and `copy` take the value."""
 
     op: str
     path: Pointer
@@ -41,13 +40,13 @@ class Operation(NamedTuple):
 
 
 def read(kind: str, value: str, keys: Path = ()) -> Any:
-    """Return a patch's text as data, checked against every rule that needs no workload.
+    """Return the data of a patch, checked by every rule that needs no workload.
 
     Raises:
-        SpecError: too large, no YAML or JSON, or no patch of that kind; with the line in the patch where there is one.
+        SpecError: It is too large, not YAML or JSON, or not a patch of that kind; with the line in the patch if known.
     """
-    if len(value.encode()) > LONGEST:
-        raise SpecError(f"the patch has {len(value.encode())} bytes; at most {LONGEST} are allowed", keys)
+    if len(value.encode()) > MAX_PATCH_BYTES:
+        raise SpecError(f"the patch has {len(value.encode())} bytes; at most {MAX_PATCH_BYTES} are allowed", keys)
     try:
         documents = text.parse(value, file="")
     except SpecError as fault:
@@ -61,15 +60,15 @@ def read(kind: str, value: str, keys: Path = ()) -> Any:
 
 
 def _placed(fault: SpecError, keys: Path) -> SpecError:
-    """Return a fault in the patch as one of the field that holds it."""
+    """Return a fault in the patch as one of the field with the patch."""
     return SpecError((f"line {fault.line} of the patch: " if fault.line else "") + fault.problem, keys)
 
 
 def check(kind: str, data: Any) -> None:
-    """Refuse data that is no patch of that kind. An unknown kind may be anything.
+    """Refuse data that is not a patch of that kind. An unknown kind has no rules.
 
     Raises:
-        SpecError: its keys lead into the data.
+        SpecError: The fault, with its path in the data.
     """
     wanted = _SHAPES.get(kind)
     if wanted is not None and not isinstance(data, wanted):
@@ -84,12 +83,12 @@ def operations(data: Any) -> list[Operation]:
     """Return the operations of a JSON Patch.
 
     Raises:
-        SpecError: one of them is malformed, or there are too many; its keys lead to it.
+        SpecError: An operation is malformed, or there are too many; with its path.
     """
     if not isinstance(data, list):
         raise SpecError("a json patch is a list of operations")
-    if len(data) > MOST_OPERATIONS:
-        raise SpecError(f"has {len(data)} operations; a patch has at most {MOST_OPERATIONS}", (MOST_OPERATIONS,))
+    if len(data) > MAX_OPERATIONS:
+        raise SpecError(f"has {len(data)} operations; a patch has at most {MAX_OPERATIONS}", (MAX_OPERATIONS,))
     return [_operation(item, index) for index, item in enumerate(data)]
 
 
@@ -109,7 +108,7 @@ def _operation(item: Any, index: int) -> Operation:
         return Operation(op, path, item.get("value"))
     source = _pointer(item, "from", here, index)
     if op == "move" and path[: len(source)] == source and path != source:
-        raise SpecError(f"{here} moves a value into itself: path lies below from", (index, "path"))
+        raise SpecError(f"{here} moves a value into itself: path is below from", (index, "path"))
     return Operation(op, path, source=source)
 
 
@@ -127,7 +126,7 @@ def _pointer(item: dict[str, Any], field: str, here: str, index: int) -> Pointer
     if len(parts) > text.MAX_DEPTH:
         raise SpecError(f"{here}: {field} has {len(parts)} parts; at most {text.MAX_DEPTH} are read", keys)
     if any("~" in part.replace("~0", "").replace("~1", "") for part in parts):
-        raise SpecError(f"{here}: {field} {quote(pointer)} has a ~ alone; write ~0 for ~ and ~1 for /", keys)
+        raise SpecError(f"{here}: {field} {quote(pointer)} has a single ~; write ~0 for ~ and ~1 for /", keys)
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 

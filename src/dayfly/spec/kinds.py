@@ -1,7 +1,7 @@
-"""Our kinds as a cluster keeps them, where they hold more than a wish, a document or a ledger.
+"""The custom resources whose specs or statuses only Dayfly writes.
 
-Every status is spoken for people and never read back: `plan.status` finds the words, a host writes them here. What
-must be remembered is in the ledger (`run`).
+A status is output for people and is never read back: `plan.status` makes its texts, and a host writes them. State that
+must survive is in the ledger (`run`).
 """
 
 from typing import Annotated
@@ -29,26 +29,27 @@ _VERSION = (
     r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
 
-# What every status says, whatever of.
-_Generation = Annotated[int, doc("The generation that this status speaks of.")]
-_Phase = Annotated[str, doc("The part of its life it is in: Pending, Creating, Ready, Failed or Deleting.")]
-_Ready = Annotated[bool, doc("Whether it can be used; the condition Ready says the same.")]
+# Fields of every status.
+_Generation = Annotated[int, doc("The generation of the spec that this status describes.")]
+_Phase = Annotated[str, doc("The phase: Pending, Creating, Ready, Failed or Deleting.")]
+_Ready = Annotated[bool, doc("Whether it can be used, like the condition Ready.")]
 _Reason = Annotated[str, doc("The reason for its state, in one word.")]
-_Message = Annotated[str, doc("The reason in one sentence.", LONG)]
-_Progress = Annotated[str, doc("Steps done, out of all in this part of its life, like 2/5.")]
-_RunName = Annotated[str, doc("Name of the Run, its ledger.")]
+_Message = Annotated[str, doc("The reason, in one sentence.", LONG)]
+_Progress = Annotated[str, doc("Finished steps out of all steps of this phase, like 2/5.")]
+_RunName = Annotated[str, doc("Name of its Run, the ledger.")]
 
 
 class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
-    """One version of a plugin: create runs before a sandbox's workloads start, delete after they have stopped.
+    """One version of a plugin. Its create steps run before a sandbox's workloads start, its delete steps after they
+    have stopped.
 
-    Published, it never changes: publish a new version beside it.
+    A published version never changes. Publish a new version instead.
     """
 
     name: Annotated[
         str,
         doc(
-            "Name and version as sandboxes write them: name@1.2.3, or the bare name for an unversioned plugin.",
+            "Name and version, as in sandboxes: name@1.2.3, or the name for an unversioned plugin.",
             253,
             pattern=f"{NAME_PATTERN[:-1]}(@{_VERSION})?$",
         ),
@@ -56,189 +57,198 @@ class NamedPluginSpec(PluginSpec, frozen=True, kw_only=True):
 
 
 class RunResource(Run, frozen=True, kw_only=True):
-    """What was allowed to start and how it ended. Only Dayfly's operator writes it, by compare-and-swap."""
+    """The ledger of one run: its permitted attempts and their outcomes. Only Dayfly's operator writes it, by
+    compare-and-swap.
+    """
 
 
 class Pin(WireStruct, frozen=True, kw_only=True):
-    """One document that a run has sealed: that very object, with these very bytes."""
+    """One sealed document of a run, identified by UID and digest."""
 
     name: Annotated[str, dns_name("Name of the ObjectLifecycleMethods.")]
     uid: Annotated[str, doc("Its UID.", 128)]
     digest: Annotated[str, doc("Digest of its spec.", 71, pattern=_DIGEST)]
 
 
-class Hooked(WireStruct, frozen=True, kw_only=True):
-    """The LifecycleHook that a run carries out, that very object, and what it said when the run was sealed.
+class SealedHook(WireStruct, frozen=True, kw_only=True):
+    """The LifecycleHook of a run, as it was when the run was sealed.
 
-    `older`: its target was there before it, so preStart was passed over. `definition` is the UID of the
+    `older`: the target existed before the hook, so preStart was skipped. `definition` is the UID of the
     CustomResourceDefinition of the target's kind; empty if there was none.
     """
 
     name: Annotated[str, dns_label("Name of the hook.")]
-    uid: Annotated[str, doc("Its UID; a hook of the same name made later is another one.", 128)]
-    started: Annotated[ReadyRule | None, doc("What tells that the target has started, as the hook said then.")] = None
-    stopped: Annotated[ReadyRule | None, doc("What tells that the target has stopped.")] = None
-    hold: Annotated[Hold | None, doc("What makes the target's own controller wait.")] = None
-    older: Annotated[bool, doc("Whether the target was there before the hook, so that preStart was passed over.")] = (
-        False
-    )
+    uid: Annotated[str, doc("UID of the hook. A later hook with the same name is a different one.", 128)]
+    started: Annotated[ReadyRule | None, doc("The hook's rule for a started target, when the run was sealed.")] = None
+    stopped: Annotated[ReadyRule | None, doc("The hook's rule for a stopped target.")] = None
+    hold: Annotated[Hold | None, doc("How the target's own controller is made to wait.")] = None
+    older: Annotated[bool, doc("Whether the target existed before the hook, so that preStart was skipped.")] = False
     definition: Annotated[
         str, doc("UID of the CustomResourceDefinition of the target's kind; empty for none.", 128)
     ] = ""
 
 
-class Offered(WireStruct, frozen=True, kw_only=True):
-    """A sandbox or route group of a server that a run carries out: by its UID there, and what was ordered of it.
+class ServerTarget(WireStruct, frozen=True, kw_only=True):
+    """A server's sandbox or route group that this run executes, and the server's orders for it.
 
-    `kind` is empty where an operator wrote it that knew sandboxes alone. Times are unix milliseconds, 0 for never.
-    `generation` is that of the wish that was taken up last.
+    `kind` is empty in a record by an operator that knew only sandboxes. Times are unix milliseconds, 0 for never.
+    `generation` is that of the last accepted spec.
     """
 
-    uid: Annotated[str, doc("Its UID at the server.", 36)]
-    org: Annotated[str, doc("The organisation that has it.", 253)] = ""
-    name: Annotated[str, doc("Its name there.", 30)] = ""
-    kind: Annotated[str, doc("What it is there, Sandbox or RouteGroup; empty for a sandbox.", 63)] = ""
-    generation: Annotated[int, doc("The newest wish that was taken up.", minimum=0)] = 0
-    expires_at: Annotated[int, doc("When its time to live is over, " + MILLISECONDS)] = 0
-    lease_until: Annotated[int, doc("Until when it was renewed, " + MILLISECONDS)] = 0
-    stop: Annotated[EndRequest | None, doc("Who asked there for its end.")] = None
+    uid: Annotated[str, doc("UID of the server's sandbox or route group.", 36)]
+    org: Annotated[str, doc("Its organisation.", 253)] = ""
+    name: Annotated[str, doc("Its name on the server.", 30)] = ""
+    kind: Annotated[str, doc("Its kind, Sandbox or RouteGroup; empty for a sandbox.", 63)] = ""
+    generation: Annotated[int, doc("The newest generation of its spec that was accepted.", minimum=0)] = 0
+    expires_at: Annotated[int, doc("Time at which its time to live ends, " + MILLISECONDS)] = 0
+    lease_until: Annotated[int, doc("Time until which its lease is renewed, " + MILLISECONDS)] = 0
+    stop: Annotated[EndRequest | None, doc("The server's request to end it.")] = None
 
 
 class RunSpec(WireStruct, frozen=True, kw_only=True):
-    """What a run has pinned, and the newest revision of its target's forks."""
+    """The sealed documents of a run, and the newest revision of its target's forks."""
 
     documents: Annotated[tuple[Pin, ...], list_of("The sealed documents.")] = ()
-    forks: Annotated[tuple[Unit, ...], list_of("The target's forks, in their newest revision.")] = ()
-    plural: Annotated[str, dns_label("The target's kind, as in its address.")] = "sandboxes"
-    generation: Annotated[int, doc("The newest generation of the target that it goes by.", minimum=0)] = 0
-    updated_at: Annotated[int, doc("When that was, if it is not the first one, " + MILLISECONDS)] = 0
+    forks: Annotated[tuple[Unit, ...], list_of("The target's forks, at their newest revision.")] = ()
+    plural: Annotated[str, dns_label("The target's resource name, as in API paths.")] = "sandboxes"
+    generation: Annotated[int, doc("The target's newest accepted generation.", minimum=0)] = 0
+    updated_at: Annotated[int, doc("Time of the last accepted revision, if it is not the first, " + MILLISECONDS)] = 0
     hook: Annotated[
-        Hooked | None,
-        doc("The lifecycle hook that it carries out; absent where its target says itself what is to be done."),
+        SealedHook | None,
+        doc("The lifecycle hook that the run executes; absent if the target has its own steps."),
     ] = None
-    unmatched_since: Annotated[int, doc("Since when no sandbox matches a route group, " + MILLISECONDS)] = 0
+    unmatched_since: Annotated[int, doc("Time since which no sandbox matches the route group, " + MILLISECONDS)] = 0
     offered: Annotated[
-        Offered | None, doc("Whose sandbox it is, if a server has it; absent for one that was applied here.")
+        ServerTarget | None, doc("The server's sandbox or route group; absent if it was applied in the cluster.")
     ] = None
 
 
 class StatusCondition(WireStruct, frozen=True, kw_only=True):
-    """One of an object's conditions, as all Kubernetes tools read them. `kubectl wait --for=condition=Ready` does."""
+    """A condition of the object, for example for `kubectl wait --for=condition=Ready`."""
 
     type: Annotated[str, doc("Type of the condition.", 316)]
-    status: Annotated[str, doc("Whether it holds.", enum=["True", "False", "Unknown"])]
-    observed_generation: Annotated[int, doc("The generation it speaks of.")] = 0
-    last_transition_time: Annotated[str, doc("Since when.", None, format="date-time", maxLength=None)]
-    reason: Annotated[str, doc("Why, in one word.", 1024)]
-    message: Annotated[str, doc("Why, in one sentence.", LONG)] = ""
+    status: Annotated[str, doc("Status of the condition.", enum=["True", "False", "Unknown"])]
+    observed_generation: Annotated[int, doc("The generation that the condition describes.")] = 0
+    last_transition_time: Annotated[
+        str, doc("Time of the last change of the status.", None, format="date-time", maxLength=None)
+    ]
+    reason: Annotated[str, doc("The reason, in one word.", 1024)]
+    message: Annotated[str, doc("The reason, in one sentence.", LONG)] = ""
 
 
 class UnitStatus(WireStruct, frozen=True, kw_only=True):
-    """One step or fork as people see it. Times are RFC 3339.
+    """The status of a step or fork. Times are RFC 3339.
 
-    A message with clocks has them as moments, which stay true; `template` has `{since}` and `{until}` in their places.
+    A message with clocks has them as timestamps, which stay true. `template` has `{since}` and `{until}` in their
+    places.
     """
 
     id: Annotated[str, doc("Name of the unit in its run: resource/step, or fork:namespace/name.", 600)]
-    event: Annotated[str, doc("When it is its turn: preStart, postStart, preStop or postStop.")] = ""
+    event: Annotated[str, doc("The event to which it belongs: preStart, start, postStart, preStop or postStop.")] = ""
     kind: Annotated[str, doc("exec, webhook, object or fork.")] = ""
     state: Annotated[str, doc("waiting, running, succeeded, failed, retrying, unknown, stopped or skipped.")]
     attempt: Annotated[int, doc("Number of the latest attempt.")] = 0
-    reason: Annotated[str, doc("The reason in one word.")] = ""
-    message: Annotated[str, doc("What there is to say of it, in one sentence.", LONG)] = ""
+    reason: Annotated[str, doc("The reason, in one word.")] = ""
+    message: Annotated[str, doc("Its state, in one sentence.", LONG)] = ""
     template: Annotated[
-        str, doc("The message with {since} and {until} in its clocks' places; empty if it has none.", LONG)
+        str, doc("The message with {since} and {until} in place of its clocks; empty without clocks.", LONG)
     ] = ""
     pod: Annotated[str, doc("Its pod, as namespace/name.")] = ""
-    since: Annotated[str, doc("Since when it has been in this state, " + RFC3339)] = ""
+    since: Annotated[str, doc("Start of its current state, " + RFC3339)] = ""
     until: Annotated[
-        str, doc("When that changes by itself: it is retried, or is certain to have ended; empty for never.")
+        str, doc("Time at which its state changes by itself: the next retry, or its certain end; empty for never.")
     ] = ""
-    started_at: Annotated[str, doc("When it began, " + RFC3339)] = ""
-    ended_at: Annotated[str, doc("When it ended, " + RFC3339)] = ""
-    reads: Annotated[tuple[str, ...], list_of("Units whose outputs it is given.")] = ()
-    waits_on: Annotated[tuple[str, ...], list_of("Units it is waiting for now.")] = ()
+    started_at: Annotated[str, doc("Start of the attempt, " + RFC3339)] = ""
+    ended_at: Annotated[str, doc("End of the attempt, " + RFC3339)] = ""
+    reads: Annotated[tuple[str, ...], list_of("Units whose outputs it reads.")] = ()
+    waits_on: Annotated[tuple[str, ...], list_of("Units that it waits for now.")] = ()
 
 
-_Conditions = Annotated[tuple[StatusCondition, ...], list_of("What holds of the object; Ready above all.", key="type")]
+_Conditions = Annotated[
+    tuple[StatusCondition, ...], list_of("Conditions of the object, most importantly Ready.", key="type")
+]
 _Units = Annotated[tuple[UnitStatus, ...], list_of("Every step and fork, in the order of the document.", key="id")]
 
 
 class Binding(WireStruct, frozen=True, kw_only=True):
-    """Where the outputs lie: a Secret of this name, keys `<step>.<output>` (Service Binding's provisioned service)."""
+    """The Secret with the outputs, with keys `<step>.<output>` (a provisioned service of Service Binding)."""
 
     name: Annotated[str, dns_name("Name of the Secret.")]
 
 
 class EndpointStatus(WireStruct, frozen=True, kw_only=True):
-    """A way in that works now."""
+    """An address at which the sandbox answers now."""
 
     name: Annotated[str, doc("Name of the endpoint.")]
-    url: Annotated[str, doc("Where it answers.", 4096)]
+    url: Annotated[str, doc("The address.", 4096)]
 
 
 class SandboxStatus(WireStruct, frozen=True, kw_only=True):
-    """How a sandbox stands. Where its message is a unit's, `about` is that unit's id and `others` counts more such."""
+    """The status of a sandbox. If its message is about a unit, `about` is the unit's id, and `others` counts similar
+    units.
+    """
 
     observed_generation: _Generation = 0
     phase: _Phase = ""
     ready: _Ready = False
     reason: _Reason = ""
     message: _Message = ""
-    about: Annotated[str, doc("The unit that the message is about; empty if there is none.", 600)] = ""
-    others: Annotated[int, doc("How many more units the same applies to.", minimum=0)] = 0
+    about: Annotated[str, doc("The unit of the message; empty for none.", 600)] = ""
+    others: Annotated[int, doc("Number of further units with the same problem.", minimum=0)] = 0
     progress: _Progress = ""
-    routing_key: Annotated[str, doc("Key by which requests find the sandbox.")] = ""
-    served_for: Annotated[str, doc("Whose it is at the server that has it, as ORGANISATION/NAME.", 300)] = ""
+    routing_key: Annotated[str, doc("Routing key of requests for the sandbox.")] = ""
+    served_for: Annotated[str, doc("Organisation and name on the server, as ORGANISATION/NAME.", 300)] = ""
     run: _RunName = ""
-    expires_at: Annotated[str, doc("When it will be deleted, " + RFC3339)] = ""
+    expires_at: Annotated[str, doc("Time at which it will be deleted, " + RFC3339)] = ""
     conditions: _Conditions = ()
     units: _Units = ()
-    endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Ways in.")] = ()
+    endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Addresses at which the sandbox answers.")] = ()
 
 
 class PluginStatus(WireStruct, frozen=True, kw_only=True):
-    """Whether sandboxes can use a plugin."""
+    """The status of a plugin."""
 
     observed_generation: _Generation = 0
-    accepted: Annotated[bool, doc("Whether sandboxes can use it; the condition Accepted says the same.")] = False
+    accepted: Annotated[bool, doc("Whether sandboxes can use it, like the condition Accepted.")] = False
     reason: _Reason = ""
     message: _Message = ""
     conditions: _Conditions = ()
 
 
 class LifecycleHookStatus(WireStruct, frozen=True, kw_only=True):
-    """How a lifecycle hook stands, and how many objects it goes with.
+    """The status of a lifecycle hook, with the numbers of its objects.
 
-    `objects` counts those whose run is not over; among them `ending` are closed, `troubled` in want of a look, and
-    `older` were there before the hook.
+    `objects` counts the objects with a live run. Among them, `ending` are being cleaned up, `troubled` need attention,
+    and `older` existed before the hook.
     """
 
     observed_generation: _Generation = 0
-    ready: Annotated[
-        bool, doc("Whether its steps run for each object that it selects; the condition Ready says the same.")
-    ] = False
+    ready: Annotated[bool, doc("Whether its steps run for each object that it selects, like the condition Ready.")] = (
+        False
+    )
     reason: _Reason = ""
     message: _Message = ""
-    objects: Annotated[int, doc("How many objects it goes with.", minimum=0)] = 0
-    ending: Annotated[int, doc("How many of them are being cleaned up.", minimum=0)] = 0
-    troubled: Annotated[int, doc("How many of them somebody should look at; the message names one.", minimum=0)] = 0
+    objects: Annotated[int, doc("Number of objects with a run.", minimum=0)] = 0
+    ending: Annotated[int, doc("Number of objects that are being cleaned up.", minimum=0)] = 0
+    troubled: Annotated[int, doc("Number of objects that need attention; the message names one.", minimum=0)] = 0
     older: Annotated[
-        int, doc("How many of them were there before the hook: their preStart was passed over.", minimum=0)
+        int, doc("Number of objects that existed before the hook, so that preStart was skipped.", minimum=0)
     ] = 0
     conditions: _Conditions = ()
 
 
 class ConflictStatus(WireStruct, frozen=True, kw_only=True):
-    """A baseline that several sandboxes of a route group fork: the fork of `sandbox` is meant, not of the `others`."""
+    """A baseline that several sandboxes of a route group fork. Requests reach the fork of `sandbox`, not of the
+    `others`.
+    """
 
     baseline: Annotated[str, doc("The baseline, as namespace/name.", 320)]
-    sandbox: Annotated[str, doc("The sandbox whose fork is meant: the oldest.", 63)]
-    others: Annotated[tuple[str, ...], list_of("The sandboxes whose forks are not.")] = ()
+    sandbox: Annotated[str, doc("The oldest sandbox, whose fork receives the requests.", 63)]
+    others: Annotated[tuple[str, ...], list_of("The sandboxes whose forks receive no requests of the group.")] = ()
 
 
 class RouteGroupStatus(WireStruct, frozen=True, kw_only=True):
-    """How a route group stands, and which sandboxes it has now, the one whose forks go first at the head."""
+    """The status of a route group, with its sandboxes in order of precedence."""
 
     observed_generation: _Generation = 0
     phase: _Phase = ""
@@ -246,21 +256,21 @@ class RouteGroupStatus(WireStruct, frozen=True, kw_only=True):
     reason: _Reason = ""
     message: _Message = ""
     progress: _Progress = ""
-    routing_key: Annotated[str, doc("Key by which requests find the forks of its sandboxes.")] = ""
+    routing_key: Annotated[str, doc("Routing key of requests for the forks of its sandboxes.")] = ""
     run: _RunName = ""
-    expires_at: Annotated[str, doc("When it will be deleted as things stand, " + RFC3339)] = ""
+    expires_at: Annotated[str, doc("Time at which it will be deleted unless something changes, " + RFC3339)] = ""
     matched_sandboxes: Annotated[
-        tuple[str, ...], list_of("The sandboxes that it has now; of very many the first ones.")
+        tuple[str, ...], list_of("Its sandboxes in order of precedence. A long list is cut off.")
     ] = ()
-    matched: Annotated[int, doc("How many they are.", minimum=0)] = 0
-    conflicts: Annotated[tuple[ConflictStatus, ...], list_of("Baselines that several of them fork.")] = ()
+    matched: Annotated[int, doc("Number of its sandboxes.", minimum=0)] = 0
+    conflicts: Annotated[tuple[ConflictStatus, ...], list_of("Baselines that several of its sandboxes fork.")] = ()
     conditions: _Conditions = ()
     units: _Units = ()
-    endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Ways in.")] = ()
+    endpoints: Annotated[tuple[EndpointStatus, ...], list_of("Addresses at which the group answers.")] = ()
 
 
 class SandboxRef(WireStruct, frozen=True, kw_only=True):
-    """The sandbox a resource belongs to: that very object."""
+    """The sandbox of a resource, identified by UID."""
 
     namespace: Annotated[str, dns_label("Namespace of the sandbox.")]
     name: Annotated[str, dns_name("Its name.")]
@@ -268,19 +278,19 @@ class SandboxRef(WireStruct, frozen=True, kw_only=True):
 
 
 class ResourceSpec(WireStruct, frozen=True, kw_only=True):
-    """One instance of a plugin inside one sandbox. Written by the operator; people write it into the Sandbox."""
+    """One instance of a plugin in a sandbox. The operator writes it from the Sandbox."""
 
     name: Annotated[str, doc("Name of the resource in its sandbox.", 253)]
-    sandbox: Annotated[SandboxRef, doc("The sandbox it belongs to.")]
-    plugin: Annotated[str, doc("The plugin as name@version; empty for one written in place.")] = ""
-    document: Annotated[str, or_empty(dns_name("Name of the ObjectLifecycleMethods that make and remove it."))] = ""
+    sandbox: Annotated[SandboxRef, doc("The resource's sandbox.")]
+    plugin: Annotated[str, doc("The plugin as name@version; empty for an inline plugin.")] = ""
+    document: Annotated[str, or_empty(dns_name("Name of the ObjectLifecycleMethods with its steps."))] = ""
     output_namespaces: Annotated[
-        tuple[str, ...], list_of("Namespaces in which a Secret with the outputs lies.", items=DNS_LABEL)
+        tuple[str, ...], list_of("Namespaces with a Secret of the outputs.", items=DNS_LABEL)
     ] = ()
 
 
 class ResourceStatus(WireStruct, frozen=True, kw_only=True):
-    """How a resource stands."""
+    """The status of a resource."""
 
     observed_generation: _Generation = 0
     phase: _Phase = ""
@@ -295,29 +305,28 @@ class ResourceStatus(WireStruct, frozen=True, kw_only=True):
 
 
 class StepLog(WireStruct, frozen=True, kw_only=True):
-    """The end of what one attempt of a step printed. It is text, or base64 where it is no text.
+    """The end of the log of one attempt, as text, or as base64 if it is binary.
 
-    `times` says when: a row of pairs, as `spec.log_times.flat` makes it.
+    `times` has pairs of numbers, as `spec.log_times.flatten` makes them.
     """
 
     unit: Annotated[str, doc("Name of the unit in its run: resource/step, or the name of a hook.", 600)]
-    attempt: Annotated[int, doc("Which of its attempts, from 1.")]
-    size: Annotated[
-        int, doc("Bytes that it printed in all, of which the text holds the end; 0 if that is not known.")
-    ] = 0
-    encoding: Annotated[str, doc("How the text is to be read.", enum=["utf-8", "base64"])] = "utf-8"
-    text: Annotated[str, doc("The end of what it printed.", 131_072)]
+    attempt: Annotated[int, doc("Number of the attempt, from 1.")]
+    size: Annotated[int, doc("Size of the whole log in bytes, of which the text is the end; 0 if it is not known.")] = 0
+    encoding: Annotated[str, doc("Encoding of the text.", enum=["utf-8", "base64"])] = "utf-8"
+    text: Annotated[str, doc("The end of the log.", 131_072)]
     times: Annotated[
         tuple[int, ...],
         doc(
-            "When the text was printed: pairs of numbers, from which of its bytes on, and Unix time in milliseconds.",
+            "Times of the text, as pairs of numbers: an offset in bytes, and the Unix time in milliseconds "
+            "from there on.",
             maxItems=1_024,
         ),
     ] = ()
 
 
 class StepLogsSpec(WireStruct, frozen=True, kw_only=True):
-    """What some steps of a sandbox printed, kept beyond their pods as long as the sandbox is there."""
+    """Logs of a sandbox's steps, which outlive their pods and are deleted with the sandbox."""
 
-    sandbox: Annotated[SandboxRef, doc("The sandbox whose steps they are: that very object.")]
-    logs: Annotated[tuple[StepLog, ...], list_of("One for each attempt.")] = ()
+    sandbox: Annotated[SandboxRef, doc("The sandbox of the steps.")]
+    logs: Annotated[tuple[StepLog, ...], list_of("The logs, one for each attempt.")] = ()

@@ -1,7 +1,7 @@
-"""What an administrator writes to tie steps to the lives of objects of any kind, and what one such wish can get wrong.
+"""LifecycleHooks: steps for objects of any kind, written by an administrator, with every rule for one hook.
 
-A hook selects objects and has steps for the four events around each one's own start and stop. It is cluster-scoped:
-whoever may write one acts on everybody's objects. References between its steps are checked by `compile`.
+A hook selects objects and has steps for the four events around each object's start and stop. It is cluster-scoped, so
+its author acts on the objects of all teams. `compile` checks references between its steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dayfly.spec.lifecycle import LifecycleEvent, WireStruct
 from dayfly.spec.meta import DNS_LABEL, NAME_PATTERN, doc, identifier, list_of
 from dayfly.spec.plugin import (
     INPUTS,
-    MOST_STEPS,
+    MAX_STEPS,
     Input,
     Runner,
     Step,
@@ -25,7 +25,7 @@ from dayfly.spec.plugin import (
 )
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.steps import param_rules
-from dayfly.spec.steps.kube_object import ReadyRule, check_type, check_verdict, is_ours, is_pointer, parts
+from dayfly.spec.steps.kube_object import ReadyRule, check_type, check_verdict, is_ours, is_pointer, pointer_parts
 from dayfly.spec.steps.object_kinds import why_no_target
 from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FINALIZER_PREFIX = "lifecycle.dayfly.dev/"
-LONGEST_NAME = 63
-MOST_NAMESPACES, MOST_LABELS = 256, 32
-LONGEST_HOLD = 1024
+MAX_NAME_LENGTH = 63
+MAX_NAMESPACES, MAX_LABELS = 256, 32
+MAX_HOLD_LENGTH = 1024
 OWN_NAMESPACES = ("dayfly-system", "dayfly-runners")
-"""What lies here is Dayfly's, and never a target."""
+"""Dayfly's own namespaces, which are never selected."""
 CLUSTERS_PREFIX = "kube-"
-"""Namespaces called so are Kubernetes' own, and meant only where a hook names them."""
+"""Kubernetes' own namespaces have this prefix. A hook selects them only if it names them."""
 
 TARGET_VARIABLES = (
     "DAYFLY_HOOK_NAME",
@@ -49,24 +49,24 @@ TARGET_VARIABLES = (
     "DAYFLY_TARGET_NAME",
     "DAYFLY_TARGET_UID",
 )
-"""What each step finds in its environment: whose life it is."""
+"""Variables of each step that identify the object."""
 
 _VARIABLES = (*TARGET_VARIABLES, *EVERY_STEPS_VARIABLES)
 _INDEX = re.compile(r"-|[0-9]+")
 
 
 class Selector(WireStruct, frozen=True, kw_only=True):
-    """Which objects are meant: of one kind, in these namespaces (none: all), with all of these labels.
+    """The objects that a hook selects: of one kind, in these namespaces (none: all), with all of these labels.
 
-    Without namespaces those of Kubernetes itself (kube-*) are left out. Dayfly's own always are, and so is what lies in
-    no namespace: nobody could be asked whose share of the cluster its steps take.
+    Without namespaces, those of Kubernetes itself (kube-*) are excluded. Dayfly's own namespaces are always excluded.
+    So are cluster-scoped objects, because no namespace's limits would apply to their steps.
     """
 
     api_version: Annotated[
         str,
         doc(
             "API version of the objects, like apps/v1. It cannot change.",
-            kube_names.LONGEST_QUALIFIED,
+            kube_names.MAX_QUALIFIED_LENGTH,
             minLength=1,
             pattern=f"^{kube_names.API_VERSION}$",
         ),
@@ -75,8 +75,8 @@ class Selector(WireStruct, frozen=True, kw_only=True):
     namespaces: Annotated[
         tuple[str, ...],
         list_of(
-            "Namespaces in which they lie; left out, all but kube-* and Dayfly's own.",
-            MOST_NAMESPACES,
+            "Namespaces of the objects. By default all except kube-* and Dayfly's own.",
+            MAX_NAMESPACES,
             minItems=1,
             items=DNS_LABEL,
             **{"x-kubernetes-list-type": "set"},
@@ -85,14 +85,14 @@ class Selector(WireStruct, frozen=True, kw_only=True):
     labels: Annotated[
         dict[str, str],
         doc(
-            "Labels that they all have.",
-            maxProperties=MOST_LABELS,
-            additionalProperties={"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL_VALUE}$"},
+            "Labels that the objects must have.",
+            maxProperties=MAX_LABELS,
+            additionalProperties={"maxLength": kube_names.MAX_LABEL_LENGTH, "pattern": f"^{kube_names.LABEL_VALUE}$"},
         ),
     ] = {}
 
-    def takes(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether it means an object of its kind in this namespace with these labels."""
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether it selects an object of its kind with this namespace and these labels."""
         if not namespace or namespace in OWN_NAMESPACES:
             return False
         if self.namespaces:
@@ -103,44 +103,49 @@ class Selector(WireStruct, frozen=True, kw_only=True):
 
 
 class Hold(WireStruct, frozen=True, kw_only=True):
-    """What makes the object's own controller wait: an annotation, or the field at `path` (JSON Pointer), of this value.
+    """The setting that makes the object's own controller wait: an annotation, or a field at `path` (JSON Pointer).
 
-    Dayfly sets it first, and takes it away once preStop is done.
+    Dayfly sets it to `value` first, and removes it when preStop is done.
     """
 
     annotation: Annotated[
         str,
         doc(
             "Annotation that makes the object's controller wait.",
-            kube_names.LONGEST_QUALIFIED,
+            kube_names.MAX_QUALIFIED_LENGTH,
             pattern=f"^({kube_names.QUALIFIED})?$",
         ),
     ] = ""
     path: Annotated[
-        str, doc("JSON Pointer to the field that does, instead of an annotation.", 512, pattern="^(/[^/]+)+$")
+        str,
+        doc(
+            "JSON Pointer to the field that makes the controller wait, instead of an annotation.",
+            512,
+            pattern="^(/[^/]+)+$",
+        ),
     ] = ""
     value: Annotated[
-        str | int | float | bool | None, doc("The value: of an annotation a string, of a field any plain value.")
+        str | int | float | bool | None, doc("The value: a string for an annotation, any plain value for a field.")
     ] = None
 
 
 class HookInput(Input, frozen=True, kw_only=True):
     """One input of a step, with exactly one source: a constant, another step, or a field of the object.
 
-    `value_from_target` is a JSONPath into the object, which is asked when the step is about to start.
+    `value_from_target` is a JSONPath into the object, evaluated when the step is about to start.
     """
 
     value: Annotated[str | None, doc("A constant.", 131_072)] = None
     value_from_target: Annotated[
-        str | None, doc("Taken from the object: a JSONPath (RFC 9535) into it.", 1024, pattern=r"^\$", minLength=1)
+        str | None, doc("A field of the object, as a JSONPath (RFC 9535) into it.", 1024, pattern=r"^\$", minLength=1)
     ] = None
 
 
 class HookStep(Step, frozen=True, kw_only=True):
     """One script, command, webhook or Kubernetes object, with its inputs and outputs.
 
-    Of postStop steps `undoes` names the preStart or postStart step whose work it takes back. When the hook is removed
-    while the object lives on, only such steps run.
+    For a postStop step, `undoes` names the preStart or postStart step that it undoes. If the hook is removed while the
+    object lives on, only such steps run.
     """
 
     inputs: Annotated[tuple[HookInput, ...], INPUTS] = ()
@@ -148,7 +153,7 @@ class HookStep(Step, frozen=True, kw_only=True):
         str,
         identifier(
             "step",
-            "Of a postStop step: the preStart or postStart step whose work it takes back. When the hook is removed, "
+            "For a postStop step: the preStart or postStart step that it undoes. If the hook is removed, "
             "only such steps run for objects that live on.",
             pattern=f"^({NAME_PATTERN[1:-1]})?$",
         ),
@@ -156,30 +161,35 @@ class HookStep(Step, frozen=True, kw_only=True):
 
 
 class LifecycleHookSpec(WireStruct, frozen=True, kw_only=True):
-    """Steps around the lives of the selected objects: each object has a run of its own."""
+    """Steps around the lives of the selected objects. Each object has its own run."""
 
-    selector: Annotated[Selector, doc("Which objects the steps go with.")]
+    selector: Annotated[Selector, doc("The objects to which the hook applies.")]
     started: Annotated[
-        ReadyRule | None, doc("What tells that an object has started; left out, it has once it exists.")
+        ReadyRule | None, doc("The rule for a started object. By default an object has started once it exists.")
     ] = None
     stopped: Annotated[
         ReadyRule | None,
         doc(
-            "What tells that an object has stopped; left out, it has once it is being deleted and no finalizer but "
-            "Dayfly's is left on it."
+            "The rule for a stopped object. By default an object has stopped once it is being deleted and "
+            "only Dayfly's finalizer is left on it."
         ),
     ] = None
-    hold: Annotated[Hold | None, doc("What makes the object's own controller wait until preStop is done.")] = None
-    runner: Annotated[Runner, doc("Where the steps run.")] = Runner()
-    pre_start: Annotated[tuple[HookStep, ...], list_of("When an object is first seen.", MOST_STEPS, "name")] = ()
-    post_start: Annotated[tuple[HookStep, ...], list_of("Once it has started.", MOST_STEPS, "name")] = ()
-    pre_stop: Annotated[tuple[HookStep, ...], list_of("When it is deleted, before it goes.", MOST_STEPS, "name")] = ()
+    hold: Annotated[Hold | None, doc("How the object's own controller is made to wait until preStop is done.")] = None
+    runner: Annotated[Runner, doc("Image and namespace of the steps.")] = Runner()
+    pre_start: Annotated[
+        tuple[HookStep, ...], list_of("Steps when an object is first observed.", MAX_STEPS, "name")
+    ] = ()
+    post_start: Annotated[tuple[HookStep, ...], list_of("Steps after the object has started.", MAX_STEPS, "name")] = ()
+    pre_stop: Annotated[
+        tuple[HookStep, ...], list_of("Steps when the object is being deleted, before it stops.", MAX_STEPS, "name")
+    ] = ()
     post_stop: Annotated[
-        tuple[HookStep, ...], list_of("After it has stopped; tried until they succeed.", MOST_STEPS, "name")
+        tuple[HookStep, ...],
+        list_of("Steps after the object has stopped. They are retried until they succeed.", MAX_STEPS, "name"),
     ] = ()
 
     def steps(self, event: LifecycleEvent) -> tuple[HookStep, ...]:
-        """The steps of one event, as written."""
+        """Return the steps of one event, in document order."""
         match event:
             case LifecycleEvent.PRE_START:
                 return self.pre_start
@@ -192,33 +202,33 @@ class LifecycleHookSpec(WireStruct, frozen=True, kw_only=True):
 
 
 class LifecycleHook(WireStruct, frozen=True, kw_only=True):
-    """A named wish."""
+    """A hook: its name and spec."""
 
     name: str
     spec: LifecycleHookSpec
 
     @property
     def finalizer(self) -> str:
-        """The finalizer that it puts on each of its targets."""
+        """The finalizer that the hook adds to each of its targets."""
         return FINALIZER_PREFIX + self.name
 
 
 def check_lifecycle_hook(hook: LifecycleHook, name_at: Path = ("metadata", "name")) -> None:
-    """Hold a hook to every rule that needs no other document.
+    """Check a hook by every rule that needs no other document.
 
     Args:
-        hook: As written.
-        name_at: The way to its name.
+        hook: The hook as written.
+        name_at: The path to its name.
 
     Raises:
-        SpecError: every fault, the keys of each counted from the document's root.
+        SpecError: Every fault, each with a path from the document's root.
     """
     spec = hook.spec
     root: Path = ("spec",)
     faults = Faults()
     with faults:
         if not kube_names.is_label(hook.name):
-            problem = f"is not the name of a hook: at most {LONGEST_NAME} lower-case letters, digits and -"
+            problem = f"is not the name of a hook: at most {MAX_NAME_LENGTH} lower-case letters, digits and -"
             raise SpecError(f"{quote(hook.name)} {problem}, a letter or digit first and last", name_at)
     with faults:
         _check_selector(spec.selector, (*root, "selector"))
@@ -229,7 +239,7 @@ def check_lifecycle_hook(hook: LifecycleHook, name_at: Path = ("metadata", "name
             _check_hold(spec.hold, (*root, "hold"))
     with faults:
         if spec.hold is not None and not spec.pre_stop:
-            problem = "holds the object back until preStop is done, and there are no preStop steps; leave it out"
+            problem = "makes the controller wait until preStop is done, but there are no preStop steps; leave it out"
             raise SpecError(problem, (*root, "hold"))
     with faults:
         check_runner(spec.runner, (*root, "runner"))
@@ -243,17 +253,17 @@ def _check_selector(selector: Selector, keys: Path) -> None:
     with faults:
         check_type({"apiVersion": selector.api_version, "kind": selector.kind}, keys)
         if reason := why_no_target(selector.api_version, selector.kind):
-            raise SpecError(f"no hook may go with {with_article(selector.kind)}: {reason}", (*keys, "kind"))
+            raise SpecError(f"hooks are not allowed for {with_article(selector.kind)}: {reason}", (*keys, "kind"))
     with faults:
-        if (count := len(selector.namespaces)) > MOST_NAMESPACES:
-            problem = f"has {count} items; at most {MOST_NAMESPACES} are allowed: leave them out and select by labels"
+        if (count := len(selector.namespaces)) > MAX_NAMESPACES:
+            problem = f"has {count} items; at most {MAX_NAMESPACES} are allowed: leave them out and select by labels"
             raise SpecError(problem, (*keys, "namespaces"))
     found = [(name, (*keys, "namespaces", index)) for index, name in enumerate(selector.namespaces)]
     for name, here in found:
         with faults:
             kube_names.check_namespace(name, here)
             if name in OWN_NAMESPACES:
-                raise SpecError(f"what lies in {name} is Dayfly's own; name another", here)
+                raise SpecError(f"namespace {name} is Dayfly's own; choose another", here)
     with faults:
         names.check_unique("the namespace", found)
     with faults:
@@ -262,17 +272,17 @@ def _check_selector(selector: Selector, keys: Path) -> None:
 
 
 def _check_labels(labels: dict[str, str], keys: Path) -> None:
-    if len(labels) > MOST_LABELS:
-        raise SpecError(f"has {len(labels)} labels; at most {MOST_LABELS} are allowed", keys)
+    if len(labels) > MAX_LABELS:
+        raise SpecError(f"has {len(labels)} labels; at most {MAX_LABELS} are allowed", keys)
     for key, value in labels.items():
         if not kube_names.is_qualified(key):
-            raise SpecError(f"{quote(key)} is not the key of a label", (*keys, key))
-        if len(value) > kube_names.LONGEST_LABEL or not re.fullmatch(kube_names.LABEL_VALUE, value):
-            raise SpecError(f"{quote(value)} is not the value of a label", (*keys, key))
+            raise SpecError(f"{quote(key)} is not a valid label key", (*keys, key))
+        if len(value) > kube_names.MAX_LABEL_LENGTH or not re.fullmatch(kube_names.LABEL_VALUE, value):
+            raise SpecError(f"{quote(value)} is not a valid label value", (*keys, key))
 
 
 def _check_moments(spec: LifecycleHookSpec, root: Path) -> None:
-    """What tells that an object has started, and that it has stopped."""
+    """Check the rules for a started and a stopped object."""
     faults = Faults()
     for field, verdict in (("started", spec.started), ("stopped", spec.stopped)):
         if verdict is not None:
@@ -280,7 +290,7 @@ def _check_moments(spec: LifecycleHookSpec, root: Path) -> None:
                 check_verdict(verdict, (*root, field))
     with faults:
         if spec.stopped is not None and spec.stopped.contract:
-            problem = "the contract says when an object is ready, not when it has stopped; write condition or when"
+            problem = "the contract states when an object is ready, not when it has stopped; write condition or when"
             raise SpecError(problem, (*root, "stopped", "contract"))
     faults.settle()
 
@@ -288,29 +298,29 @@ def _check_moments(spec: LifecycleHookSpec, root: Path) -> None:
 def _check_hold(hold: Hold, keys: Path) -> None:
     if bool(hold.annotation) == bool(hold.path):
         raise SpecError(f"needs exactly one of annotation and path; {'both' if hold.path else 'neither'} given", keys)
-    if isinstance(hold.value, str) and len(hold.value) > LONGEST_HOLD:
-        raise SpecError(f"has {len(hold.value)} characters; at most {LONGEST_HOLD} are allowed", (*keys, "value"))
+    if isinstance(hold.value, str) and len(hold.value) > MAX_HOLD_LENGTH:
+        raise SpecError(f"has {len(hold.value)} characters; at most {MAX_HOLD_LENGTH} are allowed", (*keys, "value"))
     if hold.annotation:
         if not kube_names.is_qualified(hold.annotation):
-            raise SpecError(f"{quote(hold.annotation)} is not the key of an annotation", (*keys, "annotation"))
+            raise SpecError(f"{quote(hold.annotation)} is not a valid annotation key", (*keys, "annotation"))
         if is_ours(hold.annotation):
             raise SpecError("keys with dayfly.dev/ are Dayfly's own; choose another", (*keys, "annotation"))
         if hold.value is not None and not isinstance(hold.value, str):
             raise SpecError("the value of an annotation must be a string (in quotes)", (*keys, "value"))
         return
     if hold.value is None:
-        raise SpecError("needs the value that the field is given", keys)
+        raise SpecError("needs the value of the field", keys)
     _check_field(hold.path, (*keys, "path"))
 
 
 def _check_field(path: str, keys: Path) -> None:
     if not is_pointer(path):
         raise SpecError(f"{quote(path)} is not a JSON Pointer like /spec/hold", keys)
-    way = parts(path)
+    way = pointer_parts(path)
     if way[0] == "metadata":
-        raise SpecError("in metadata, only an annotation can hold an object: write annotation", keys)
+        raise SpecError("in metadata, only an annotation is allowed: write annotation", keys)
     if way[0] in ("apiVersion", "kind", "status"):
-        raise SpecError(f"{way[0]} cannot hold an object; take a field that its controller heeds", keys)
+        raise SpecError(f"{way[0]} is not allowed; choose a field that the object's controller reads", keys)
     for part in way:
         if _INDEX.fullmatch(part):
             raise SpecError("the items of a list have no fixed positions; choose a field outside lists", keys)
@@ -339,7 +349,7 @@ def _check_steps(spec: LifecycleHookSpec, root: Path) -> None:
 def _check_undoing(step: HookStep, keys: Path) -> None:
     event = keys[-2]
     if step.object is not None and event == LifecycleEvent.PRE_STOP:
-        problem = "a preStop step neither makes nor removes an object: it does not run when the hook is removed"
+        problem = "a preStop step neither creates nor removes an object: it does not run when the hook is removed"
         raise SpecError(f"{problem}; write a script or a webhook, or remove it under postStop", (*keys, "object"))
     if not step.undoes:
         return
@@ -347,7 +357,7 @@ def _check_undoing(step: HookStep, keys: Path) -> None:
     if event != LifecycleEvent.POST_STOP:
         raise SpecError("belongs to a postStop step; leave it out", here)
     if step.object is not None:
-        raise SpecError("the removal of an object undoes the step that makes it; leave it out", here)
+        raise SpecError("the removal of an object undoes the step that creates it; leave it out", here)
     names.check("step", step.undoes, here)
 
 

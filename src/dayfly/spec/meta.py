@@ -1,8 +1,9 @@
-"""Metadata of fields: what a field means, and which values it takes.
+"""Metadata of fields: their meaning and their valid values.
 
-A field declares it once, as `Annotated[type, doc(...)]`. The schemas of the cluster (`crd`), of editors (`json_schema`)
-and the reference read it there. Limits are for schemas alone: reading has rules of its own, with better sentences. They
-are generous but finite, because the API server prices each CEL rule at its worst case. A pattern costs nothing.
+A field declares these once, as `Annotated[type, doc(...)]`, for the cluster's schemas (`crd`), the editors'
+(`json_schema`) and the reference. Its limits are for schemas only: the parser has rules of its own with better
+messages. Limits are generous but finite, because the API server estimates each CEL rule at its worst case. A pattern
+costs nothing.
 """
 
 from typing import Any
@@ -13,9 +14,9 @@ from dayfly.spec.scalars import kube_names, names
 
 _PART = r"([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)"
 NAME_PATTERN = r"^[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?$"
-DNS_LABEL: dict[str, Any] = {"maxLength": kube_names.LONGEST_LABEL, "pattern": f"^{kube_names.LABEL}$"}
+DNS_LABEL: dict[str, Any] = {"maxLength": kube_names.MAX_LABEL_LENGTH, "pattern": f"^{kube_names.LABEL}$"}
 """The schema keywords of a namespace or container name, also for the items of a list."""
-MOST_VALUES = 64
+MAX_VALUES = 64
 MANY = 512
 LONG = 65_536
 RFC3339 = "RFC 3339, empty for not yet."
@@ -23,7 +24,7 @@ MILLISECONDS = "unix milliseconds, 0 for not yet."
 
 
 def doc(about: str, longest: int | None = None, **more: Any) -> msgspec.Meta:
-    """Describe a field, with the longest text it takes and more keywords of its schema; None removes a keyword."""
+    """Describe a field, with its maximum length and further schema keywords; None removes a keyword."""
     bound = {} if longest is None else {"maxLength": longest}
     return msgspec.Meta(description=about, extra=bound | more)
 
@@ -40,11 +41,11 @@ def dns_label(about: str, **more: Any) -> msgspec.Meta:
 
 def dns_name(about: str, **more: Any) -> msgspec.Meta:
     """Describe a field that holds a DNS subdomain: the name of an object."""
-    return doc(about, kube_names.LONGEST_OBJECT, pattern=f"^{kube_names.OBJECT}$", **more)
+    return doc(about, kube_names.MAX_OBJECT_LENGTH, pattern=f"^{kube_names.OBJECT}$", **more)
 
 
 def or_empty(field: msgspec.Meta) -> msgspec.Meta:
-    """Describe the same field, which may also be empty."""
+    """Describe the same field with the empty value allowed."""
     extra = field.extra or {}
     return doc(field.description or "", **extra | {"pattern": f"^({extra['pattern'][1:-1]})?$"})
 
@@ -55,14 +56,14 @@ def list_of(about: str, most: int = MANY, key: str = "", **more: Any) -> msgspec
     return doc(about, maxItems=most, **keyed, **more)
 
 
-def map_of(about: str, longest: int, most: int = MOST_VALUES) -> msgspec.Meta:
-    """Describe a mapping, with the longest text that a value of it takes."""
+def map_of(about: str, longest: int, most: int = MAX_VALUES) -> msgspec.Meta:
+    """Describe a mapping, with the maximum length of its values."""
     return doc(about, maxProperties=most, additionalProperties={"maxLength": longest})
 
 
 def file_path(about: str) -> msgspec.Meta:
     """Describe a field that holds the absolute path of a file."""
-    return doc(about, names.LONGEST_PATH, pattern=f"^(/{_PART})+$")
+    return doc(about, names.MAX_PATH_BYTES, pattern=f"^(/{_PART})+$")
 
 
 def words(field: msgspec.Meta) -> dict[str, Any]:

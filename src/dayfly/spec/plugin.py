@@ -1,6 +1,6 @@
-"""What a platform team writes: a plugin's runner and its steps, with every rule that one plugin alone can break.
+"""ResourcePlugins: a plugin's runner and steps, with every rule that needs no other document.
 
-Unknown references and cycles between steps are found by `compile`, where hooks and other resources are known too.
+`compile` finds unknown references and cycles between steps, because hooks and other resources are known there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
+from dayfly.spec.meta import MAX_VALUES, dns_label, doc, file_path, identifier, list_of, or_empty
 from dayfly.spec.scalars import kube_names, names, semver
 from dayfly.spec.scalars.duration import milliseconds
 from dayfly.spec.steps import command, injections, kube_object, param_rules, script, step_output, webhook
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 _WORKS = ("script", "command", "webhook", "object")
 _CLOCKS = ("schedule", "pull", "run", "grace")
 MAX_SCRIPT_BYTES = script.MAX_BYTES
-# Steps of one list. With the limits of resources and values it keeps the CEL rules within the budget of the API server.
-MOST_STEPS = 32
+# The maximum number of steps in a list. With other limits it keeps CEL rules within the API server's cost budget.
+MAX_STEPS = 32
 _STATE_VARIABLES = ("TF_WORKSPACE", "TF_DATA_DIR", "TF_STATE_PERSIST_INTERVAL")
 
 
 class Runner(WireStruct, frozen=True, kw_only=True):
-    """Where steps run on a cluster: image and namespace of their pods, and a partial pod template as YAML text.
+    """The image and namespace of a plugin's pods in a cluster, and a partial pod template as YAML text.
 
-    The embedded host needs none of it, so no field is required here; a cluster without an image says so.
+    The embedded host needs none of these fields, so none is required. A cluster reports a missing image.
     """
 
-    image: Annotated[str, doc("Image in which the steps run.")] = ""
+    image: Annotated[str, doc("Image of the steps.")] = ""
     namespace: Annotated[str, or_empty(dns_label("Namespace of the steps' pods; empty means dayfly-runners."))] = ""
     pod_template_overlay: Annotated[
         str, doc("Partial pod template as YAML text, merged into each step's pod.", 65_536)
@@ -48,100 +48,97 @@ class StepOutput(WireStruct, frozen=True, kw_only=True):
     """An output of another step of the same plugin, or of another hook of the same sandbox."""
 
     name: Annotated[str, identifier("step", "Name of the other step.")]
-    output: Annotated[str, identifier("output", "Name of its output.")]
+    output: Annotated[str, identifier("output", "Name of the output.")]
 
 
 class Injection(WireStruct, frozen=True, kw_only=True):
-    """Where an input appears: an environment variable, a file with the value as its bytes, or both."""
+    """The place of an input: an environment variable, a file with the value, or both."""
 
-    env: Annotated[
-        str, doc("Environment variable that carries the value.", 253, pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")
-    ] = ""
-    path: Annotated[str, or_empty(file_path("File whose bytes are the value."))] = ""
+    env: Annotated[str, doc("Environment variable with the value.", 253, pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    path: Annotated[str, or_empty(file_path("File with the value."))] = ""
 
 
 class Input(WireStruct, frozen=True, kw_only=True):
     """One input of a step, with exactly one source.
 
-    A plugin's step takes it from the sandbox's params or another step; a hook from a constant, another hook, a resource
-    or a fork. Of a param one of its steps may say that it is required, what it is if it is not given, or that it is a
-    secret, which no document holds; that holds for all steps that take it.
+    A plugin's step reads it from the sandbox's params or from another step. A hook reads it from a constant, another
+    hook, a resource or a fork. A step may state for a param that it is required, its default, or that it is a secret,
+    which is in no document. That applies to all steps that read the param.
     """
 
     name: Annotated[
-        str, identifier("input", "Name of the input, unique in its step; for valueFromSandbox also the param's name.")
+        str,
+        identifier(
+            "input", "Name of the input, unique in its step; with valueFromSandbox it is the name of the param."
+        ),
     ]
     type: Annotated[str, doc("A note for readers.", 64)] = ""
     value: Annotated[str | None, doc("A constant; only in a sandbox's hooks.", 131_072)] = None
-    value_from_sandbox: Annotated[bool, doc("Taken from the sandbox's param of the same name.")] = False
-    required: Annotated[bool, doc("Whether the sandbox must give the param; it holds for all steps that take it.")] = (
-        False
-    )
-    default: Annotated[
-        str | None, doc("What the param is if the sandbox does not give it; for all steps that take it.", 65_536)
-    ] = None
+    value_from_sandbox: Annotated[bool, doc("The sandbox's param with the input's name.")] = False
+    required: Annotated[bool, doc("Whether the sandbox must set the param, for all steps that read it.")] = False
+    default: Annotated[str | None, doc("Default of the param, for all steps that read it.", 65_536)] = None
     secret: Annotated[
         bool,
         doc(
-            "Whether the param is a secret: always needed, in no document, masked in logs; for all steps that take it. "
-            "It is given with --secrets-file, or is another resource's output."
+            "Whether the param is a secret: required, in no document, masked in logs; for all steps that "
+            "read it. It is set with --secrets-file, or is another resource's output."
         ),
     ] = False
-    value_from_step: Annotated[StepOutput | None, doc("Taken from another step.")] = None
-    value_from: Annotated[HookSource | None, doc("Taken from a resource or a fork; only in a sandbox's hooks.")] = None
+    value_from_step: Annotated[StepOutput | None, doc("An output of another step.")] = None
+    value_from: Annotated[
+        HookSource | None, doc("An output of a resource or a field of a fork; only in a sandbox's hooks.")
+    ] = None
     as_: Annotated[
-        Injection | None, doc("Where the value appears; the input's name in capitals, as a variable, if left out.")
+        Injection | None, doc("The place of the value. By default it is a variable with the input's name in capitals.")
     ] = msgspec.field(name="as", default=None)
 
     @property
     def env(self) -> str:
-        """The variable that carries the value: the one given, the name in capitals if nothing is given, else none."""
+        """Return the variable with the value: the given one, or the name in capitals if no place is given."""
         if self.as_ is None or not (self.as_.env or self.as_.path):
             return self.name.upper().replace("-", "_")
         return self.as_.env
 
     @property
     def path(self) -> str:
-        """The file that carries the value, or nothing."""
+        """Return the file with the value, if there is one."""
         return self.as_.path if self.as_ else ""
 
 
 class Output(WireStruct, frozen=True, kw_only=True):
-    """One output of a step: of a script the bytes of a file once it has ended, of a webhook a part of its answer.
+    """One output of a step: for a script the content of a file after its end, for a webhook a part of its response.
 
-    Of an object it is a field of it, or a key of a Secret beside it. A sensitive one is never shown; what comes from a
-    Secret always is.
+    For an object it is a field of the object, or a key of a Secret beside it. A sensitive value is never displayed. A
+    value from a Secret is always sensitive.
     """
 
     name: Annotated[str, identifier("output", "Name of the output, unique in its step.")]
     value_from_path: Annotated[
-        str | None, file_path("Of a script: the file whose bytes are the value once it has ended.")
+        str | None, file_path("For a script: the file with the value, read when the script has ended.")
     ] = None
     value_from_json_path: Annotated[
         str | None,
         doc(
-            "A JSONPath (RFC 9535) that finds the value: of a webhook in its answer, of an object in it.",
+            "A JSONPath (RFC 9535) of the value in the response of a webhook, or in the object.",
             1024,
             pattern=r"^\$",
         ),
     ] = msgspec.field(name="valueFromJSONPath", default=None)
     value_from_header: Annotated[
         str | None,
-        doc(
-            "Of a webhook: the header of its answer that is the value.", 128, minLength=1, pattern=f"^{webhook.HEADER}$"
-        ),
+        doc("For a webhook: the response header with the value.", 128, minLength=1, pattern=f"^{webhook.HEADER}$"),
     ] = None
-    value_from_status: Annotated[bool, doc("Of a webhook: the value is its answer's status.")] = False
+    value_from_status: Annotated[bool, doc("For a webhook: the value is the response's status code.")] = False
     value_from_secret: Annotated[
-        FromSecret | None, doc("Of an object: a key of a Secret in its namespace. Always sensitive.")
+        FromSecret | None, doc("For an object: a key of a Secret in its namespace. Always sensitive.")
     ] = None
     description: Annotated[str, doc("For readers.", 4096)] = ""
     type: Annotated[str, doc("A note for readers.", 64)] = ""
-    sensitive: Annotated[bool, doc("Never shown; it is kept in Secrets only.")] = False
+    sensitive: Annotated[bool, doc("Whether the value is never displayed and stored only in Secrets.")] = False
 
 
 class Retry(WireStruct, frozen=True, kw_only=True):
-    """Whether a step may start again after a failed attempt, how often, and how soon."""
+    """Retries after failed attempts: whether, how many, and the back-off."""
 
     idempotent: Annotated[
         bool | None, doc("Whether the step may run again after a failure. Create steps: false, delete steps: true.")
@@ -149,7 +146,7 @@ class Retry(WireStruct, frozen=True, kw_only=True):
     limit: Annotated[
         int | None,
         doc(
-            "How often a create step may start: once, or if idempotent 3 times, if left out.",
+            "Maximum number of attempts of a create step. By default 1, or 3 if it is idempotent.",
             minimum=1,
             maximum=1_000_000,
         ),
@@ -157,7 +154,7 @@ class Retry(WireStruct, frozen=True, kw_only=True):
     backoff: Annotated[
         str,
         doc(
-            "Wait before the second start, like 5s (left out, 5s); it doubles each time, up to 10m.",
+            "Back-off before the second attempt, like 5s (the default); it doubles with each attempt, up to 10m.",
             16,
             pattern="^([0-9]+[smh])?$",
         ),
@@ -165,77 +162,82 @@ class Retry(WireStruct, frozen=True, kw_only=True):
 
 
 def _duration(about: str, usual: str) -> msgspec.Meta:
-    return doc(f"{about}, like 10s, 5m or 1h; left out, {usual}.", 16, pattern="^([0-9]{1,9}[smh])?$")
+    return doc(f"{about}, like 10s, 5m or 1h. Default: {usual}.", 16, pattern="^([0-9]{1,9}[smh])?$")
 
 
 class Timeouts(WireStruct, frozen=True, kw_only=True):
-    """Durations like `10s`, `5m`, `1h`: to be placed, to fetch the image, to run, and from asking to forcing."""
+    """The limits of an attempt, like `10s`, `5m`, `1h`: to be scheduled, to pull its image, to run, and the grace
+    period.
+    """
 
-    schedule: Annotated[str, _duration("Longest time to be placed on a node", "10m")] = ""
-    pull: Annotated[str, _duration("Longest time to fetch the image", "10m")] = ""
-    run: Annotated[str, _duration("Longest time to run", "1h")] = ""
-    grace: Annotated[str, _duration("Time between asking the script to end and ending it", "10s")] = ""
+    schedule: Annotated[str, _duration("Maximum time until it is scheduled to a node", "10m")] = ""
+    pull: Annotated[str, _duration("Maximum time to pull the image", "10m")] = ""
+    run: Annotated[str, _duration("Maximum time to run", "1h")] = ""
+    grace: Annotated[str, _duration("Grace period between SIGTERM and SIGKILL", "10s")] = ""
 
 
-INPUTS = list_of("Values the step is given.", MOST_VALUES, key="name")
+INPUTS = list_of("Input values.", MAX_VALUES, key="name")
 
 
 class Step(WireStruct, frozen=True, kw_only=True):
     """One script, command, webhook or Kubernetes object, with its inputs and outputs.
 
-    A command is a program that its image has, and its arguments.
+    A command is a program of the image with its arguments.
     """
 
     name: Annotated[str, identifier("step", "Name of the step, unique in its document.")]
     inputs: Annotated[tuple[Input, ...], INPUTS] = ()
-    outputs: Annotated[tuple[Output, ...], list_of("Values the step makes.", MOST_VALUES, key="name")] = ()
+    outputs: Annotated[tuple[Output, ...], list_of("Output values.", MAX_VALUES, key="name")] = ()
     script: Annotated[
-        str | None, doc("A program text that begins with #!; at most 128 KiB.", MAX_SCRIPT_BYTES, minLength=1)
+        str | None, doc("Program text that begins with #!; at most 128 KiB.", MAX_SCRIPT_BYTES, minLength=1)
     ] = None
     command: Annotated[
         tuple[str, ...] | None,
         list_of(
-            "A program of the image and its arguments, instead of a script.",
-            command.MOST_WORDS,
+            "A program of the image with its arguments, instead of a script.",
+            command.MAX_WORDS,
             minItems=1,
             items={"maxLength": command.MAX_WORD_BYTES},
         ),
     ] = None
     webhook: Annotated[Webhook | None, doc("A request to a server, instead of a script.")] = None
     object: Annotated[KubeObject | None, doc("A Kubernetes object, instead of a script.")] = None
-    retry: Annotated[Retry | None, doc("What follows a failure.")] = None
-    timeouts: Annotated[Timeouts | None, doc("The three clocks of an attempt, and the grace at its end.")] = None
+    retry: Annotated[Retry | None, doc("Retries after failures.")] = None
+    timeouts: Annotated[Timeouts | None, doc("The time limits of an attempt.")] = None
 
 
 class PluginSpec(WireStruct, frozen=True, kw_only=True):
-    """`create` runs before the sandbox's workloads start, `delete` after they have stopped.
+    """The steps of a plugin: `create` runs before the sandbox's workloads start, `delete` after they have stopped.
 
-    With `state` its scripts find a Terraform state of the resource's own, which outlives them. `inventory` scripts say
-    what is there of a resource; `plugin test` alone runs them.
+    With `state` its scripts get a Terraform state of the resource, which outlives them. `inventory` scripts list what
+    exists of a resource; only `plugin test` runs them.
     """
 
     description: Annotated[str, doc("For readers.", 4096)] = ""
-    runner: Annotated[Runner, doc("Where the steps run.")] = Runner()
+    runner: Annotated[Runner, doc("Image and namespace of the steps.")] = Runner()
     state: Annotated[
-        bool, doc("Keep a Terraform state for its programs, from create to delete (TF_HTTP_ADDRESS and its like).")
+        bool,
+        doc("Keep a Terraform state for its programs, from create to delete (TF_HTTP_ADDRESS and related variables)."),
     ] = False
     create: Annotated[
-        tuple[Step, ...], list_of("Steps that make the resource, each as soon as its inputs exist.", MOST_STEPS, "name")
+        tuple[Step, ...],
+        list_of("Steps that create the resource, each as soon as its inputs exist.", MAX_STEPS, "name"),
     ] = ()
     delete: Annotated[
-        tuple[Step, ...], list_of("Steps that remove it; tried until they succeed.", MOST_STEPS, "name")
+        tuple[Step, ...],
+        list_of("Steps that remove the resource. They are retried until they succeed.", MAX_STEPS, "name"),
     ] = ()
     inventory: Annotated[
         tuple[Step, ...],
         list_of(
-            "Scripts that print a line for each thing there is of a resource; only dayfly plugin test runs them.",
-            MOST_STEPS,
+            "Scripts that print one line for each existing part of a resource. Only dayfly plugin test runs them.",
+            MAX_STEPS,
             "name",
         ),
     ] = ()
 
     def params(self) -> dict[str, ParamRule]:
-        """What its steps say of the params they take, in the order of the first who takes each."""
+        """Return the rules for its params, in the order of the first step that reads each."""
         found: dict[str, ParamRule] = {}
         for step in (*self.create, *self.delete):
             for wanted in step.inputs:
@@ -247,14 +249,14 @@ class PluginSpec(WireStruct, frozen=True, kw_only=True):
         return found
 
     def secrets(self) -> frozenset[str]:
-        """Those params whose values stand in no document."""
+        """Return the params whose values are in no document."""
         return frozenset(name for name, rule in self.params().items() if rule.secret)
 
 
 class ParamRule(NamedTuple):
-    """What is said of a param: the first step that takes it, whether it must be given, what it is if it is not.
+    """The rules for a param: the first step that reads it, whether it is required, and its default.
 
-    A secret one must be given always, and never in a document.
+    A secret param is always required and is in no document.
     """
 
     step: str
@@ -264,7 +266,9 @@ class ParamRule(NamedTuple):
 
 
 class Plugin(WireStruct, frozen=True, kw_only=True):
-    """One version of a plugin: bare name, canonical version and what it does. Published, only its README changes."""
+    """One version of a plugin: its name without version, its version and its steps. Once published, only the README
+    changes.
+    """
 
     name: str
     version: str = semver.UNVERSIONED
@@ -273,21 +277,21 @@ class Plugin(WireStruct, frozen=True, kw_only=True):
 
     @property
     def wire_name(self) -> str:
-        """`name` for version 0.0.0, else `name@x.y.z`."""
+        """`name` for version 0.0.0, otherwise `name@x.y.z`."""
         return semver.join_name(self.name, self.version)
 
 
 def check_plugin(plugin: Plugin) -> None:
-    """Hold a plugin to every rule that needs no other document.
+    """Check a plugin by every rule that needs no other document.
 
     Raises:
-        SpecError: the first fault found, its keys counted from the document's root.
+        SpecError: The first fault, with a path from the document's root.
     """
     check_plugin_spec(plugin.spec, ("spec",))
 
 
 def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
-    """The rules of a plugin's `spec`, which may also stand inside a sandbox; `keys` leads to it."""
+    """Check a plugin's `spec`, which may also be inside a sandbox. `keys` is the path to it."""
     faults = Faults()
     with faults:
         check_runner(spec.runner, (*keys, "runner"))
@@ -322,7 +326,7 @@ def check_plugin_spec(spec: PluginSpec, keys: Path) -> None:
 
 
 def _check_inventory(step: Step, keys: Path) -> None:
-    """An inventory is a script that only looks, by what a sandbox gives and by the resource's own identity."""
+    """Check an inventory script. It only reads, and gets only the sandbox's params and the resource's identity."""
     check_step(step, keys, repeats=False)
     if step.script is None or step.outputs or step.retry or step.timeouts:
         raise SpecError(
@@ -336,10 +340,10 @@ def _check_inventory(step: Step, keys: Path) -> None:
 
 
 def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) -> None:
-    """Who writes a state is a program, and it goes only once another has destroyed what it knows."""
+    """Check that programs write the state and that another program destroys its contents."""
     for workflow, steps in workflows:
         if all(step.script is None and step.command is None for step in steps):
-            problem = f"is for programs that make and that destroy; no {workflow} step has a script or command"
+            problem = f"is for programs that create and destroy resources; no {workflow} step has a script or command"
             raise SpecError(problem, keys)
         for index, step in enumerate(steps):
             for position, wanted in enumerate(step.inputs):
@@ -349,7 +353,7 @@ def _check_state(workflows: Iterable[tuple[str, tuple[Step, ...]]], keys: Path) 
 
 
 def check_runner(runner: Runner, keys: Path) -> None:
-    """Refuse a namespace that can be none, and an overlay that contradicts it or the image, or is no pod template."""
+    """Check the runner's namespace and pod template, which must not contradict each other or the image."""
     if runner.namespace:
         kube_names.check_namespace(runner.namespace, (*keys, "namespace"))
     overlay = runner.pod_template_overlay
@@ -357,13 +361,13 @@ def check_runner(runner: Runner, keys: Path) -> None:
 
 
 def check_step_output(reference: StepOutput, keys: Path) -> None:
-    """The names in a reference to another step could be names."""
+    """Check that the names in a reference to another step are valid names."""
     names.check("step", reference.name, (*keys, "name"))
     names.check("output", reference.output, (*keys, "output"))
 
 
 def check_step_names(workflows: Iterable[tuple[tuple[Step, ...], Path]]) -> None:
-    """Step names are unique over all workflows of one document; each workflow comes with the way to it."""
+    """Check that step names are unique over all workflows of one document. Each workflow comes with its path."""
     found = [(step.name, (*keys, index, "name")) for steps, keys in workflows for index, step in enumerate(steps)]
     names.check_unique("the step name", found)
 
@@ -371,20 +375,20 @@ def check_step_names(workflows: Iterable[tuple[tuple[Step, ...], Path]]) -> None
 def check_step(
     step: Step, keys: Path, *, repeats: bool, variables: tuple[str, ...] = webhook.BUILT_IN_VARIABLES
 ) -> None:
-    """The rules of one step but for the sources of its inputs.
+    """Check one step by the rules that do not concern the sources of its inputs.
 
     Args:
         step: The step.
-        keys: The way to it.
-        repeats: Whether its event is one that is tried until it succeeds (`delete`, `postStop`).
-        variables: What a webhook may take from its environment.
+        keys: The path to it.
+        repeats: Whether its event is retried until it succeeds (`delete`, `postStop`).
+        variables: The variables of its environment that a webhook may use.
     """
     faults = Faults()
     with faults:
         names.check("step", step.name, (*keys, "name"))
     with faults:
         _check_work(step, keys, repeats=repeats, variables=variables)
-    named = Faults()  # what lies in whose way is asked of names that are ones
+    named = Faults()  # conflicts are checked only for valid names
     for index, wanted in enumerate(step.inputs):
         with named:
             names.check("input", wanted.name, (*keys, "inputs", index, "name"))
@@ -414,7 +418,7 @@ def check_step(
             kube_object.check_settings(step.object, clocks, again=again, keys=keys)
     with faults:
         if step.webhook is not None and timeouts.grace:
-            problem = "a request that was sent cannot be called back: it goes on until timeouts.run; leave grace out"
+            problem = "a request that was sent cannot be cancelled: it continues until timeouts.run; leave grace out"
             raise SpecError(problem, (*keys, "timeouts", "grace"))
     for field in _CLOCKS:
         with faults:
@@ -424,7 +428,7 @@ def check_step(
 
 
 def _check_work(step: Step, keys: Path, *, repeats: bool, variables: tuple[str, ...]) -> None:
-    """A step does exactly one thing."""
+    """Check that a step does exactly one thing."""
     given = [field for field in _WORKS if getattr(step, field) is not None]
     if len(given) != 1:
         found = f"{' and '.join(given)} are" if given else "none is"
@@ -440,12 +444,15 @@ def _check_work(step: Step, keys: Path, *, repeats: bool, variables: tuple[str, 
     if step.object is not None:
         kube_object.check(step.object, [item.name for item in step.inputs], (*keys, "object"))
         if step.object.remove and step.outputs:
-            problem = f"a step that removes tells {kube_object.GONE} by itself, and nothing else; leave outputs out"
+            problem = (
+                f"a step that removes an object always has the output {kube_object.GONE} and no other; leave "
+                "outputs out"
+            )
             raise SpecError(problem, (*keys, "outputs"))
 
 
 def _work_of(step: Step) -> Literal["script", "command", "webhook", "object"]:
-    """What the step does; of one that does not say so, a script."""
+    """Return the kind of the step's work; a script if it has none."""
     if step.object is not None:
         return "object"
     if step.webhook is not None:
@@ -462,9 +469,9 @@ def _check_retry(retry: Retry, keys: Path, *, repeats: bool) -> None:
     if repeats:
         raise SpecError("a cleanup is retried until it succeeds; leave the limit out", here)
     if retry.limit < 1:
-        raise SpecError(f"{retry.limit} is not a limit: write how often the step may start, 1 or more", here)
+        raise SpecError(f"{retry.limit} is not a limit: write the maximum number of attempts, 1 or more", here)
     if retry.limit > 1 and not retry.idempotent:
-        raise SpecError("only a step that may run twice can be retried; add idempotent: true", here)
+        raise SpecError("only an idempotent step can be retried; add idempotent: true", here)
 
 
 def _check_plugin_source(wanted: Input, keys: Path) -> None:

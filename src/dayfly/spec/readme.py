@@ -1,6 +1,6 @@
-"""What a plugin's author tells its readers: Markdown that comes beside a definition and means nothing to a run.
+"""The README of a plugin: Markdown for readers, beside the plugin's definition.
 
-It is no part of what a version *is*: it reaches no run, and may be corrected while the version stays as published.
+It is not a part of a version: runs do not have it, and it may be corrected after the version was published.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FILE = "README.md"
 ANNOTATION = "dayfly.dev/readme"
-"""Where an object of a cluster has it: an annotation may change where a spec may not."""
+"""Annotation of the README in a cluster, because annotations may change and specs may not."""
 MAX_BYTES = 64 * 1024
 
 _AT_TOP: Path = ("readme",)
@@ -23,10 +23,10 @@ _IN_CLUSTER: Path = ("metadata", "annotations", ANNOTATION)
 
 
 def read(data: Mapping[str, Any], spelled: Mapping[Path, str]) -> str | None:
-    """The README in a plugin's document, in either form; None where it says nothing of one.
+    """Return the README of a plugin's document, in either form; None if there is none.
 
     Raises:
-        SpecError: it is no text, or too long.
+        SpecError: It is not text, or too long.
     """
     keys, found = _AT_TOP, data.get("readme")
     if found is None:
@@ -42,10 +42,10 @@ def read(data: Mapping[str, Any], spelled: Mapping[Path, str]) -> str | None:
 
 
 def check(content: bytes, keys: Path = ()) -> None:
-    """Hold it to its bound.
+    """Check its length.
 
     Raises:
-        SpecError: it is too long.
+        SpecError: It is too long.
     """
     if len(content) > MAX_BYTES:
         raise SpecError(f"has {len(content)} bytes, and a README at most {MAX_BYTES}: shorten it", keys)

@@ -1,6 +1,6 @@
-"""What a host says of a run: what people see of it, in a form that travels. `plan.status` speaks it.
+"""The report of a run for people, in wire form. `plan.status` makes it.
 
-A host of another release may say more than we know: unlike a document, a report is read without its unknown fields.
+A host of a newer release may send more fields. Unlike a document, a report is read without its unknown fields.
 """
 
 import re
@@ -14,8 +14,8 @@ FAILED = frozenset({"ResourceFailed", "HookFailed", "ForkFailed"})
 """Reasons after which a run does not become ready without a change or a new object."""
 
 _INNER_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# waiting: not yet its turn; running; succeeded; failed: for good; retrying: will be tried again; unknown: may have run;
-# stopped: ended because the run closes; skipped: will not be run
+# waiting: not started yet; running; succeeded; failed: not retried; retrying: will be retried; unknown: may have run;
+# stopped: ended because the run closes; skipped: will not run
 STATES = ("waiting", "running", "succeeded", "failed", "retrying", "unknown", "stopped", "skipped")
 _CREATING, _CLEANING = ("preStart", "start", "postStart"), ("preStop", "postStop")
 _MOVING = ("running", "retrying", "unknown")
@@ -37,10 +37,10 @@ def with_reason(reason: str, message: str) -> str:
 
 
 class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One unit as people see it. `state` is a word of `STATES`; times are unix milliseconds, 0 for not yet.
+    """The report of one unit. `state` is one of `STATES`; times are unix milliseconds, 0 for not yet.
 
-    `since` it stands so; at `until` time alone changes that: it is tried again, or is certain to have ended. A message
-    with clocks has its `template` beside it (`plan.messages.Clocked`), for whoever shows it later.
+    The state began at `since`; at `until` it changes by itself: a retry, or its certain end. A message with clocks also
+    has its `template` (`plan.messages.ClockedText`), for a later display.
     """
 
     id: str
@@ -63,9 +63,9 @@ class UnitReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
 
 class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A run as people see it. `done` of `total` counts the units of the phase it is in (creating, or cleaning up).
+    """The report of a run. `done` of `total` counts the units of its phase (creation or cleanup).
 
-    Where `message` is that of a unit, `about` is its id, and `others` counts those of which the same could be said.
+    If `message` is about a unit, `about` is its id, and `others` counts similar units.
     """
 
     uid: str
@@ -81,5 +81,5 @@ class RunReport(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     closed: EndRequest | None = None
     abandon: EndRequest | None = None
     born_at: int = 0
-    # What is wished for and nobody does anything about, each with its reason.
+    # Parts of the spec without effect, each with the reason.
     unsupported: tuple[str, ...] = ()

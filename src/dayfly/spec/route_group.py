@@ -1,4 +1,4 @@
-"""A route group: a match over sandboxes' labels with a routing key of its own, which reaches the forks of all."""
+"""Route groups: sandboxes selected by labels, with a routing key that reaches the forks of all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.spec.routing import label_match
 from dayfly.spec.routing.endpoints import split_target
 from dayfly.spec.routing.label_match import Match
 from dayfly.spec.sandbox import EVENTS, Endpoint, Hooks, Ttl, check_ttl
-from dayfly.spec.sandbox_rules import LONGEST_CLUSTER, check_choice, check_hooks
+from dayfly.spec.sandbox_rules import MAX_CLUSTER_BYTES, check_choice, check_hooks
 from dayfly.spec.scalars import names
 from dayfly.spec.steps.webhook import EVERY_STEPS_VARIABLES
 
@@ -23,76 +23,76 @@ if TYPE_CHECKING:
 KIND = "RouteGroup"
 NO_MATCHED_SANDBOXES = "noMatchedSandboxes"
 OFFSETS = (NO_MATCHED_SANDBOXES, "createdAt", "updatedAt")
-MOST_ENDPOINTS = 64
+MAX_ENDPOINTS = 64
 GROUP_VARIABLES = ("DAYFLY_ROUTE_GROUP_NAME", "DAYFLY_ROUTE_GROUP_ROUTING_KEY", "DAYFLY_ROUTE_GROUP_NAMESPACE")
-"""What each step finds in its environment: whose hook it is."""
+"""Variables of each step that identify its route group."""
 
 
 class GroupTtl(Ttl, frozen=True, kw_only=True):
-    """`duration` is a whole number and m, h, d or w, counted from `offset_from`: the last match, or a moment."""
+    """A duration of m, h, d or w, counted from `offset_from`: the last match, the creation or the last change."""
 
-    offset_from: Annotated[str, doc("What it is counted from.", enum=list(OFFSETS))] = NO_MATCHED_SANDBOXES
+    offset_from: Annotated[str, doc("Start of the duration.", enum=list(OFFSETS))] = NO_MATCHED_SANDBOXES
 
     def until(self, *, born: int, updated: int, unmatched: int) -> int:
-        """When the life ends that began and was changed then, in unix milliseconds; 0 while nobody can say.
+        """Return the end of a life with these times, in unix milliseconds; 0 while it cannot be determined.
 
         Args:
-            born: When it was created.
-            updated: When its wish last changed.
-            unmatched: Since when no sandbox matches; 0 while one does.
+            born: Creation time.
+            updated: Time of the last change of its spec.
+            unmatched: Time since which no sandbox matches; 0 while one matches.
         """
         begin = {"createdAt": born, "updatedAt": updated}.get(self.offset_from, unmatched)
         return begin + self.seconds * 1000 if begin else 0
 
 
 class GroupEndpoint(Endpoint, frozen=True, kw_only=True):
-    """A way in: `target` is `<scheme>://<host>:<port>`. `cluster` says where, for a group of several clusters."""
+    """An address: `target` is `<scheme>://<host>:<port>`. `cluster` selects one of a group's clusters."""
 
-    cluster: Annotated[str, doc("In which of several clusters.", 255)] = ""
+    cluster: Annotated[str, doc("The cluster, for a group of several clusters.", 255)] = ""
 
 
 MAY_CHANGE = ("labels", "match", "ttl", "endpoints")
-"""What of a living route group's spec may change."""
+"""Fields that may change in a live route group."""
 
 
 class RouteGroupSpec(WireStruct, frozen=True, kw_only=True):
-    """A route group as wished."""
+    """The spec of a route group."""
 
     cluster: Annotated[str, doc("Name of the cluster of its sandboxes. It cannot change.", 255)] = ""
-    description: Annotated[str, doc("For readers. It cannot change.", 4096)] = ""
+    description: Annotated[str, doc("Description for readers. It cannot change.", 4096)] = ""
     labels: Annotated[dict[str, str], map_of("Labels of the group itself.", 1024)] = {}
     match: Annotated[
         dict[str, Any],
         doc(
-            "Which sandboxes of its namespace it has: label {key, value}, value being a pattern (* ? [a-z]), and "
-            "no star crosses a slash; any of several matches; or all of several."
+            "The sandboxes of its namespace that it selects: label {key, value} with a pattern as value (* ? "
+            "[a-z], where no star crosses a slash); any of several matches; or all of several."
         ),
     ]
-    ttl: Annotated[GroupTtl | None, doc("How long the group lives; left out, until it is deleted.")] = None
-    endpoints: Annotated[tuple[GroupEndpoint, ...], list_of("Ways in, by name.", MOST_ENDPOINTS, key="name")] = ()
+    ttl: Annotated[GroupTtl | None, doc("Time to live. By default the group lives until it is deleted.")] = None
+    endpoints: Annotated[tuple[GroupEndpoint, ...], list_of("Addresses, by name.", MAX_ENDPOINTS, key="name")] = ()
     hooks: Annotated[
         Hooks | None, doc("Steps of the group itself: before and after it starts, before and after it stops.")
     ] = None
-    runner: Annotated[Runner | None, doc("Where the hooks' steps run. It cannot change.")] = None
+    runner: Annotated[Runner | None, doc("Image and namespace of the hooks' steps. It cannot change.")] = None
 
     @property
     def matcher(self) -> Match:
-        """The match, as it has been checked."""
+        """The match, parsed."""
         return label_match.parse(self.match)
 
 
 class RouteGroup(WireStruct, frozen=True, kw_only=True):
-    """A named wish."""
+    """A route group: its name and spec."""
 
     name: str
     spec: RouteGroupSpec
 
 
 def check_route_group(group: RouteGroup, spelled: Mapping[Path, str] = MappingProxyType({})) -> None:
-    """Hold a route group to every rule that needs no other document; `spelled` as for `label_match.parse`.
+    """Check a route group by every rule that needs no other document. `spelled` is as for `label_match.parse`.
 
     Raises:
-        SpecError: every fault, the keys of each counted from the document's root.
+        SpecError: Every fault, each with a path from the document's root.
     """
     spec = group.spec
     root: Path = ("spec",)
@@ -100,8 +100,8 @@ def check_route_group(group: RouteGroup, spelled: Mapping[Path, str] = MappingPr
     with faults:
         names.check("route group", group.name, ("name",))
     with faults:
-        if len(spec.cluster.encode()) > LONGEST_CLUSTER:
-            raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
+        if len(spec.cluster.encode()) > MAX_CLUSTER_BYTES:
+            raise SpecError(f"a cluster name has at most {MAX_CLUSTER_BYTES} bytes", (*root, "cluster"))
     with faults:
         label_match.parse(spec.match, (*root, "match"), spelled)
     with faults:
@@ -132,8 +132,8 @@ def _check_sources(hooks: Hooks, root: Path) -> None:
 
 def _check_endpoints(spec: RouteGroupSpec, root: Path) -> None:
     here = (*root, "endpoints")
-    if len(spec.endpoints) > MOST_ENDPOINTS:
-        raise SpecError(f"has {len(spec.endpoints)} items; at most {MOST_ENDPOINTS} are allowed", here)
+    if len(spec.endpoints) > MAX_ENDPOINTS:
+        raise SpecError(f"has {len(spec.endpoints)} items; at most {MAX_ENDPOINTS} are allowed", here)
     faults = Faults()
     for index, endpoint in enumerate(spec.endpoints):
         with faults:
@@ -142,7 +142,7 @@ def _check_endpoints(spec: RouteGroupSpec, root: Path) -> None:
             split_target(endpoint.target, (*here, index, "target"))
         with faults:
             if endpoint.cluster and endpoint.cluster != spec.cluster and spec.cluster:
-                problem = f"the group is of cluster {quote(spec.cluster)} alone; leave it out"
+                problem = f"the group is only in cluster {quote(spec.cluster)}; leave it out"
                 raise SpecError(problem, (*here, index, "cluster"))
     with faults:
         names.check_unique("the endpoint", [(each.name, (*here, n, "name")) for n, each in enumerate(spec.endpoints)])

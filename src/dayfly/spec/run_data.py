@@ -4,7 +4,7 @@ from dayfly.spec.lifecycle import WireStruct
 
 
 class RunEndpoint(WireStruct, frozen=True, kw_only=True):
-    """Where a fork or an endpoint answers. `scheme` is how to ask there; empty for that of the endpoint's target."""
+    """The address of a fork or an endpoint. `scheme` is its protocol; empty for that of the endpoint's target."""
 
     unit: str
     host: str
@@ -22,7 +22,7 @@ class Value(WireStruct, frozen=True, kw_only=True):
 
 
 class LogInfo(WireStruct, frozen=True, kw_only=True):
-    """One attempt's log: how much of it there is, and whether more can come."""
+    """The log of one attempt: its size, and whether it may grow."""
 
     unit: str
     attempt: int
@@ -31,7 +31,7 @@ class LogInfo(WireStruct, frozen=True, kw_only=True):
 
 
 class HistoryEntry(WireStruct, frozen=True, kw_only=True):
-    """One line of a run's history."""
+    """One entry of a run's history."""
 
     seq: int
     at: int

@@ -1,7 +1,7 @@
-"""What a developer asks for: forks of workloads, resources, hooks, endpoints and a time to live.
+"""Sandboxes: forks of workloads, resources, hooks, endpoints and a time to live.
 
-`local`, `virtual`, `middleware`, `routing` and `connection` are kept as they came: no host does anything with them yet,
-but whoever wrote them reads them back.
+`local`, `virtual`, `middleware`, `routing` and `connection` are stored and returned as written. No host implements them
+yet.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 from dayfly.spec import json_patch
 from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, NAME_PATTERN, dns_label, dns_name, doc, identifier, list_of, map_of, or_empty
-from dayfly.spec.plugin import MOST_STEPS, PluginSpec, Runner, Step
+from dayfly.spec.meta import MAX_VALUES, NAME_PATTERN, dns_label, dns_name, doc, identifier, list_of, map_of, or_empty
+from dayfly.spec.plugin import MAX_STEPS, PluginSpec, Runner, Step
 from dayfly.spec.routing import endpoints
 from dayfly.spec.scalars import kube_names
 from dayfly.spec.scalars.numbers import whole
@@ -28,16 +28,16 @@ PATCH_TYPES = ("strategic", "merge", "json", "signadot/env", "signadot/image")
 _LOOSE_VERSION = r"(latest|v?\d+(\.\d+)?(\.\d+)?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?)"
 _TTL_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
-# What a host does for a sandbox's forks grows with these, so they are bounded before any of it is done.
-MOST_FORKS, MOST_IMAGES, MOST_CHANGES, MOST_RESOURCES = 64, 32, 128, 32
-LONGEST_VALUE = 131_072
+# The work of a host grows with these fields, so their sizes are limited.
+MAX_FORKS, MAX_IMAGES, MAX_CHANGES, MAX_RESOURCES = 64, 32, 128, 32
+MAX_VALUE_LENGTH = 131_072
 
 
 class Ttl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
     """`duration` is a whole number and m, h, d or w, counted from createdAt or updatedAt."""
 
     duration: Annotated[str, doc("A whole number and m, h, d or w, like 8h.", 11, pattern="^[0-9]{1,10}[mhdw]$")]
-    offset_from: Annotated[str, doc("What it is counted from.", enum=list(OFFSETS))] = "createdAt"
+    offset_from: Annotated[str, doc("Start of the duration.", enum=list(OFFSETS))] = "createdAt"
 
     @property
     def seconds(self) -> int:
@@ -46,9 +46,9 @@ class Ttl(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Image(WireStruct, frozen=True, kw_only=True):
-    """Another image for one container; none named is the main one."""
+    """Another image for one container. Without a container it applies to the main one."""
 
-    image: Annotated[str, doc("The image to run instead.", minLength=1)]
+    image: Annotated[str, doc("The new image.", minLength=1)]
     container: Annotated[str, or_empty(dns_label("Name of the container; empty means the main one."))] = ""
 
 
@@ -56,15 +56,15 @@ class KeyRef(WireStruct, frozen=True, kw_only=True):
     """A key of a ConfigMap or Secret in the workload's namespace."""
 
     name: Annotated[str, dns_name("Name of the object.", minLength=1)]
-    key: Annotated[str, doc("The key in it.", 253, minLength=1, pattern=f"^{kube_names.KEY}$")] = ""
-    optional: Annotated[bool, doc("Whether it may be missing.")] = False
+    key: Annotated[str, doc("The key.", 253, minLength=1, pattern=f"^{kube_names.KEY}$")] = ""
+    optional: Annotated[bool, doc("Whether it may be absent.")] = False
 
 
 class EnvSource(WireStruct, frozen=True, kw_only=True):
-    """Where an environment value comes from: exactly one is given."""
+    """The source of an environment value, exactly one."""
 
     resource: Annotated[ResourceOutput | None, doc("An output of a resource of this sandbox.")] = None
-    fork: Annotated[ForkExpression | None, doc("Made of another fork of this sandbox.")] = None
+    fork: Annotated[ForkExpression | None, doc("A field of another fork of this sandbox.")] = None
     config_map: Annotated[KeyRef | None, doc("A key of a ConfigMap in the fork's namespace.")] = None
     secret: Annotated[KeyRef | None, doc("A key of a Secret in the fork's namespace.")] = None
 
@@ -73,29 +73,31 @@ class Env(WireStruct, frozen=True, kw_only=True):
     """One change to a fork's environment: `operation` is upsert (or "") or delete."""
 
     name: Annotated[str, doc("Name of the variable.", 253, pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
-    value: Annotated[str | None, doc("A constant.", LONGEST_VALUE)] = None
-    value_from: Annotated[EnvSource | None, doc("Where the value comes from.")] = None
+    value: Annotated[str | None, doc("A constant.", MAX_VALUE_LENGTH)] = None
+    value_from: Annotated[EnvSource | None, doc("The source of the value.")] = None
     container: Annotated[str, or_empty(dns_label("Name of the container; empty means the main one."))] = ""
-    operation: Annotated[str, doc("Set it (upsert, also when empty) or delete it.", enum=list(OPERATIONS))] = ""
+    operation: Annotated[
+        str, doc("Set the variable (upsert, also when empty) or delete it.", enum=list(OPERATIONS))
+    ] = ""
 
 
 class Patch(WireStruct, frozen=True, kw_only=True):
     """A patch to the whole workload object, as YAML or JSON text."""
 
-    type: Annotated[str, doc("How the patch is laid over the workload.", enum=list(PATCH_TYPES))]
-    value: Annotated[str, doc("The patch as YAML or JSON text.", json_patch.LONGEST)]
+    type: Annotated[str, doc("The patch format.", enum=list(PATCH_TYPES))]
+    value: Annotated[str, doc("The patch as YAML or JSON text.", json_patch.MAX_PATCH_BYTES)]
 
 
 class Customizations(WireStruct, frozen=True, kw_only=True):
-    """What is different in a fork: images, then environment, then the patch."""
+    """The differences of a fork from its baseline: images, then environment, then the patch."""
 
-    images: Annotated[tuple[Image, ...], list_of("Other images.", MOST_IMAGES)] = ()
-    env: Annotated[tuple[Env, ...], list_of("Changes to the environment, in this order.", MOST_CHANGES)] = ()
-    patch: Annotated[Patch | None, doc("A patch to the whole workload, laid over it last.")] = None
+    images: Annotated[tuple[Image, ...], list_of("Other images.", MAX_IMAGES)] = ()
+    env: Annotated[tuple[Env, ...], list_of("Changes to the environment, in this order.", MAX_CHANGES)] = ()
+    patch: Annotated[Patch | None, doc("A patch to the whole workload, applied last.")] = None
 
 
 class PortEndpoint(WireStruct, frozen=True, kw_only=True):
-    """A named port of a fork, or with `host` of the cluster. Kept for old sandboxes."""
+    """A named port of a fork, or of the cluster if `host` is given. Kept for old sandboxes."""
 
     name: Annotated[str, identifier("endpoint", "Name of the endpoint, unique in the sandbox.")]
     host: Annotated[str, doc("Host in the cluster; empty in a fork.", 253, pattern=f"^({kube_names.HOST})?$")] = ""
@@ -104,18 +106,18 @@ class PortEndpoint(WireStruct, frozen=True, kw_only=True):
 
 
 class Fork(WireStruct, frozen=True, kw_only=True):
-    """One workload derived from a baseline."""
+    """A workload derived from a baseline."""
 
     name: Annotated[
         str, doc("Name of the fork.", maxLength=63, pattern=NAME_PATTERN.replace("^", "^(").replace("$", ")?$"))
     ] = ""
-    fork_of: Annotated[WorkloadRef, doc("The workload from which the fork derives.")]
-    customizations: Annotated[Customizations | None, doc("What is different in the fork.")] = None
+    fork_of: Annotated[WorkloadRef, doc("The workload from which the fork is derived.")]
+    customizations: Annotated[Customizations | None, doc("The differences from the baseline.")] = None
     endpoints: Annotated[tuple[PortEndpoint, ...], list_of("Ports of the fork, by name.", 16)] = ()
 
 
 class Resource(WireStruct, frozen=True, kw_only=True):
-    """One instance of a plugin: a published one by name (`name[@version]`), or one written in place as `spec`."""
+    """One instance of a plugin: a published plugin by name (`name[@version]`), or an inline one as `spec`."""
 
     name: Annotated[str, identifier("resource", "Name of the resource, unique in the sandbox.")]
     plugin: Annotated[
@@ -126,7 +128,7 @@ class Resource(WireStruct, frozen=True, kw_only=True):
             pattern=f"^({NAME_PATTERN[1:-1]}(@{_LOOSE_VERSION})?)?$",
         ),
     ] = ""
-    spec: Annotated[PluginSpec | None, doc("A plugin written in place.")] = None
+    spec: Annotated[PluginSpec | None, doc("An inline plugin.")] = None
     params: Annotated[
         dict[str, str | Param],
         doc(
@@ -136,13 +138,13 @@ class Resource(WireStruct, frozen=True, kw_only=True):
 
 
 class Param(WireStruct, frozen=True, kw_only=True):
-    """A param whose value another resource of the same sandbox makes."""
+    """A param whose value is an output of another resource of the same sandbox."""
 
     value_from: ValueFrom
 
 
 class Endpoint(WireStruct, frozen=True, kw_only=True):
-    """A way in: `target` is `<scheme>://<host>:<port>`."""
+    """An address of the sandbox: `target` is `<scheme>://<host>:<port>`."""
 
     name: Annotated[str, identifier("endpoint", "Name of the endpoint, unique in the sandbox.")]
     target: Annotated[
@@ -158,79 +160,80 @@ class Endpoint(WireStruct, frozen=True, kw_only=True):
 class DefaultRouteGroup(WireStruct, frozen=True, kw_only=True):
     """The endpoints of the sandbox's own route."""
 
-    endpoints: Annotated[tuple[Endpoint, ...], list_of("Ways in, by name.", MOST_VALUES, key="name")] = ()
+    endpoints: Annotated[tuple[Endpoint, ...], list_of("Addresses, by name.", MAX_VALUES, key="name")] = ()
 
 
 class Hooks(WireStruct, frozen=True, kw_only=True):
     """Steps of the sandbox itself, around the start and stop of its workloads."""
 
-    pre_start: Annotated[tuple[Step, ...], list_of("Before any workload starts.", MOST_STEPS, "name")] = ()
-    post_start: Annotated[tuple[Step, ...], list_of("Once all workloads are ready.", MOST_STEPS, "name")] = ()
-    pre_stop: Annotated[tuple[Step, ...], list_of("Before the workloads stop.", MOST_STEPS, "name")] = ()
+    pre_start: Annotated[tuple[Step, ...], list_of("Steps before any workload starts.", MAX_STEPS, "name")] = ()
+    post_start: Annotated[tuple[Step, ...], list_of("Steps after all workloads are ready.", MAX_STEPS, "name")] = ()
+    pre_stop: Annotated[tuple[Step, ...], list_of("Steps before the workloads stop.", MAX_STEPS, "name")] = ()
     post_stop: Annotated[
-        tuple[Step, ...], list_of("After they have stopped; tried until they succeed.", MOST_STEPS, "name")
+        tuple[Step, ...],
+        list_of("Steps after the workloads have stopped. They are retried until they succeed.", MAX_STEPS, "name"),
     ] = ()
 
 
 MAY_CHANGE = ("labels", "description", "ttl", "endpoints", "default_route_group", "forks", "local")
-"""What of a living sandbox's spec may change. All else is what it was made with, and stays."""
+"""Fields that may change in a live sandbox. All other fields cannot change."""
 
 
 class SandboxSpec(WireStruct, frozen=True, kw_only=True):
-    """A sandbox as wished."""
+    """The spec of a sandbox."""
 
-    cluster: Annotated[
-        str, doc("Name of the cluster in which the sandbox lives. It cannot change.", 255, minLength=1)
-    ] = ""
+    cluster: Annotated[str, doc("Name of the sandbox's cluster. It cannot change.", 255, minLength=1)] = ""
     description: Annotated[str, doc("For readers.", 4096)] = ""
-    labels: Annotated[dict[str, str], map_of("Labels by which people and route groups find the sandbox.", 1024)] = {}
-    ttl: Annotated[Ttl | None, doc("How long the sandbox lives; left out, until it is deleted.")] = None
+    labels: Annotated[dict[str, str], map_of("Labels, for people and route groups.", 1024)] = {}
+    ttl: Annotated[Ttl | None, doc("Time to live. By default the sandbox lives until it is deleted.")] = None
     forks: Annotated[
         tuple[Fork, ...],
         list_of(
             "Workloads derived from baselines.",
-            MOST_FORKS,
+            MAX_FORKS,
         ),
     ] = ()
     resources: Annotated[
         tuple[Resource, ...],
         list_of(
-            "Resources made before the forks start. They cannot change.",
-            MOST_RESOURCES,
+            "Resources that are created before the forks start. They cannot change.",
+            MAX_RESOURCES,
             "name",
         ),
     ] = ()
     hooks: Annotated[Hooks | None, doc("Steps of the sandbox itself. They cannot change.")] = None
-    runner: Annotated[Runner | None, doc("Where the hooks' steps run. It cannot change.")] = None
+    runner: Annotated[Runner | None, doc("Image and namespace of the hooks' steps. It cannot change.")] = None
     default_route_group: Annotated[DefaultRouteGroup | None, doc("The sandbox's own route.")] = None
     endpoints: Annotated[
-        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name; kept for old sandboxes.", MOST_VALUES)
+        tuple[PortEndpoint, ...], list_of("Ports of the cluster, by name. Kept for old sandboxes.", MAX_VALUES)
     ] = ()
-    local: Annotated[tuple[dict[str, Any], ...], doc("Workloads on a developer's machine. Kept as written.")] = ()
-    virtual: Annotated[tuple[dict[str, Any], ...], doc("Workloads that stand for others. Kept as written.")] = ()
-    middleware: Annotated[tuple[dict[str, Any], ...], doc("What requests pass on their way. Kept as written.")] = ()
-    routing: Annotated[dict[str, Any] | None, doc("Settings of routes. Kept as written.")] = None
+    local: Annotated[
+        tuple[dict[str, Any], ...], doc("Workloads on a developer's machine. Stored, without effect.")
+    ] = ()
+    virtual: Annotated[tuple[dict[str, Any], ...], doc("Workloads that represent others. Stored, without effect.")] = ()
+    middleware: Annotated[tuple[dict[str, Any], ...], doc("Middleware for requests. Stored, without effect.")] = ()
+    routing: Annotated[dict[str, Any] | None, doc("Settings of routes. Stored, without effect.")] = None
     connection: Annotated[
-        dict[str, Any] | None, doc("Settings of the connection to a developer's machine. Kept as written.")
+        dict[str, Any] | None, doc("Settings of the connection to a developer's machine. Stored, without effect.")
     ] = None
     local_machine_id: Annotated[str, doc("The developer's machine.", 255)] = msgspec.field(
         name="localMachineID", default=""
     )
-    disable_sandbox_traffic_manager: Annotated[bool, doc("Leave requests as they are.")] = False
+    disable_sandbox_traffic_manager: Annotated[bool, doc("Leave requests unchanged.")] = False
 
 
 class Sandbox(WireStruct, frozen=True, kw_only=True):
-    """A named wish."""
+    """A sandbox: its name and spec."""
 
     name: str
     spec: SandboxSpec
 
 
 def ttl_seconds(duration: str, keys: Path = ()) -> int:
-    """`30m`, `8h`, `2d` or `1w` in seconds; the number fits 32 bits.
+    """Return `30m`, `8h`, `2d` or `1w` in seconds, a number of 32 bits.
 
     Raises:
-        SpecError: another form.
+        SpecError: Another form.
     """
     number, unit = duration[:-1], duration[-1:]
     count = whole(number, (1 << 32) - 1)
@@ -242,11 +245,11 @@ def ttl_seconds(duration: str, keys: Path = ()) -> int:
 
 
 def check_ttl(duration: str, keys: Path) -> None:
-    """Refuse a time to live that has another form, or that ends a life as it begins.
+    """Refuse a time to live of another form or without length.
 
     Raises:
-        SpecError: it does.
+        SpecError: It is invalid.
     """
     if not ttl_seconds(duration, keys):
         advice = "write more than 0, like 8h, or leave `ttl` out: then it lives until it is deleted"
-        raise SpecError(f"{quote(duration)} is no time to live: {advice}", keys)
+        raise SpecError(f"{quote(duration)} is not a valid time to live: {advice}", keys)

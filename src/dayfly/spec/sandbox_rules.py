@@ -1,4 +1,4 @@
-"""What a sandbox must fulfil that needs no other document: said of every fault at once, each with its place."""
+"""The rules for a sandbox that need no other document. All faults are reported at once, each with its path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from dayfly.spec import json_patch
 from dayfly.spec.errors import Faults, Path, SpecError, quote
-from dayfly.spec.lifecycle import LONGEST_EXPRESSION
+from dayfly.spec.lifecycle import MAX_EXPRESSION_LENGTH
 from dayfly.spec.plugin import (
     Input,
     Runner,
@@ -19,10 +19,10 @@ from dayfly.spec.plugin import (
 from dayfly.spec.routing.endpoints import check_port, is_host, split_target
 from dayfly.spec.sandbox import (
     EVENTS,
-    LONGEST_VALUE,
-    MOST_CHANGES,
-    MOST_FORKS,
-    MOST_IMAGES,
+    MAX_CHANGES,
+    MAX_FORKS,
+    MAX_IMAGES,
+    MAX_VALUE_LENGTH,
     OFFSETS,
     OPERATIONS,
     PATCH_TYPES,
@@ -42,18 +42,18 @@ from dayfly.spec.steps import param_rules
 from dayfly.spec.steps.value_from import FORK_KINDS, ForkExpression, ResourceOutput, WorkloadRef
 from dayfly.spec.steps.webhook import BUILT_IN_VARIABLES
 
-LONGEST_CLUSTER = 255
+MAX_CLUSTER_BYTES = 255
 # The events in which a sandbox's forks run.
 _BESIDE_FORKS = ("postStart", "preStop")
-# A hook goes with no resource.
+# Hooks belong to no resource.
 _HOOK_VARIABLES = tuple(name for name in BUILT_IN_VARIABLES if name != "DAYFLY_RESOURCE_NAME")
 
 
 def check_sandbox(sandbox: Sandbox) -> None:
-    """Hold a sandbox to every rule that needs no other document.
+    """Check a sandbox by every rule that needs no other document.
 
     Raises:
-        SpecError: every fault, the keys of each counted from the document's root.
+        SpecError: Every fault, each with a path from the document's root.
     """
     spec = sandbox.spec
     root: Path = ("spec",)
@@ -81,15 +81,15 @@ def check_sandbox(sandbox: Sandbox) -> None:
 
 
 def _check_head(spec: SandboxSpec, root: Path) -> None:
-    """Where it lives, and for how long."""
+    """Check the cluster and the time to live."""
     if not spec.cluster:
         raise SpecError("sandbox spec must specify cluster", root)
-    if len(spec.cluster.encode()) > LONGEST_CLUSTER:
-        raise SpecError(f"a cluster name has at most {LONGEST_CLUSTER} bytes", (*root, "cluster"))
+    if len(spec.cluster.encode()) > MAX_CLUSTER_BYTES:
+        raise SpecError(f"a cluster name has at most {MAX_CLUSTER_BYTES} bytes", (*root, "cluster"))
     if spec.ttl:
         check_ttl(spec.ttl.duration, (*root, "ttl", "duration"))
         check_choice(spec.ttl.offset_from, OFFSETS, (*root, "ttl", "offsetFrom"))
-    _check_size(len(spec.forks), MOST_FORKS, "items", (*root, "forks"))
+    _check_size(len(spec.forks), MAX_FORKS, "items", (*root, "forks"))
 
 
 def _check_fork(fork: Fork, keys: Path) -> None:
@@ -98,8 +98,8 @@ def _check_fork(fork: Fork, keys: Path) -> None:
     _check_workload(fork.fork_of, (*keys, "forkOf"))
     changes = fork.customizations or Customizations()
     here = (*keys, "customizations")
-    _check_size(len(changes.images), MOST_IMAGES, "items", (*here, "images"))
-    _check_size(len(changes.env), MOST_CHANGES, "items", (*here, "env"))
+    _check_size(len(changes.images), MAX_IMAGES, "items", (*here, "images"))
+    _check_size(len(changes.env), MAX_CHANGES, "items", (*here, "env"))
     for index, image in enumerate(changes.images):
         if not image.image:
             raise SpecError("the image is empty", (*here, "images", index, "image"))
@@ -113,7 +113,7 @@ def _check_fork(fork: Fork, keys: Path) -> None:
 
 
 def _check_workload(of: WorkloadRef, keys: Path) -> None:
-    """Refuse a baseline that can be none: its names become parts of requests to the API server."""
+    """Refuse an invalid baseline, whose names become parts of requests to the API server."""
     check_choice(of.kind, FORK_KINDS, (*keys, "kind"))
     for field in ("namespace", "name"):
         if not getattr(of, field):
@@ -129,7 +129,7 @@ def _check_env(env: Env, keys: Path) -> None:
     check_choice(env.operation, OPERATIONS, (*keys, "operation"))
     if env.value is not None and env.value_from is not None:
         raise SpecError("has both value and valueFrom; leave one out", keys)
-    _check_size(len(env.value or ""), LONGEST_VALUE, "characters", (*keys, "value"))
+    _check_size(len(env.value or ""), MAX_VALUE_LENGTH, "characters", (*keys, "value"))
     if env.value_from is None:
         return
     source, here = env.value_from, (*keys, "valueFrom")
@@ -155,7 +155,7 @@ def _check_key(kind: str, reference: KeyRef, keys: Path) -> None:
 
 
 def _check_baselines(spec: SandboxSpec, root: Path) -> None:
-    """A baseline appears at most once over `forks[].forkOf` and `local[].from`."""
+    """Check that a baseline appears at most once in `forks[].forkOf` and `local[].from`."""
     found: list[tuple[str, Path]] = []
     for index, fork in enumerate(spec.forks):
         of = fork.fork_of
@@ -171,7 +171,7 @@ def _check_baselines(spec: SandboxSpec, root: Path) -> None:
 
 
 def _check_origin(origin: dict[str, Any], keys: Path) -> None:
-    """Refuse the baseline of a local workload that can be none, as far as it is given."""
+    """Refuse an invalid baseline of a local workload, as far as it is given."""
     if isinstance(namespace := origin.get("namespace"), str):
         kube_names.check_namespace(namespace, (*keys, "namespace"))
     if isinstance(name := origin.get("name"), str):
@@ -193,16 +193,16 @@ def _check_resource(resource: Resource, keys: Path) -> None:
 
 
 def check_hooks(hooks: Hooks | None, runner: Runner | None, root: Path, *, variables: tuple[str, ...]) -> None:
-    """Hold hooks to every rule that needs no other document, those of a sandbox or of a route group.
+    """Check the hooks of a sandbox or a route group by every rule that needs no other document.
 
     Args:
-        hooks: As written.
-        runner: What runs them.
-        root: The way to what holds both.
-        variables: What a webhook among them may take from its environment.
+        hooks: The hooks as written.
+        runner: Their runner.
+        root: The path to the mapping with both.
+        variables: The environment variables that their webhooks may use.
 
     Raises:
-        SpecError: every fault.
+        SpecError: Every fault.
     """
     if runner:
         check_runner(runner, (*root, "runner"))
@@ -239,14 +239,14 @@ def _check_hook_source(wanted: Input, keys: Path, event: str) -> None:
             _check_resource_output(source.resource, (*here, "resource"))
         if source.fork is not None:
             if event not in _BESIDE_FORKS:
-                problem = f"there are forks in {' and '.join(_BESIDE_FORKS)} hooks alone: no {event} hook can read one"
+                problem = f"forks exist only in {' and '.join(_BESIDE_FORKS)} hooks: no {event} hook can read one"
                 raise SpecError(problem, (*here, "fork"))
             _check_fork_expression(source.fork, (*here, "fork"))
 
 
 def _check_fork_expression(wanted: ForkExpression, keys: Path) -> None:
     _check_workload(wanted.fork_of, (*keys, "forkOf"))
-    _check_size(len(wanted.expression), LONGEST_EXPRESSION, "characters", (*keys, "expression"))
+    _check_size(len(wanted.expression), MAX_EXPRESSION_LENGTH, "characters", (*keys, "expression"))
 
 
 def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:
@@ -255,7 +255,7 @@ def _check_resource_output(reference: ResourceOutput, keys: Path) -> None:
 
 
 def _check_endpoints(spec: SandboxSpec, root: Path) -> None:
-    """Endpoint names are unique over the whole spec, targets and ports are possible."""
+    """Check that endpoint names are unique in the spec, and that targets and ports are valid."""
     found: list[tuple[str, Path]] = []
     groups = [(spec.endpoints, (*root, "endpoints"))]
     groups += [(fork.endpoints, (*root, "forks", n, "endpoints")) for n, fork in enumerate(spec.forks)]
@@ -281,6 +281,6 @@ def _check_size(size: int, most: int, what: str, keys: Path) -> None:
 
 
 def check_choice(value: str, choices: tuple[str, ...], keys: Path) -> None:
-    """Refuse a word that is none of these."""
+    """Refuse a word that is not one of the choices."""
     if value not in choices:
         raise SpecError(f"{quote(value)} is not known here; write one of {', '.join(c for c in choices if c)}", keys)

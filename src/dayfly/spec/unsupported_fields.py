@@ -1,6 +1,6 @@
-"""What a sandbox may wish for, as it may of the original, and no host of ours does anything about. Pure.
+"""Fields of a sandbox or route group that are valid but have no effect on a host.
 
-It works on the form of the wire, which a host has of a wish that was checked long ago, and takes nothing for granted.
+The functions read wire forms. A host may have checked such a spec long ago, so they rely on no field.
 """
 
 import enum
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from dayfly.spec.errors import quote
 
 SUPPORTED = "Supported"
-"""The type of the condition that tells of it in a cluster."""
+"""Condition type in a cluster."""
 
 PREVIEWED = frozenset({"http", "https", "grpc"})
-"""The schemes of endpoints whose requests have headers, which a routing key can stand in."""
+"""Schemes of endpoints whose requests have headers, and so may have a routing key."""
 
 
 class ToLocal(enum.Enum):
-    """Whether a host leads requests to programs of the developer's machine; if not, the value is the reason."""
+    """Whether a host routes requests to programs on the developer's machine; if not, the value is the reason."""
 
     YES = ""
     UNROUTED = "it needs a host that routes: restart this server with dayfly up --routing"
@@ -43,24 +43,24 @@ def fields_without_effect(spec: Mapping[str, Any], local: ToLocal) -> Iterator[t
 def unsupported(
     spec: Mapping[str, Any], *, by_name: bool, routes: bool = False, local: ToLocal = ToLocal.CLUSTER
 ) -> tuple[str, ...]:
-    """The ways to what is wished for in vain, each with its reason.
+    """Return the paths of fields of a sandbox that have no effect, each with the reason.
 
     Args:
-        spec: Of a sandbox.
-        by_name: Whether an endpoint's host names the workload that is forked. Where Services lead to workloads it may
-            have another name, so that only an endpoint into a namespace without any fork is known to lead nowhere.
-        routes: Whether the host gives endpoints an address of their own, and says itself where one leads nowhere.
-        local: Whether it leads requests to programs of the developer's machine.
+        spec: The sandbox's spec.
+        by_name: Whether an endpoint's host is the name of the forked workload. With Services the name may differ, so
+            that only an endpoint in a namespace without forks certainly has no effect.
+        routes: Whether the host gives endpoints their own addresses, and itself reports those without effect.
+        local: Whether the host routes requests to programs on the developer's machine.
     """
     found = [f"spec.{field} ({why})" for field, why in fields_without_effect(spec, local)]
     return (*found, *_endpoints(spec, by_name=by_name, routes=routes))
 
 
 class GroupReach(NamedTuple):
-    """Where a route group's key leads anywhere: whether it does at all, and in which clusters of its sandboxes not.
+    """Whether the key of a route group reaches forks, and in which clusters of its sandboxes it does not.
 
-    `addresses` is the cluster in which its endpoints have addresses of their own; empty where none of them has, None
-    for a cluster that does not heed which one an endpoint names.
+    `addresses` is the cluster in which its endpoints have addresses; empty if none has, None for a cluster that ignores
+    the cluster of an endpoint.
     """
 
     anywhere: bool = False
@@ -69,7 +69,7 @@ class GroupReach(NamedTuple):
 
 
 def group_unsupported(spec: Mapping[str, Any], leads: GroupReach = GroupReach()) -> tuple[str, ...]:  # noqa: B008 - frozen
-    """The same of a route group."""
+    """Return the fields of a route group without effect, each with the reason."""
     if leads.anywhere:
         nowhere = (f"spec.match (in {each} no data plane routes requests by their key)" for each in leads.nowhere)
         return (*nowhere, *(_without_address(spec) if leads.addresses == "" else _elsewhere(spec, leads.addresses)))
@@ -88,9 +88,9 @@ def _elsewhere(spec: Mapping[str, Any], cluster: str | None) -> Iterator[str]:
         scheme = str(_mapping(endpoint).get("target", "")).partition("://")[0]
         of = _mapping(endpoint).get("cluster") or cluster
         if scheme not in PREVIEWED:
-            yield f"spec.endpoints[{index}] (no key can stand in what is sent by {scheme})"
+            yield f"spec.endpoints[{index}] (requests of {scheme} cannot have a routing key)"
         elif cluster is not None and of != cluster:
-            yield f"spec.endpoints[{index}] (the group has its addresses in {cluster}, and none in {of})"
+            yield f"spec.endpoints[{index}] (the group has addresses only in {cluster}, not in {of})"
 
 
 def _endpoints(spec: Mapping[str, Any], *, by_name: bool, routes: bool) -> Iterator[str]:

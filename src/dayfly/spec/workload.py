@@ -1,6 +1,6 @@
-"""The embedded host's baseline: a process that forks derive from, written down as `kind: Deployment`.
+"""Baselines of the embedded host: processes from which forks are derived, declared as `kind: Deployment`.
 
-Two shapes are read: our short one (name, command, env, port, workdir at the top) and the Kubernetes one (apps/v1, with
+There are two forms: a short one (name, command, env, port, workdir at the top) and that of Kubernetes (apps/v1, with
 one container), so that one file serves both hosts.
 """
 
@@ -13,41 +13,42 @@ from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.meta import dns_label, doc, list_of, map_of
 from dayfly.spec.parsing import text
 from dayfly.spec.routing.endpoints import check_port
-from dayfly.spec.sandbox import LONGEST_VALUE
+from dayfly.spec.sandbox import MAX_VALUE_LENGTH
 from dayfly.spec.scalars import kube_names, names
 from dayfly.spec.scalars.numbers import whole
 
 ROUTED_PORT = "dayfly.dev/routed-port"
-"""The annotation of a Deployment that says on which port of this machine its requests are taken in."""
+"""Annotation of a Deployment with the local port for its requests."""
 CONTAINER: Path = ("spec", "template", "spec", "containers", 0)
 
 
 class Workload(WireStruct, frozen=True, kw_only=True):
-    """One process: its command line, environment, the port it listens on, the folder it starts in ("" = the host's).
+    """A process: its command line, environment, the port on which it listens, and its working directory ("" = the
+    host's).
 
-    `routed_port` is where the host takes in its requests, so that those with a routing key are led to forks.
+    `routed_port` is the port at which the host receives its requests, to route those with a routing key to forks.
     """
 
-    kind: Annotated[str, doc("Deployment, the only one.", 63)] = "Deployment"
+    kind: Annotated[str, doc("The only kind, Deployment.", 63)] = "Deployment"
     name: Annotated[str, dns_label("Its name.")]
-    namespace: Annotated[str, dns_label("Its namespace; default if left out.")] = "default"
+    namespace: Annotated[str, dns_label("Namespace; default by default.")] = "default"
     command: Annotated[tuple[str, ...], list_of("The program and its arguments.", 256)]
-    env: Annotated[dict[str, str], map_of("Variables of its environment.", LONGEST_VALUE)] = {}
+    env: Annotated[dict[str, str], map_of("Variables of its environment.", MAX_VALUE_LENGTH)] = {}
     port: Annotated[
-        int | None, doc("The port on which it listens, which a fork finds in PORT.", minimum=1, maximum=65_535)
+        int | None, doc("The port on which it listens. A fork gets its own in PORT.", minimum=1, maximum=65_535)
     ] = None
     routed_port: Annotated[
         int | None,
-        doc("Where the requests for it are taken in, so that those with a routing key are led to forks.", minimum=1),
+        doc("The port for its requests, from which those with a routing key are routed to forks.", minimum=1),
     ] = None
-    workdir: Annotated[str, doc("The folder in which it begins; left out, the server's own.", 4096)] = ""
+    workdir: Annotated[str, doc("Working directory. By default the server's own.", 4096)] = ""
 
 
 def check_workload(workload: Workload) -> None:
-    """Hold a baseline to its rules.
+    """Check a baseline.
 
     Raises:
-        SpecError: the first fault found, its keys those of the short shape.
+        SpecError: The first fault, with a path of the short form.
     """
     for field, value in (("name", workload.name), ("namespace", workload.namespace)):
         if not kube_names.is_label(value):
@@ -64,7 +65,7 @@ def check_workload(workload: Workload) -> None:
     if workload.routed_port is not None:
         check_port(workload.routed_port, ("routedPort",))
         if workload.port is None:
-            raise SpecError("requests for the baseline itself have nowhere to go; give the port too", ("routedPort",))
+            raise SpecError("requests for the baseline itself have no target; write the port too", ("routedPort",))
         if workload.routed_port == workload.port:
             raise SpecError("is the port where the workload itself listens; choose another one", ("routedPort",))
     if workload.workdir and not workload.workdir.startswith("/"):
@@ -72,15 +73,15 @@ def check_workload(workload: Workload) -> None:
 
 
 def from_deployment(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The short shape of an apps/v1 Deployment, and where each of its fields stood, for errors.
+    """Return the short form of an apps/v1 Deployment, and the original path of each field, for errors.
 
     Raises:
-        SpecError: no single container, or a value that only a cluster could know.
+        SpecError: There is not exactly one container, or only a cluster could know a value.
     """
     metadata = _within(data, ("metadata",))
     containers = _containers(data)
     if len(containers) != 1:
-        found = f"{len(containers)} containers are there"
+        found = f"{len(containers)} containers"
         raise SpecError(f"{found}; a baseline on this machine is one process, so write one", CONTAINER[:-1])
     container = containers[0]
     if not isinstance(container, dict):
@@ -114,7 +115,7 @@ def _containers(data: dict[str, Any]) -> list[Any]:
 
 
 def _within(data: dict[str, Any], keys: Path, before: Path = ()) -> dict[str, Any]:
-    """What lies there, if anything does; `before` is the way to the data."""
+    """Return the value at a path, if there is one. `before` is the path of the data."""
     value: Any = data
     for depth, key in enumerate(keys):
         value = {} if value.get(key) is None else value[key]

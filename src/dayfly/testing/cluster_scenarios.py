@@ -1,7 +1,7 @@
-"""The lives that can be played from outside, where steps are pods and nobody shares a file with them.
+"""Scenarios for a cluster, where steps are pods that share no file with the test.
 
-What happens to a step happens to its pod, or to the sandbox meanwhile. A script stays at the moment that is meant
-until somebody comes (`harm.paused`), so that it is met however slow the cluster is; what is no script is left as it is.
+The test deletes the pod of a step, or the sandbox, at a moment of the step. A script pauses at that moment
+(`fault_scripts.pause_at`), so that a slow cluster does not matter. Other steps are not changed.
 """
 
 from __future__ import annotations
@@ -11,115 +11,151 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.testing import fault_scripts
 from dayfly.testing.fault_scripts import NO_JOURNAL, Moment
-from dayfly.testing.lives import DeleteAt, Hand, Life, Maker, again, at, of_outputs, of_sandboxes, repeats
-from dayfly.testing.webhook_faults import troubles
+from dayfly.testing.scenarios import (
+    DeleteAt,
+    Scenario,
+    ScenarioBuilder,
+    Tampering,
+    describe_moment,
+    is_repeated,
+    lost_output_scenarios,
+    repeated_delete_scenario,
+    sandbox_scenarios,
+)
+from dayfly.testing.webhook_faults import applicable_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dayfly.spec.plugin import PluginSpec, Step
 
-# Between what a status says and what it is about.
-_LATE_S = 1.0
-# By default a webhook or command that is done at once is met at its start alone.
-_SHORT_S = 4.0
+# The longest delay of a status.
+_STATUS_DELAY_S = 1.0
+# A shorter webhook or command is disturbed only at its start.
+_MIN_DURATION_S = 4.0
 
 
-class NotPlayed(NamedTuple):
-    """A life that nobody can play there, and why."""
+class SkippedScenario(NamedTuple):
+    """A scenario that cannot run, and the reason."""
 
     name: str
     why: str
 
 
-class Lacking(NamedTuple):
-    """Why pods of steps cannot be deleted, and why the objects of each step that makes one cannot be changed."""
+class MissingRights(NamedTuple):
+    """Why the user may not delete pods of steps, and why not change the object of each step. Empty if allowed."""
 
     pods: str = ""
     objects: Mapping[str, str] = {}
 
 
-def first_outside(spec: PluginSpec, params: Mapping[str, str]) -> Life:
-    """The life in which nothing goes wrong."""
-    return Maker(spec, params, NO_JOURNAL).life("it is created and deleted", DeleteAt.READY)
+def undisturbed_cluster_scenario(spec: PluginSpec, params: Mapping[str, str]) -> Scenario:
+    """Return the scenario in which nothing goes wrong."""
+    return ScenarioBuilder(spec, params, NO_JOURNAL).build("the sandbox is created and deleted", DeleteAt.READY)
 
 
-def lives_outside(
-    spec: PluginSpec, params: Mapping[str, str], took: Mapping[str, float], lacking: Lacking
-) -> Iterator[Life | NotPlayed]:
-    """All others, and those that are not played.
+def cluster_fault_scenarios(
+    spec: PluginSpec, params: Mapping[str, str], durations: Mapping[str, float], missing_rights: MissingRights
+) -> Iterator[Scenario | SkippedScenario]:
+    """Yield all scenarios with a fault, including those that cannot run.
 
     Args:
         spec: The plugin.
-        params: What its author gives to it; each has all params that it needs.
-        took: How long each step took in the first life, in seconds.
-        lacking: What the person may not do.
+        params: The params of the test, including all required params.
+        durations: The duration of each step in the first scenario, in seconds.
+        missing_rights: The rights that the user does not have.
     """
-    maker = Maker(spec, params, NO_JOURNAL)
+    builder = ScenarioBuilder(spec, params, NO_JOURNAL)
     for step in spec.create:
-        yield from _ended(
-            maker, step, took.get(step.name, 0.0), lacking.pods, DeleteAt.READY if repeats(step) else DeleteAt.FAILED
+        yield from _pod_deletion_scenarios(
+            builder,
+            step,
+            durations.get(step.name, 0.0),
+            missing_rights.pods,
+            DeleteAt.READY if is_repeated(step) else DeleteAt.FAILED,
         )
         if step.script is not None:
-            yield from of_outputs(maker, step)
-        yield from _deleted(maker, step, took.get(step.name, 0.0))
+            yield from lost_output_scenarios(builder, step)
+        yield from _sandbox_deletion_scenarios(builder, step, durations.get(step.name, 0.0))
         if step.object is not None:
-            yield from _meddled(maker, step, lacking.objects.get(step.name, ""))
+            yield from _tampering_scenarios(builder, step, missing_rights.objects.get(step.name, ""))
     for step in spec.delete:
-        yield from _ended(maker, step, took.get(step.name, 0.0), lacking.pods, DeleteAt.READY)
+        yield from _pod_deletion_scenarios(
+            builder, step, durations.get(step.name, 0.0), missing_rights.pods, DeleteAt.READY
+        )
         if step.script is not None:
-            yield again(maker, step)
-    yield from of_sandboxes(maker)
+            yield repeated_delete_scenario(builder, step)
+    yield from sandbox_scenarios(builder)
     for step in (*spec.create, *spec.delete):
         if step.webhook is not None:
             creates = step in spec.create
-            for trouble in troubles(repeats=not creates or repeats(step), creates=False):
-                yield NotPlayed(
-                    trouble.of(step.name), "nobody stands between a pod and its server: play it without --context"
+            for webhook_fault in applicable_faults(is_repeated=not creates or is_repeated(step), creates=False):
+                yield SkippedScenario(
+                    webhook_fault.of(step.name),
+                    "pods send requests to the server directly: run the test without --context",
                 )
-        yield NotPlayed(f"the node of {step.name} is lost", "it needs power over the node")
+        yield SkippedScenario(f"the node of {step.name} is lost", "the test has no access to nodes")
 
 
-def _ended(maker: Maker, step: Step, took: float, pods: str, ends: DeleteAt) -> Iterator[Life | NotPlayed]:
-    """The step's pod is deleted at each moment; where it cannot be, a script ends itself."""
+def _pod_deletion_scenarios(
+    builder: ScenarioBuilder, step: Step, duration: float, pods: str, delete_at: DeleteAt
+) -> Iterator[Scenario | SkippedScenario]:
+    """Yield a deletion of the step's pod at each moment. Without the right to delete pods, a script kills itself."""
     for moment in Moment:
-        name = f"the pod of {step.name} is deleted {at(moment)}"
+        name = f"the pod of {step.name} is deleted {describe_moment(moment)}"
         if step.object is not None:
-            yield NotPlayed(name, f"{step.name} is an object, and has no pod")
+            yield SkippedScenario(name, f"{step.name} is an object and has no pod")
         elif not pods:
-            yield from _met(maker, step, moment, took, name, ends)
+            yield from _scenario_at_moment(builder, step, moment, duration, name, delete_at)
         elif step.script is not None:
-            yield NotPlayed(name, pods)
-            changed = {step.name: maker.by(step, fault_scripts.killed, moment, took / 2)}
-            yield maker.life(f"{step.name} is killed {at(moment)}", ends, changed, step=step.name)
+            yield SkippedScenario(name, pods)
+            changed = {step.name: builder.change_script(step, fault_scripts.kill_at, moment, duration / 2)}
+            yield builder.build(f"{step.name} is killed {describe_moment(moment)}", delete_at, changed, step=step.name)
         else:
-            yield NotPlayed(name, pods)
+            yield SkippedScenario(name, pods)
 
 
-def _deleted(maker: Maker, step: Step, took: float) -> Iterator[Life | NotPlayed]:
-    """The sandbox is deleted while a create step is at each moment."""
+def _sandbox_deletion_scenarios(
+    builder: ScenarioBuilder, step: Step, duration: float
+) -> Iterator[Scenario | SkippedScenario]:
+    """Yield a deletion of the sandbox at each moment of a create step."""
     for moment in Moment:
-        yield from _met(maker, step, moment, took, f"it is deleted while {step.name} is {at(moment)}", DeleteAt.WAITS)
+        yield from _scenario_at_moment(
+            builder,
+            step,
+            moment,
+            duration,
+            f"the sandbox is deleted while {step.name} is {describe_moment(moment)}",
+            DeleteAt.WAITS,
+        )
 
 
-def _meddled(maker: Maker, step: Step, why: str) -> Iterator[Life | NotPlayed]:
-    """Somebody lays hand on what an object step has made, and then the sandbox is deleted."""
-    for hand in Hand:
-        name = f"what {step.name} has made is {hand} by somebody"
-        yield NotPlayed(name, why) if why else maker.life(name, DeleteAt.READY, step=step.name, hand=hand)
+def _tampering_scenarios(builder: ScenarioBuilder, step: Step, why: str) -> Iterator[Scenario | SkippedScenario]:
+    """Yield an external change of the object of a step, followed by the deletion of the sandbox."""
+    for tampering in Tampering:
+        name = f"the object of {step.name} is {tampering} from outside"
+        yield (
+            SkippedScenario(name, why)
+            if why
+            else builder.build(name, DeleteAt.READY, step=step.name, tampering=tampering)
+        )
 
 
-def _met(
-    maker: Maker, step: Step, moment: Moment, took: float, name: str, ends: DeleteAt
-) -> Iterator[Life | NotPlayed]:
-    """Somebody comes at a moment of the step."""
+def _scenario_at_moment(
+    builder: ScenarioBuilder, step: Step, moment: Moment, duration: float, name: str, delete_at: DeleteAt
+) -> Iterator[Scenario | SkippedScenario]:
+    """Yield the scenario in which the test intervenes at a moment of the step."""
     if step.script is not None:
-        after = {Moment.START: 0.0, Moment.MIDDLE: took / 2 + _LATE_S, Moment.END: took + _LATE_S}[moment]
-        changed = {step.name: maker.by(step, fault_scripts.paused, moment, took / 2)}
-        yield maker.life(name, ends, changed, step=step.name, moment=moment, after=after)
+        delay_s = {
+            Moment.START: 0.0,
+            Moment.MIDDLE: duration / 2 + _STATUS_DELAY_S,
+            Moment.END: duration + _STATUS_DELAY_S,
+        }[moment]
+        changed = {step.name: builder.change_script(step, fault_scripts.pause_at, moment, duration / 2)}
+        yield builder.build(name, delete_at, changed, step=step.name, moment=moment, delay_s=delay_s)
     elif moment is Moment.START:
-        yield maker.life(name, ends, step=step.name, moment=moment)
-    elif moment is Moment.MIDDLE and took > _SHORT_S:
-        yield maker.life(name, ends, step=step.name, moment=moment, after=took / 2)
+        yield builder.build(name, delete_at, step=step.name, moment=moment)
+    elif moment is Moment.MIDDLE and duration > _MIN_DURATION_S:
+        yield builder.build(name, delete_at, step=step.name, moment=moment, delay_s=duration / 2)
     else:
-        yield NotPlayed(name, f"{step.name} is no script, and does not stay there")
+        yield SkippedScenario(name, f"{step.name} is not a script and cannot be paused")

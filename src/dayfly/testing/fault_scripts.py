@@ -1,6 +1,6 @@
-"""Scripts around an author's script: they note that it begins, and end it at a moment, or keep it from beginning.
+"""Wraps scripts of plugins in shell scripts that record each attempt, kill the script at a moment, or block it.
 
-Whatever language it is written in, it is kept as it is: a shell writes it to a file and runs that.
+The original script may be in any language. The wrapper writes it unchanged to a file and runs that file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable
 from enum import StrEnum
 
-# Where nobody reads it.
+# For tests that do not read the journal.
 NO_JOURNAL = "/dev/null"
 
 
@@ -50,73 +50,71 @@ echo
 echo "$dayfly_code $(tail -n 1 "$dayfly_script.said")"
 rm -f "$dayfly_script" "$dayfly_script.said"
 """
-# Plain text; two dollars; a variable's name in $(NAME); what stands in such and is no name, or a single dollar.
+# Groups: plain text; `$$`; the name in `$(NAME)`; another `$(...)` or a single dollar.
 _WORD = re.compile(r"([^$]+)|(\$\$)|\$\(([A-Za-z_][A-Za-z0-9_]*)\)|(\$\([^)]*\)|\$)", re.DOTALL)
-# How long a step stays at a moment, and how it ends then.
-_PATIENCE_S = 150
-_NOBODY_CAME = 75
-_FIRST = '[ "$DAYFLY_ATTEMPT" = 1 ]'
+# How long a paused step waits for its end, and its exit code after that.
+_PAUSE_S = 150
+_PAUSE_EXIT_CODE = 75
+_IS_FIRST_ATTEMPT = '[ "$DAYFLY_ATTEMPT" = 1 ]'
 
 
-def noted(script: str, step: str, journal: str) -> str:
-    """The script, which notes each of its beginnings and how long it took, and is left alone."""
+def record_attempts(script: str, step: str, journal: str) -> str:
+    """Return the script with a record of the start and duration of each attempt in the journal."""
     took = f'echo {step} took "$dayfly_began" "$(date +%s%N)" >>{shlex.quote(journal)}\n'
-    return _around(script, step, journal, f"dayfly_began=$(date +%s%N)\n{_RUN}{took}exit $dayfly_code\n")
+    return _wrap(script, step, journal, f"dayfly_began=$(date +%s%N)\n{_RUN}{took}exit $dayfly_code\n")
 
 
-def killed(script: str, step: str, journal: str, moment: Moment, half: float) -> str:
-    """The script, killed in its first attempt; in the middle means after `half` of the seconds it has taken before."""
+def kill_at(script: str, step: str, journal: str, moment: Moment, half: float) -> str:
+    """Kill the script in its first attempt. The middle is after `half` seconds, half of its usual duration."""
     match moment:
         case Moment.START:
-            work = f"{_FIRST} && kill -9 $$\n{_RUN}"
+            work = f"{_IS_FIRST_ATTEMPT} && kill -9 $$\n{_RUN}"
         case Moment.MIDDLE:
-            work = f'if {_FIRST}; then "$dayfly_script" & sleep {half:.3f}; kill -9 0; fi\n{_RUN}'
+            work = f'if {_IS_FIRST_ATTEMPT}; then "$dayfly_script" & sleep {half:.3f}; kill -9 0; fi\n{_RUN}'
         case Moment.END:
-            work = f"{_RUN}{_FIRST} && kill -9 $$\n"
-    return _around(script, step, journal, work + "exit $dayfly_code\n")
+            work = f"{_RUN}{_IS_FIRST_ATTEMPT} && kill -9 $$\n"
+    return _wrap(script, step, journal, work + "exit $dayfly_code\n")
 
 
-def refused(script: str, step: str, journal: str) -> str:
-    """The script, whose first attempt does all its work and then says that it has failed."""
-    return _around(script, step, journal, f"{_RUN}{_FIRST} && exit 7\nexit $dayfly_code\n")
+def fail_after_work(script: str, step: str, journal: str) -> str:
+    """Let the first attempt do all its work and then exit with an error."""
+    return _wrap(script, step, journal, f"{_RUN}{_IS_FIRST_ATTEMPT} && exit 7\nexit $dayfly_code\n")
 
 
-def held(script: str, step: str, journal: str) -> str:
-    """In place of the script: it says that it waits, and does nothing until it is ended."""
-    return _around(script, step, journal, _wait(step, journal))
+def block_before_work(script: str, step: str, journal: str) -> str:
+    """Replace the script by one that records that it waits, and does nothing until it is ended."""
+    return _wrap(script, step, journal, _wait_forever(step, journal))
 
 
-def at_work(script: str, step: str, journal: str, half: float) -> str:
-    """The script, which in its middle says that it waits, and ends only when it is asked to."""
+def block_in_work(script: str, step: str, journal: str, half: float) -> str:
+    """Let the script record in its middle that it waits, and then run until it is ended."""
     work = f'"$dayfly_script" &\nsleep {half:.3f}\n'
-    return _around(script, step, journal, work + _wait(step, journal))
+    return _wrap(script, step, journal, work + _wait_forever(step, journal))
 
 
-def paused(script: str, step: str, journal: str, moment: Moment, half: float) -> str:
-    """The script, whose first attempt comes to a moment and stays there until it is ended; none stays for ever."""
-    stay = (
-        f"dayfly_left={_PATIENCE_S}\nwhile [ $dayfly_left -gt 0 ]; do sleep 1; dayfly_left=$((dayfly_left - 1)); done\n"
-    )
-    stay += f"exit {_NOBODY_CAME}\n"
+def pause_at(script: str, step: str, journal: str, moment: Moment, half: float) -> str:
+    """Pause the first attempt at a moment until it is ended, with a time limit."""
+    stay = f"dayfly_left={_PAUSE_S}\nwhile [ $dayfly_left -gt 0 ]; do sleep 1; dayfly_left=$((dayfly_left - 1)); done\n"
+    stay += f"exit {_PAUSE_EXIT_CODE}\n"
     match moment:
         case Moment.START:
-            work = f"if {_FIRST}; then\n{stay}fi\n{_RUN}"
+            work = f"if {_IS_FIRST_ATTEMPT}; then\n{stay}fi\n{_RUN}"
         case Moment.MIDDLE:
             stop = f'"$dayfly_script" &\nsleep {half:.3f}\nkill -STOP $! 2>/dev/null\n'
-            work = f"if {_FIRST}; then\n{stop}{stay}fi\n{_RUN}"
+            work = f"if {_IS_FIRST_ATTEMPT}; then\n{stop}{stay}fi\n{_RUN}"
         case Moment.END:
-            work = f"{_RUN}if {_FIRST}; then\n{stay}fi\n"
-    return _around(script, step, journal, work + "exit $dayfly_code\n")
+            work = f"{_RUN}if {_IS_FIRST_ATTEMPT}; then\n{stay}fi\n"
+    return _wrap(script, step, journal, work + "exit $dayfly_code\n")
 
 
-def as_script(command: tuple[str, ...]) -> str:
-    """A shell's script that becomes the command, its words filled in by the rule of commands (`$(NAME)`)."""
+def command_to_script(command: tuple[str, ...]) -> str:
+    """Return a shell script that replaces itself with the command, after expanding `$(NAME)` in its words."""
     program, *words = command
-    return "#!/bin/sh\nexec " + " ".join([shlex.quote(program), *map(_filled, words)]) + "\n"
+    return "#!/bin/sh\nexec " + " ".join([shlex.quote(program), *map(_quote_word, words)]) + "\n"
 
 
-def _filled(word: str) -> str:
-    """A word in a shell's quotes: a variable's value, a dollar for two, and as it stands what names no variable."""
+def _quote_word(word: str) -> str:
+    """Quote a word for a shell. `$(NAME)` becomes the variable, `$$` a dollar; other text is literal."""
     pieces = []
     for plain, dollars, name, other in _WORD.findall(word):
         if name:
@@ -126,28 +124,28 @@ def _filled(word: str) -> str:
     return "".join(pieces) or "''"
 
 
-def listing(script: str, told: Iterable[tuple[str, str]]) -> str:
-    """An inventory, run as a step of another sandbox: behind what it prints there is a line of how it ended.
+def inventory_script(script: str, variables: Iterable[tuple[str, str]]) -> str:
+    """Return an inventory as a step of another sandbox. Its last line of output is its exit code and error.
 
     Args:
-        script: As its author wrote it.
-        told: What it is told of the resource that it looks for: variables, which its own sandbox has, too.
+        script: The original script.
+        variables: Variables of the resource to list, which replace those of the step's own sandbox.
     """
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in told)
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables)
     return _LISTING.format(mark=_mark(script), script=script.removesuffix("\n"), exports=exports)
 
 
-def listed(log: str) -> tuple[tuple[str, ...], str]:
-    """What an inventory has listed, by its log, and why that is not all; empty if it is."""
-    # At line ends alone: what draws its progress returns to the beginning of a line.
+def parse_listing(log: str) -> tuple[tuple[str, ...], str]:
+    """Return the lines that an inventory printed, from its log, and its error; empty for success."""
+    # Not `splitlines`: programs that show progress print carriage returns.
     *lines, last = log.removesuffix("\n").replace("\r\n", "\n").split("\n")
-    code, _, said = last.partition(" ")
-    why = "" if code == "0" else f"ends with exit code {code}: {said or 'it says nothing'}"
-    return tuple(line for line in lines if line.strip()), why if code.isdigit() else "was not heard to its end"
+    code, _, error = last.partition(" ")
+    why = "" if code == "0" else f"failed with exit code {code}: {error or 'no message'}"
+    return tuple(line for line in lines if line.strip()), why if code.isdigit() else "has an incomplete log"
 
 
-def took(lines: Iterable[str]) -> dict[str, float]:
-    """How long steps took by the journal's lines, in seconds; nothing of one whose `date` knows no nanoseconds."""
+def parse_durations(lines: Iterable[str]) -> dict[str, float]:
+    """Return the durations of steps in a journal, in seconds. Without nanoseconds in `date`, a step is omitted."""
     found = {}
     for line in lines:
         match line.split():
@@ -156,27 +154,27 @@ def took(lines: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def waits(step: str) -> str:
-    """The line in the journal that says so."""
+def wait_line(step: str) -> str:
+    """Return the line of the journal for a waiting step."""
     return f"{step} waits"
 
 
-def begins(step: str) -> str:
-    """Likewise."""
+def begin_line(step: str) -> str:
+    """Return the line of the journal for the start of a step."""
     return f"{step} begins"
 
 
-def _wait(step: str, journal: str) -> str:
+def _wait_forever(step: str, journal: str) -> str:
     return f"echo {step} waits >>{shlex.quote(journal)}\nwhile :; do sleep 0.05; done\n"
 
 
-def _around(script: str, step: str, journal: str, work: str) -> str:
+def _wrap(script: str, step: str, journal: str, work: str) -> str:
     text, quoted = script.removesuffix("\n"), shlex.quote(journal)
-    # Who is killed takes nothing away: it is to lie where the test itself clears up, and in a pod that goes with it.
+    # A killed script leaves its file. It is in the folder of the journal, which the test deletes, or in the pod.
     beside = "" if journal == NO_JOURNAL else f" {quoted}.XXXXXX"
     return _BEGIN.format(step=step, journal=quoted, beside=beside, mark=_mark(script), script=text) + work
 
 
 def _mark(script: str) -> str:
-    """A line that the script does not have."""
+    """Return a line that the script does not contain."""
     return f"DAYFLY_{hashlib.sha256(script.encode()).hexdigest()[:16]}"

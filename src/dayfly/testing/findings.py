@@ -1,4 +1,4 @@
-"""What is wrong with a plugin whose life came out otherwise than it should, and what its author can do about it."""
+"""Findings: defects of a plugin that the outcome of a scenario shows, with advice for its author."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dayfly.spec.plugin import PluginSpec
-from dayfly.testing.lives import DeleteAt, Life, Played
+from dayfly.testing.scenarios import DeleteAt, Outcome, Scenario
 
 
 class Fault(StrEnum):
-    """What is wrong, in one word."""
+    """The kind of a finding."""
 
     NOT_CREATED = "NotCreated"
     NOT_REPEATABLE = "NotRepeatable"
@@ -22,21 +22,21 @@ class Fault(StrEnum):
 
 
 ADVICE = {
-    Fault.NOT_CREATED: "Make it work once first; give it the params that it needs with -p NAME=VALUE.",
-    Fault.NOT_REPEATABLE: "The step says idempotent: true, so its second attempt has to cope with whatever the first "
-    "has made; else leave idempotent out.",
-    Fault.STUCK: "A delete step has to succeed whatever is there: nothing, half of it, or all; also without "
-    "the outputs of steps that never told them.",
-    Fault.LEFT: "Remove what may be there by a name made of DAYFLY_RESOURCE_ID, and not only what an output tells of.",
-    Fault.OTHERS: "Name things by DAYFLY_RESOURCE_ID, which is different for each resource, and remove those alone.",
-    Fault.TWICE: "This is a defect of Dayfly; please report it with the plugin.",
-    Fault.BLIND: "It has to print a line for each thing that is there of the resource DAYFLY_RESOURCE_ID, and to end "
-    "with 0, also where there is nothing.",
+    Fault.NOT_CREATED: "Make the plugin work without faults first. Set its params with -p NAME=VALUE.",
+    Fault.NOT_REPEATABLE: "The step has idempotent: true, so its second attempt must handle everything that the first "
+    "attempt has created. Otherwise, remove idempotent.",
+    Fault.STUCK: "A delete step must succeed whether nothing, a part or everything exists, even if outputs "
+    "are missing.",
+    Fault.LEFT: "Remove everything that has a name derived from DAYFLY_RESOURCE_ID, not only what outputs name.",
+    Fault.OTHERS: "Derive names from DAYFLY_RESOURCE_ID, which is different for each resource, and remove only those.",
+    Fault.TWICE: "This is a bug in Dayfly. Please report it with the plugin.",
+    Fault.BLIND: "The inventory must print a line for each thing that exists for DAYFLY_RESOURCE_ID, and exit with 0 "
+    "even if nothing exists.",
 }
 
 
-class LifeFinding(NamedTuple):
-    """A fault, in a sentence; what to do about it; the end of the log of the step that failed."""
+class ScenarioFinding(NamedTuple):
+    """A fault with a message, advice, and the end of the log of the failed step."""
 
     fault: Fault
     message: str
@@ -44,40 +44,48 @@ class LifeFinding(NamedTuple):
     log: tuple[str, ...] = ()
 
 
-def judge(life: Life, played: Played, spec: PluginSpec) -> LifeFinding | None:
-    """What is worst about a life; None if it came out as it should.
+def judge(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> ScenarioFinding | None:
+    """Return the worst finding; None if the outcome is correct.
 
     Args:
-        life: What was played.
-        played: What happened.
-        spec: The plugin as its author wrote it.
+        scenario: The scenario.
+        outcome: Its outcome.
+        spec: The unchanged plugin.
     """
-    fault, message = _worst(life, played, spec)
-    return LifeFinding(fault, message, ADVICE[fault], played.log) if fault else None
+    fault, message = _worst(scenario, outcome, spec)
+    return ScenarioFinding(fault, message, ADVICE[fault], outcome.log) if fault else None
 
 
-def _worst(life: Life, played: Played, spec: PluginSpec) -> tuple[Fault | None, str]:
+def _worst(scenario: Scenario, outcome: Outcome, spec: PluginSpec) -> tuple[Fault | None, str]:
     again = {step.name for step in spec.create if step.retry and step.retry.idempotent}
     twice = [
-        step.name for step in spec.create if step.name not in again and played.begun.get(step.name, 0) > 1 + life.twin
+        step.name
+        for step in spec.create
+        if step.name not in again and outcome.start_counts.get(step.name, 0) > 1 + scenario.twin
     ]
-    if not (life.step or life.twin) and life.ends is DeleteAt.READY and played.reached != "ready":
-        return Fault.NOT_CREATED, f"it does not become ready: {played.message}"  # whatever came of that
-    if not played.gone:
-        return Fault.STUCK, f"it cannot be deleted: {played.message}"
-    if played.left:
-        return Fault.LEFT, f"after its end there is still {_listed(played.left)}"
-    if played.others:
-        return Fault.OTHERS, f"with it went what another sandbox had: {_listed(played.others)}"
-    if life.ends is DeleteAt.READY and played.reached != "ready":
-        made = life.step in again
-        return Fault.NOT_REPEATABLE if made else Fault.NOT_CREATED, f"it does not become ready: {played.message}"
-    if played.blind:
-        return Fault.BLIND, played.blind
+    if not (scenario.step or scenario.twin) and scenario.delete_at is DeleteAt.READY and outcome.reached != "ready":
+        return (
+            Fault.NOT_CREATED,
+            f"the sandbox does not become ready: {outcome.message}",
+        )  # other findings would follow from it
+    if not outcome.cleanup_ended:
+        return Fault.STUCK, f"the sandbox cannot be deleted: {outcome.message}"
+    if outcome.listed_after:
+        return Fault.LEFT, f"after the deletion there is still {_listed(outcome.listed_after)}"
+    if outcome.lost_of_twin:
+        return Fault.OTHERS, f"the deletion removed things of another sandbox: {_listed(outcome.lost_of_twin)}"
+    if scenario.delete_at is DeleteAt.READY and outcome.reached != "ready":
+        made = scenario.step in again
+        return (
+            Fault.NOT_REPEATABLE if made else Fault.NOT_CREATED,
+            f"the sandbox does not become ready: {outcome.message}",
+        )
+    if outcome.inventory_error:
+        return Fault.BLIND, outcome.inventory_error
     if twice:
-        return Fault.TWICE, f"{', '.join(twice)} began more than once"
-    if life.ends is DeleteAt.READY and played.there == ():
-        return Fault.BLIND, "the inventory lists nothing while the resource is there"
+        return Fault.TWICE, f"{', '.join(twice)} started more than once"
+    if scenario.delete_at is DeleteAt.READY and outcome.listed_while_ready == ():
+        return Fault.BLIND, "the inventory lists nothing while the resource exists"
     return None, ""
 
 

@@ -1,4 +1,4 @@
-"""What is told of the lives: a line each for people, and data for programs."""
+"""The results of scenarios as text lines, JSON and JUnit XML."""
 
 from __future__ import annotations
 
@@ -8,86 +8,87 @@ from xml.etree import ElementTree as ET
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dayfly.testing.findings import LifeFinding
+    from dayfly.testing.findings import ScenarioFinding
 
-_OK, _NOT_PLAYED = "ok", "(not played)"
-# The runner adds this line if the program leaves processes. Here the test itself kills programs.
-_ENDED = "[dayfly: the step's program has ended, and processes that it left were ended"
-_WIDEST = 160
+_OK, _SKIPPED = "ok", "(skipped)"
+# The runner adds this line if a program leaves processes. It is omitted, because the test itself kills programs.
+_LEFT_PROCESSES = "[dayfly: the step's program has ended, and processes that it left were ended"
+_MAX_LINE_LENGTH = 160
 
 
-class LifeResult(NamedTuple):
-    """One life, how long it took in seconds, and what is wrong with how it came out; or why it was not played."""
+class ScenarioResult(NamedTuple):
+    """The duration of a scenario in seconds and its finding, or why it was skipped."""
 
     name: str
     seconds: float
-    finding: LifeFinding | None
-    not_played: str = ""
+    finding: ScenarioFinding | None
+    skipped_reason: str = ""
 
 
-def as_line(told: LifeResult) -> str:
-    """For people: what happened, and what is wrong."""
-    if told.not_played:
-        return f"{_NOT_PLAYED:<14}{told.name}: {told.not_played}"
-    said = f"{told.finding.fault if told.finding else _OK:<14}{told.name}"
-    if told.finding is None:
-        return said
-    log = [line for line in told.finding.log if not line.startswith(_ENDED)]
-    more = [told.finding.message, *(f"| {line[:_WIDEST]}" for line in log), told.finding.advice]
-    return "\n".join([said, *(f"{'':<14}{line}" for line in more)])
+def as_line(result: ScenarioResult) -> str:
+    """Return the result as text: its name, and its finding with advice."""
+    if result.skipped_reason:
+        return f"{_SKIPPED:<14}{result.name}: {result.skipped_reason}"
+    head = f"{result.finding.fault if result.finding else _OK:<14}{result.name}"
+    if result.finding is None:
+        return head
+    log = [line for line in result.finding.log if not line.startswith(_LEFT_PROCESSES)]
+    more = [result.finding.message, *(f"| {line[:_MAX_LINE_LENGTH]}" for line in log), result.finding.advice]
+    return "\n".join([head, *(f"{'':<14}{line}" for line in more)])
 
 
-def summary(tolds: Sequence[LifeResult], *, inventory: bool) -> str:
-    """The last line, and what was not looked at."""
-    wrong = sum(told.finding is not None for told in tolds)
-    count = sum(not told.not_played for told in tolds)
-    lives = f"{count} {'life' if count == 1 else 'lives'}"
-    said = f"{lives}, {wrong or 'no'} finding{'' if wrong == 1 else 's'}."
-    if count < len(tolds):
-        said += f" {len(tolds) - count} more could not be played here."
+def summary(results: Sequence[ScenarioResult], *, inventory: bool) -> str:
+    """Return the last line: the numbers of scenarios and findings."""
+    wrong = sum(result.finding is not None for result in results)
+    count = sum(not result.skipped_reason for result in results)
+    text = f"{count} scenario{'' if count == 1 else 's'}, {wrong or 'no'} finding{'' if wrong == 1 else 's'}."
+    if count < len(results):
+        text += f" {len(results) - count} more skipped."
     if not inventory:
-        said += " Whether anything was left nobody could see: the plugin has no inventory (docs/testing-plugins.md)."
-    return said
+        text += " Leftovers were not checked: the plugin has no inventory (docs/testing-plugins.md)."
+    return text
 
 
-def as_json(tolds: Sequence[LifeResult], *, inventory: bool) -> dict[str, Any]:
-    """`{inventory, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
+def as_json(results: Sequence[ScenarioResult], *, inventory: bool) -> dict[str, Any]:
+    """Return `{inventory, lives: [{name, seconds, fault, message, advice, log}], notPlayed: [{name, why}]}`.
 
-    The last four of a life are empty where all is well.
+    `fault`, `message`, `advice` and `log` are empty without a finding.
     """
     return {
         "inventory": inventory,
-        "lives": [_plain(told) for told in tolds if not told.not_played],
-        "notPlayed": [{"name": told.name, "why": told.not_played} for told in tolds if told.not_played],
+        "lives": [_to_json(result) for result in results if not result.skipped_reason],
+        "notPlayed": [
+            {"name": result.name, "why": result.skipped_reason} for result in results if result.skipped_reason
+        ],
     }
 
 
-def as_junit(tolds: Sequence[LifeResult], plugin: str) -> str:
-    """JUnit's XML, as CI servers read it: a test case for each life."""
-    wrong = sum(told.finding is not None for told in tolds)
-    seconds = sum(told.seconds for told in tolds)
-    skipped = sum(bool(told.not_played) for told in tolds)
-    counts = {"tests": str(len(tolds)), "failures": str(wrong), "time": f"{seconds:.3f}"}
+def as_junit(results: Sequence[ScenarioResult], plugin: str) -> str:
+    """Return JUnit XML for CI servers, with a test case for each scenario."""
+    wrong = sum(result.finding is not None for result in results)
+    seconds = sum(result.seconds for result in results)
+    skipped = sum(bool(result.skipped_reason) for result in results)
+    counts = {"tests": str(len(results)), "failures": str(wrong), "time": f"{seconds:.3f}"}
     root = ET.Element("testsuites", counts)
     suite = ET.SubElement(root, "testsuite", {"name": plugin, "errors": "0", "skipped": str(skipped), **counts})
-    for told in tolds:
-        about = {"classname": plugin, "name": told.name, "time": f"{told.seconds:.3f}"}
+    for result in results:
+        about = {"classname": plugin, "name": result.name, "time": f"{result.seconds:.3f}"}
         case = ET.SubElement(suite, "testcase", about)
-        if told.not_played:
-            ET.SubElement(case, "skipped", {"message": _printable(told.not_played)})
-        if told.finding:
-            kind = {"type": str(told.finding.fault), "message": _printable(told.finding.message)}
+        if result.skipped_reason:
+            ET.SubElement(case, "skipped", {"message": _printable(result.skipped_reason)})
+        if result.finding:
+            kind = {"type": str(result.finding.fault), "message": _printable(result.finding.message)}
             failure = ET.SubElement(case, "failure", kind)
-            failure.text = _printable("\n".join([*told.finding.log, told.finding.advice]))
+            failure.text = _printable("\n".join([*result.finding.log, result.finding.advice]))
     ET.indent(root)
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _plain(told: LifeResult) -> dict[str, Any]:
-    found = told.finding
+def _to_json(result: ScenarioResult) -> dict[str, Any]:
+    found = result.finding
     return {
-        "name": told.name,
-        "seconds": round(told.seconds, 3),
+        "name": result.name,
+        "seconds": round(result.seconds, 3),
         "fault": str(found.fault) if found else "",
         "message": found.message if found else "",
         "advice": found.advice if found else "",
@@ -96,5 +97,5 @@ def _plain(told: LifeResult) -> dict[str, Any]:
 
 
 def _printable(text: str) -> str:
-    """XML has no words for most controls, in no form."""
+    """Replace characters that XML cannot represent, such as most control characters."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

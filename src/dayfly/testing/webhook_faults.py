@@ -1,7 +1,6 @@
-"""What goes wrong with a webhook: not in a script, but between Dayfly and the server that it asks.
+"""Faults of webhooks, between Dayfly and the server of the webhook.
 
-Somebody stands between the two, at an address of their own for each step (`Maker.ways`), and does with the first
-request that comes what a life wants.
+A proxy with a separate address for each step (`ScenarioBuilder.proxy_urls`) applies the fault to the first request.
 """
 
 from __future__ import annotations
@@ -16,45 +15,45 @@ from dayfly.spec.plugin import Retry, Step, Timeouts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# How long a request may be in doubt: nobody answers it later.
-_DOUBT, _DOUBT_OF_A_JOB = "5s", "20s"
+# The time limit of a request without a response, and of a job.
+_REQUEST_TIMEOUT, _JOB_TIMEOUT = "5s", "20s"
 SOON = "1s"
 
 
 class WebhookFault(StrEnum):
-    """What becomes of the first request of a step."""
+    """A fault of the first request of a step, with the name of its scenario."""
 
-    LOST = "the answer to {} is lost"
+    LOST = "the response to {} is lost"
     CUT = "the request of {} is lost"
-    REFUSED = "{} is answered 500 at first"
-    TWICE = "the request of {} comes twice"
-    BEFORE = "it is deleted before {} is carried out"
-    AFTER = "it is deleted before {} is answered"
+    REFUSED = "the first request of {} gets status 500"
+    TWICE = "the request of {} arrives twice"
+    BEFORE = "the sandbox is deleted before {} is carried out"
+    AFTER = "the sandbox is deleted before {} is answered"
 
     def of(self, step: str) -> str:
-        """The name of such a life."""
+        """Return the name of the scenario for a step."""
         return self.value.format(step)
 
 
-def troubles(*, repeats: bool, creates: bool) -> Iterator[WebhookFault]:
-    """Those of one step.
+def applicable_faults(*, is_repeated: bool, creates: bool) -> Iterator[WebhookFault]:
+    """Yield the faults that apply to a step.
 
-    A request may come twice if its step may: a server that knows its key carries it out once.
+    A request may arrive twice only if the step may be repeated: its server must recognise the key.
     """
     yield from (WebhookFault.LOST, WebhookFault.CUT, WebhookFault.REFUSED)
-    if repeats:
+    if is_repeated:
         yield WebhookFault.TWICE
     if creates:
         yield from (WebhookFault.BEFORE, WebhookFault.AFTER)
 
 
-def led(step: Step, way: str) -> Step:
-    """The step, whose requests go to somebody else first; what is in doubt is settled soon."""
-    assert step.webhook is not None, "asked of webhooks alone"
-    doubt = _DOUBT_OF_A_JOB if step.webhook.poll else _DOUBT
+def use_proxy(step: Step, way: str) -> Step:
+    """Return the step with the URL of its proxy and short timeouts."""
+    assert step.webhook is not None, "the step is a webhook"
+    timeout = _JOB_TIMEOUT if step.webhook.poll else _REQUEST_TIMEOUT
     return msgspec.structs.replace(
         step,
         webhook=msgspec.structs.replace(step.webhook, url=way, tls=None),
         retry=msgspec.structs.replace(step.retry or Retry(), backoff=SOON),
-        timeouts=msgspec.structs.replace(step.timeouts or Timeouts(), run=doubt),
+        timeouts=msgspec.structs.replace(step.timeouts or Timeouts(), run=timeout),
     )

@@ -20,7 +20,7 @@ from rig.kubelet import Script
 
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.pod import names
-from dayfly.execute.pod.read import gated
+from dayfly.execute.pod.read import is_gated
 from dayfly.kube import errors
 from dayfly.kube.cache import Cache, Change, Reflector
 from dayfly.kube.client import Client
@@ -128,7 +128,7 @@ class Node:
 
     def _unplaced(self, change: Change[Pod]) -> None:
         pod = change.new
-        if pod is None or gated(pod) or pod.metadata.deletion_timestamp or pod.metadata.uid in self._bound:
+        if pod is None or is_gated(pod) or pod.metadata.deletion_timestamp or pod.metadata.uid in self._bound:
             return
         self._bound.add(pod.metadata.uid)
         self._tasks.create_task(self._bind(pod))

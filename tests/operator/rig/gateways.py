@@ -14,7 +14,7 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway.preview import PREVIEW_LABEL
 from dayfly.execute.gateway.render import ROUTE_LABEL
 from dayfly.execute.pod.names import RUN_LABEL
-from dayfly.spec.routing.routing_keys import injected
+from dayfly.spec.routing.routing_keys import injected_headers
 from execute.gateways import Request, Route, choose
 from kube.fake import FakeCluster, custom
 from rig.cloud import Cloud, Object
@@ -105,7 +105,7 @@ class Gateways:
 
     def leads(self, key: str = "", path: str = "/") -> str:
         """The baseline or fork that answers to a request, by the name that its Service is for; "" for nobody."""
-        headers: Mapping[str, str] = dict(injected(key)) if key else {}
+        headers: Mapping[str, str] = dict(injected_headers(key)) if key else {}
         routes = [
             Route(each["metadata"]["name"], int(each["metadata"]["resourceVersion"]), tuple(each["spec"]["rules"]))
             for each in sorted(self._has.values(), key=lambda each: each["metadata"]["creationTimestamp"])

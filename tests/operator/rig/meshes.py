@@ -13,7 +13,7 @@ from typing import Any
 from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.istio.read import SHARED_LABEL
 from dayfly.execute.istio.rules import PREFIX
-from dayfly.spec.routing.routing_keys import injected
+from dayfly.spec.routing.routing_keys import injected_headers
 from execute.meshes import Call, choose
 from kube.fake import FakeCluster, custom
 from rig.cloud import Cloud, Object
@@ -73,7 +73,7 @@ class Meshes:
 
     def leads(self, key: str = "", path: str = "/") -> str:
         """The baseline or fork that answers a call to `web`."""
-        headers: Mapping[str, str] = dict(injected(key)) if key else {}
+        headers: Mapping[str, str] = dict(injected_headers(key)) if key else {}
         oldest = sorted(self._has.values(), key=lambda each: each["metadata"]["creationTimestamp"])
         found = next((each for each in oldest if "web" in each["spec"]["hosts"]), None)
         if found is None:

@@ -1,4 +1,5 @@
-"""The places where a verb reads and changes things: a server, or a cluster with the operator.
+"""The backends of the verbs: a server, or a cluster with the operator.
 
-`hosts` finds the one that the command line means; `protocol` states what both can do. It knows no verb.
+`hosts` returns the backend that the command line selects, and `protocol` defines the operations of both. The package
+must not import verbs.
 """

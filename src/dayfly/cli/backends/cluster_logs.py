@@ -1,7 +1,7 @@
-"""Logs of a cluster's sandbox: live from the pods of steps that run, and what the operator has kept of the others.
+"""Logs of a sandbox in a cluster: live from the pods of running steps, and stored by the operator for ended steps.
 
-Live ones need the right to `pods/log` where the steps run, which not everybody has who may see a Sandbox. For what the
-operator has kept, StepLogs beside the Sandbox, the right to view its namespace is enough.
+Live logs need the right to get `pods/log` in the namespace of the pods, which not every viewer of a Sandbox has. Stored
+logs are StepLogs in the namespace of the Sandbox; the right to view that namespace is enough.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends.cluster_report import milliseconds
-from dayfly.cli.backends.protocol import Piece
-from dayfly.cli.output.show import talk
+from dayfly.cli.backends.protocol import LogChunk
+from dayfly.cli.output.show import print_message
 from dayfly.execute.pod import names
 from dayfly.execute.pod.logs import Splitter
 from dayfly.kube import errors
@@ -26,172 +26,176 @@ from dayfly.spec.run_data import LogInfo
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dayfly.cli.backends.protocol import When
+    from dayfly.cli.backends.protocol import LogTimes
     from dayfly.kube.client import Client
     from dayfly.spec.log_times import Entry
 
-# The operator writes down what has ended within seconds; after so many there is nothing more to come.
-_COMING_MS = 25_000
-_AGAIN_S = 0.5
-# The splitter keeps the end of what it is fed; in pieces of this size it keeps all.
-_PIECE = 32 * 1024
-# Of a log that goes on and on the last part is kept: a step may print more than whoever looks has memory for.
-_KEPT = 8 * 1024 * 1024
+# The operator stores the log of an ended step within seconds. Later than this, no log is expected.
+_STORED_WITHIN_MS = 25_000
+_POLL_INTERVAL_S = 0.5
+# The splitter keeps only the end of each piece that it is fed. It keeps all of a piece of this size.
+_PIECE_BYTES = 32 * 1024
+# Only the last part of a long log is kept, to limit memory.
+_MAX_LIVE_BYTES = 8 * 1024 * 1024
 
 Key = tuple[str, int]
 
 
-class _Live:
-    """One running step's log, as far as it has come."""
+class _LiveLog:
+    """The log of a running step, as far as it was received."""
 
     def __init__(self) -> None:
         self.text = bytearray()
-        self.cut = 0  # how much of its beginning is not kept
+        self.cut = 0  # bytes dropped from the beginning
         self.ended = False
         self.times: list[Entry] = []
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
         self._splitter = Splitter(timed=True)
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next piece of the pod's log: the runner's own lines are no part of what the step printed."""
-        for start in range(0, len(chunk), _PIECE):
-            self._splitter.feed(chunk[start : start + _PIECE])
-            self._take()
+        """Add the next piece of the pod's log, without the lines of the runner."""
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            self._splitter.feed(chunk[start : start + _PIECE_BYTES])
+            self._move_output()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Mark the log as complete."""
         self._splitter.end()
-        self._take()
+        self._move_output()
         self.ended = True
-        self.news.set()
+        self.changed.set()
 
     def restart(self) -> None:
-        """It comes again from its beginning: the connection broke."""
+        """Drop everything: after a broken connection the log is read again from its beginning."""
         self.text.clear()
         self.cut = 0
         self.times.clear()
         self._splitter = Splitter(timed=True)
 
-    def _take(self) -> None:
+    def _move_output(self) -> None:
         self.text += self._splitter.tail
         self._splitter.tail.clear()
         self.times += self._splitter.times
         self._splitter.times.clear()
-        if len(self.text) > _KEPT:
-            half = len(self.text) - _KEPT // 2
+        if len(self.text) > _MAX_LIVE_BYTES:
+            half = len(self.text) - _MAX_LIVE_BYTES // 2
             del self.text[:half]
             self.cut += half
-            told = sum(at <= self.cut for at, _ in self.times)  # the last of these is that of the first line kept
-            del self.times[: max(told - 1, 0)]
-        self.news.set()
+            dropped = sum(
+                at <= self.cut for at, _ in self.times
+            )  # the last of these is the time of the first kept line
+            del self.times[: max(dropped - 1, 0)]
+        self.changed.set()
 
 
 class ClusterLogs:
-    """The logs of one sandbox, asked for again and again while they grow.
+    """The logs of one sandbox, read repeatedly while they grow.
 
-    What cannot be shown while it runs is said once by `say`, if there is one, and is in `refused`.
+    If the user may not read live logs, `report` is called once with the reason. `refused` has the reason of each log.
     """
 
-    def __init__(self, client: Client, namespace: str, say: Callable[[str], None] | None = talk) -> None:
+    def __init__(self, client: Client, namespace: str, report: Callable[[str], None] | None = print_message) -> None:
         self._client = client
         self._namespace = namespace
-        self._say = say
+        self._report = report
         self.refused: dict[Key, str] = {}
-        self._live: dict[Key, _Live] = {}
-        self._given_up: set[Key] = set()  # logs that cannot be had live, or not any more
-        self._kept: dict[Key, bytes] = {}
+        self._live: dict[Key, _LiveLog] = {}
+        self._not_live: set[Key] = set()  # logs that cannot be read live
+        self._stored: dict[Key, bytes] = {}
         self._times: dict[Key, tuple[Entry, ...]] = {}
         self._cut: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def text(self, unit: str, attempt: int, offset: int = 0) -> bytes:
-        """What is known of a log that `attempts` has told of, from `offset` on."""
+        """Return the known part of a log from `offset` on. `attempts` must have listed the log."""
         key = unit, attempt
         if live := self._live.get(key):
             return bytes(live.text[max(offset - live.cut, 0) :])
-        return self._kept.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
+        return self._stored.get(key, b"")[max(offset - max(self._cut.get(key, 0), 0), 0) :]
 
-    def piece(self, unit: str, attempt: int, offset: int, when: When) -> Piece:
-        """What `text` gives, and when it was printed."""
+    def chunk(self, unit: str, attempt: int, offset: int, times: LogTimes) -> LogChunk:
+        """Return what `text` returns, and when it was printed."""
         key, start = (unit, attempt), max(self._cut.get((unit, attempt), 0), 0)
         live = self._live.get(key)
         entries = live.times if live else [(at + start, ms) for at, ms in self._times.get(key, ())]
-        if when.since:
+        if times.since:
             size = self._info(key)["size"]
             read = partial(self._bytes, unit, attempt)
-            offset = max(offset, log_times.since(entries, when.since, size, read))
-        return Piece(offset, self.text(unit, attempt, offset), entries)
+            offset = max(offset, log_times.first_line_since(entries, times.since, size, read))
+        return LogChunk(offset, self.text(unit, attempt, offset), entries)
 
     def _bytes(self, unit: str, attempt: int, offset: int, limit: int) -> bytes:
         return self.text(unit, attempt, offset)[:limit]
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following logs."""
         await cancel(*self._tasks)
 
     async def attempts(
         self, fetch: Callable[[], Awaitable[Any]], now: Callable[[], int], *, follow: bool
     ) -> list[dict[str, Any]]:
-        """All logs of the sandbox that `fetch` gives (None: it is gone), as `port.Host` has them.
+        """Return all logs of the sandbox that `fetch` returns (None: it is deleted), as in `protocol.Backend`.
 
-        Without `follow`, logs of running steps are read as far as they have come, and what has only just ended is
-        waited for until the operator has written it down.
+        Without `follow`, the logs of running steps are read to their current end. The logs of steps that have just
+        ended are awaited until the operator has stored them.
         """
         while True:
             sandbox = await fetch()
             if sandbox is None:
-                await asyncio.wait(self._tasks, timeout=_AGAIN_S)
-                return [{**self._info(key), "sealed": True} for key in self._live.keys() | self._kept.keys()]
-            await self._look(sandbox)
+                await asyncio.wait(self._tasks, timeout=_POLL_INTERVAL_S)
+                return [{**self._info(key), "sealed": True} for key in self._live.keys() | self._stored.keys()]
+            await self._read_stored(sandbox)
             units = _units(sandbox)
-            await self._listen(units, follow=follow)
-            coming = [unit for unit in units if self._comes(unit, now())]
-            if follow or not coming:
+            await self._read_live(units, follow=follow)
+            pending = [unit for unit in units if self._is_pending(unit, now())]
+            if follow or not pending:
                 break
-            await asyncio.sleep(_AGAIN_S)
-        return self._sorted(units, coming)
+            await asyncio.sleep(_POLL_INTERVAL_S)
+        return self._sorted(units, pending)
 
-    async def there(self, sandbox: Any, at: int) -> list[dict[str, Any]]:
-        """All logs that there are or will be, without following any; as `attempts` has them."""
-        await self._look(sandbox)
+    async def list_logs(self, sandbox: Any, at: int) -> list[dict[str, Any]]:
+        """Return all existing and pending logs, as `attempts` does, without following any."""
+        await self._read_stored(sandbox)
         units = _units(sandbox)
-        known = self._live.keys() | self._kept.keys()
+        known = self._live.keys() | self._stored.keys()
         runs = [unit for unit in units if unit.get("pod") and (unit["id"], unit.get("attempt", 0)) not in known]
-        return self._sorted(units, [*runs, *(unit for unit in units if unit not in runs and self._comes(unit, at))])
+        return self._sorted(
+            units, [*runs, *(unit for unit in units if unit not in runs and self._is_pending(unit, at))]
+        )
 
-    async def one(self, sandbox: Any, unit: str, attempt: int, at: int) -> dict[str, Any] | None:
-        """One of them, followed from now on if it grows; None if there is none."""
+    async def follow_one(self, sandbox: Any, unit: str, attempt: int, at: int) -> dict[str, Any] | None:
+        """Return one log, and follow it from now on if it grows; None if it does not exist."""
         key = unit, attempt
-        if key not in self._kept and key not in self._live:
-            await self._look(sandbox)
-            asked = [each for each in _units(sandbox) if (each["id"], each.get("attempt", 0)) == key]
-            await self._listen(asked, follow=True)
-            if any(self._comes(each, at) for each in asked):
-                return _yet(asked[0])
-        return self._info(key) if key in self._live or key in self._kept else None
+        if key not in self._stored and key not in self._live:
+            await self._read_stored(sandbox)
+            found = [each for each in _units(sandbox) if (each["id"], each.get("attempt", 0)) == key]
+            await self._read_live(found, follow=True)
+            if any(self._is_pending(each, at) for each in found):
+                return _empty_log(found[0])
+        return self._info(key) if key in self._live or key in self._stored else None
 
-    async def grown(self, unit: str, attempt: int, offset: int, seconds: float) -> None:
-        """Until there is more of a log than so much, or it is sealed; at most so long."""
+    async def wait_for_growth(self, unit: str, attempt: int, offset: int, seconds: float) -> None:
+        """Wait until a log is longer than `offset` or complete, at most `seconds`."""
         live = self._live.get((unit, attempt))
         if live is None:
-            # It was refused, or what is kept of it has yet to be written.
-            await asyncio.sleep(min(_AGAIN_S, seconds))
+            # It cannot be read live, or the operator has not stored it yet.
+            await asyncio.sleep(min(_POLL_INTERVAL_S, seconds))
         elif not live.ended and live.cut + len(live.text) <= offset:
-            live.news.clear()
+            live.changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(live.news.wait(), seconds)
+                await asyncio.wait_for(live.changed.wait(), seconds)
 
-    async def kept(self, sandbox: Any) -> list[LogInfo]:
-        """The logs that have ended and that the operator has kept; none if whoever asks may not know."""
+    async def stored(self, sandbox: Any) -> list[LogInfo]:
+        """Return the logs that the operator has stored; none if the user may not read them."""
         with contextlib.suppress(errors.Forbidden):
-            await self._look(sandbox)
-        found = [self._info(key) for key in sorted(self._kept)]
+            await self._read_stored(sandbox)
+        found = [self._info(key) for key in sorted(self._stored)]
         return [LogInfo(unit=each["unit"], attempt=each["attempt"], size=each["size"], sealed=True) for each in found]
 
-    def _sorted(self, units: list[Any], coming: list[Any]) -> list[dict[str, Any]]:
+    def _sorted(self, units: list[Any], pending: list[Any]) -> list[dict[str, Any]]:
         order = {unit["id"]: number for number, unit in enumerate(units)}
-        found = [self._info(key) for key in self._live.keys() | self._kept.keys()]
-        found += [_yet(unit) for unit in coming]
+        found = [self._info(key) for key in self._live.keys() | self._stored.keys()]
+        found += [_empty_log(unit) for unit in pending]
         return sorted(found, key=lambda info: (order.get(info["unit"], len(order)), info["attempt"]))
 
     def _info(self, key: Key) -> dict[str, Any]:
@@ -200,21 +204,21 @@ class ClusterLogs:
         size = max(cut, 0) + len(self.text(*key))
         return {"unit": key[0], "attempt": key[1], "size": size, "sealed": live is None or live.ended, "cut": cut}
 
-    def _comes(self, unit: Any, now: int) -> bool:
-        """Whether the log of a step that has ended is still to be written down."""
+    def _is_pending(self, unit: Any, now: int) -> bool:
+        """Whether a step has ended and the operator has not stored its log yet."""
         key, ended = (unit["id"], unit.get("attempt", 0)), milliseconds(unit.get("endedAt"))
         running = unit["state"] in ("running", "unknown")
-        known = key in self._kept or key in self._live
+        known = key in self._stored or key in self._live
         return (
             bool(ended)
             and unit["kind"] in ("exec", "webhook")
             and not running
             and not known
-            and now - ended < _COMING_MS
+            and now - ended < _STORED_WITHIN_MS
         )
 
-    async def _look(self, sandbox: Any) -> None:
-        """Read what the operator has written down."""
+    async def _read_stored(self, sandbox: Any) -> None:
+        """Read the logs that the operator has stored."""
         meta = sandbox["metadata"]
         label = f"{names.RUN_LABEL}={names.run_name(meta['name'], meta['uid'])}"
         for bundle in (await self._client.list_all(STEP_LOGS, self._namespace, labels=label)).items:
@@ -222,43 +226,43 @@ class ClusterLogs:
                 continue
             for log in bundle.spec.logs:
                 key = log.unit, log.attempt
-                if key not in self._live and key not in self._kept:
+                if key not in self._live and key not in self._stored:
                     text = base64.b64decode(log.text) if log.encoding == "base64" else log.text.encode()
-                    self._kept[key] = text
-                    self._times[key] = log_times.paired(log.times)
+                    self._stored[key] = text
+                    self._times[key] = log_times.entries_from(log.times)
                     self._cut[key] = log.size - len(text) if log.size else -1 if text else 0
 
-    async def _listen(self, units: list[Any], *, follow: bool) -> None:
-        """Read the logs of running steps, or begin to follow them."""
+    async def _read_live(self, units: list[Any], *, follow: bool) -> None:
+        """Read the logs of running steps, or start following them."""
         for unit in units:
             key = unit["id"], unit.get("attempt", 0)
-            if key in self._live or key in self._given_up or not unit.get("pod"):
+            if key in self._live or key in self._not_live or not unit.get("pod"):
                 continue
-            live = self._live[key] = _Live()
-            task = asyncio.create_task(self._pour(key, unit["pod"], live, follow=follow))
+            live = self._live[key] = _LiveLog()
+            task = asyncio.create_task(self._read_pod_log(key, unit["pod"], live, follow=follow))
             self._tasks.append(task)
             if not follow:
                 await task
 
-    async def _pour(self, key: Key, pod: str, live: _Live, *, follow: bool) -> None:
+    async def _read_pod_log(self, key: Key, pod: str, live: _LiveLog, *, follow: bool) -> None:
         namespace, _, name = pod.partition("/")
         while True:
             try:
                 async for chunk in self._client.log(name, namespace, container="main", follow=follow, timestamps=True):
                     live.feed(chunk)
             except errors.Forbidden as error:
-                advice = "it can be read here within seconds of its end"
-                said = f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}"
-                if self._say and not self._given_up:
-                    self._say(said)
-                self.refused[key] = said
-                self._give_up(key)
+                advice = "its log is available seconds after it has ended"
+                reason = f"{key[0]}: its log cannot be shown while it runs: {error.message}; {advice}"
+                if self._report and not self._not_live:
+                    self._report(reason)
+                self.refused[key] = reason
+                self._drop_live(key)
             except errors.NotFound:
-                self._give_up(key)  # its pod is gone: what the operator has kept is there soon
+                self._drop_live(key)  # the pod is deleted: the operator stores its log soon
             except errors.ApiError:
-                # Its container is not there yet, or the connection broke.
+                # The container has not started yet, or the connection broke.
                 if follow:
-                    await asyncio.sleep(_AGAIN_S)
+                    await asyncio.sleep(_POLL_INTERVAL_S)
                     live.restart()
                     continue
             else:
@@ -266,9 +270,9 @@ class ClusterLogs:
                     live.end()
             return
 
-    def _give_up(self, key: Key) -> None:
-        self._given_up.add(key)
-        self._live.pop(key).news.set()
+    def _drop_live(self, key: Key) -> None:
+        self._not_live.add(key)
+        self._live.pop(key).changed.set()
 
 
 def _units(sandbox: Any) -> list[Any]:
@@ -276,6 +280,6 @@ def _units(sandbox: Any) -> list[Any]:
     return found
 
 
-def _yet(unit: Any) -> dict[str, Any]:
-    """A log of which nothing is here yet."""
+def _empty_log(unit: Any) -> dict[str, Any]:
+    """Return a log without content yet."""
     return {"unit": unit["id"], "attempt": unit["attempt"], "size": 0, "sealed": False, "cut": 0}

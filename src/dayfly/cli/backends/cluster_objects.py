@@ -1,6 +1,6 @@
-"""The Sandboxes and route groups of one namespace of a cluster, read and changed with the rights of whoever asks.
+"""Sandboxes and route groups of one namespace of a cluster, read and changed with the rights of the user.
 
-The verbs with `--context` and the page with `--context` both ask here, so they say and do the same.
+The verbs and the page use it with `--context`, so that both behave alike.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dayfly.cli.backends import cluster_report, lifetime
-from dayfly.cli.backends.protocol import NO_TIMES, When, abandoned_too_early
-from dayfly.cli.output.show import moment
+from dayfly.cli.backends.protocol import NO_TIMES, LogTimes, abandoned_too_early
+from dayfly.cli.output.show import timestamp
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.execute.fork.render import FORK_LABEL, fork_name
@@ -49,51 +49,51 @@ _INSTALL = "install it there: kubectl apply --server-side -f deploy/install.yaml
 
 
 class Objects:
-    """Of one namespace. `flags` is what a command needs behind it to mean this cluster and namespace.
+    """The objects of one namespace. `flags` are the options that make a command use this cluster and namespace.
 
-    Methods raise `DayflyError` if there is none of that name, and `errors.RequestError` as the client does.
+    Methods raise `DayflyError` if the object does not exist, and `errors.ApiError` as the client does.
     """
 
     def __init__(self, client: Client, namespace: str, flags: str) -> None:
         self.client, self.namespace, self.flags = client, namespace, flags
-        self._met: dict[str, str] = {}
+        self._first_uids: dict[str, str] = {}
 
-    async def every(self, kind: Resource[dict[str, Any]]) -> list[Any]:
-        """All of a kind, by name."""
+    async def list_all(self, kind: Resource[dict[str, Any]]) -> list[Any]:
+        """Return all objects of a kind, sorted by name."""
         found = (await self.client.list_all(kind, self.namespace)).items
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     async def fetch(self, name: str) -> Any:
-        """One of them."""
+        """Return the Sandbox, or `routegroup/NAME`."""
         subject.check(name)
         kind, bare = kind_of(name), subject.bare(name)
         try:
             found = await self.client.get(kind, bare, self.namespace)
         except errors.NotFound:
-            raise await self._no(name) from None
-        self._met.setdefault(name, found["metadata"]["uid"])
+            raise await self._not_found_error(name) from None
+        self._first_uids.setdefault(name, found["metadata"]["uid"])
         return found
 
-    def has_met(self, name: str) -> bool:
-        """Whether it was there when it was asked for first."""
-        return name in self._met
+    def was_fetched(self, name: str) -> bool:
+        """Whether the object existed at the first `fetch`."""
+        return name in self._first_uids
 
-    async def living(self, name: str) -> Any:
-        """The one that was asked for first; None once it, or whatever has its name now, is another or none."""
+    async def find_same(self, name: str) -> Any:
+        """Return the object that was fetched first; None once it is deleted or another object has its name."""
         try:
             found = await self.fetch(name)
         except DayflyError as fault:
-            if fault.code != Exit.NOT_FOUND or name not in self._met:
+            if fault.code != Exit.NOT_FOUND or name not in self._first_uids:
                 raise
             return None
-        return found if found["metadata"]["uid"] == self._met[name] else None
+        return found if found["metadata"]["uid"] == self._first_uids[name] else None
 
     def why(self, found: Any, name: str, mute: Collection[str] = ()) -> Obstacle | None:
-        """What holds up what was fetched by that name; as `plan.why.why` has it."""
+        """Return what a fetched object waits for, as `plan.why.why` does."""
         return cluster_report.why(found, now(), self.flags, name, mute)
 
-    async def judged(self, kind: str, name: str) -> Obstacle | None:
-        """What holds up a lifecycle hook or a resource plugin, as its status says; None if nothing does."""
+    async def explain_published(self, kind: str, name: str) -> Obstacle | None:
+        """Return what a lifecycle hook or resource plugin waits for, by its status; None for nothing."""
         resource = HOOK_DICTS if kind == "lifecyclehook" else PLUGIN_DICTS
         every = (await self.client.list_all(resource)).items
         found = next((each for each in every if name in (each["metadata"]["name"], each["spec"].get("name"))), None)
@@ -103,19 +103,20 @@ class Objects:
             raise not_there(f'no {subject.PUBLISHED[kind]} "{name}"', name, known, see)
         return cluster_report.why_published(found, now(), self.flags, f"{kind}/{found['metadata']['name']}")
 
-    async def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:
-        """The command that shows a fork's log; empty for a step."""
-        of = workload_of(unit)
-        if of is None:
+    async def external_log_command(self, name: str, unit: str, times: LogTimes = NO_TIMES) -> str:
+        """Return the command that shows the log of a fork; empty for a step."""
+        workload = workload_of(unit)
+        if workload is None:
             return ""
-        fork = fork_name(name, (await self.fetch(name))["metadata"]["uid"], of.namespace, of.name)
-        times = f"{' --timestamps' if when.shown else ''}{f' --since-time={moment(when.since)}' if when.since else ''}"
-        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {of.namespace} -l {FORK_LABEL}={fork}{times}"
+        fork = fork_name(name, (await self.fetch(name))["metadata"]["uid"], workload.namespace, workload.name)
+        options = " --timestamps" if times.shown else ""
+        options += f" --since-time={timestamp(times.since)}" if times.since else ""
+        return f"kubectl{self.flags.partition(' -n ')[0]} logs -n {workload.namespace} -l {FORK_LABEL}={fork}{options}"
 
     async def outputs(self, sandbox: Any) -> list[Any]:
-        """From the Secret of each resource in the Sandbox's namespace.
+        """Return the outputs in the Secrets of the resources, in the Sandbox's namespace.
 
-        What is sensitive only the ledger says. Without the right to it everything counts as sensitive.
+        Only the ledger records which outputs are sensitive. Without the right to read it, all are marked as sensitive.
         """
         meta, status = sandbox["metadata"], sandbox.get("status") or {}
         records: dict[str, Any] = {}
@@ -125,9 +126,9 @@ class Objects:
             except (*errors.ABSENT, errors.Forbidden):
                 records = {}
         found = []
-        for wish in sandbox["spec"].get("resources") or ():
-            resource = wish["name"]
-            secret = names.derived("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
+        for each in sandbox["spec"].get("resources") or ():
+            resource = each["name"]
+            secret = names.derive_name("", f"{meta['name']}-{resource}", "resource", meta["uid"], resource)
             try:
                 data = (await self.client.get(SECRETS, secret, self.namespace)).data or {}
             except errors.NotFound:
@@ -142,16 +143,16 @@ class Objects:
         return found
 
     async def delete(self, name: str) -> str:
-        """Ask for its end; its UID. It goes once its delete steps have."""
+        """Request its deletion, which runs its delete steps. Return its UID."""
         uid: str = (await self.fetch(name))["metadata"]["uid"]
         try:
             await self.client.delete(kind_of(name), subject.bare(name), self.namespace, uid=uid)
         except (errors.NotFound, errors.Conflict):
-            raise await self._no(name) from None
+            raise await self._not_found_error(name) from None
         return uid
 
     async def abandon(self, name: str, reason: str, *, force: bool) -> None:
-        """Give up the cleanup of this very object; with `force` also a cleanup that has not begun."""
+        """Give up the cleanup of an object; with `force` also if it is not being deleted."""
         found = await self.fetch(name)
         meta = found["metadata"]
         if not force and not meta.get("deletionTimestamp") and cluster_report.report(found, now()).closed is None:
@@ -160,13 +161,13 @@ class Objects:
         await self._annotate(name, meta["uid"], ABANDON_ANNOTATION, value)
 
     async def retry(self, name: str, unit: str) -> dict[str, int]:
-        """Try again now what waits for that: one unit, or all for an empty one; after which attempts they waited."""
+        """Retry a waiting unit now, or all waiting units if `unit` is empty. Return their last attempts."""
         sandbox = await self.fetch(name)
         found = cluster_report.report(sandbox, now())
-        there = [each.id for each in found.units]
-        if unit and unit not in there:
+        known = [each.id for each in found.units]
+        if unit and unit not in known:
             message = f'{subject.title(name)} has no unit "{unit}"'
-            raise DayflyError(Exit.NOT_FOUND, message, f"it has {', '.join(there) or 'none yet'}")
+            raise DayflyError(Exit.NOT_FOUND, message, f"it has {', '.join(known) or 'none yet'}")
         waiting = {each.id: each.attempt for each in found.units if each.state == "retrying" and unit in ("", each.id)}
         if not waiting:
             raise DayflyError(Exit.FAILED, nothing_to_retry(found, unit, subject.kind(name)))
@@ -175,19 +176,19 @@ class Objects:
         return waiting
 
     async def extend(self, name: str, seconds: int, until: str) -> str:
-        """Let it live so long from now on (0: its own length), or until then; until when it lives, in any case."""
+        """Extend its life by `seconds` from now (0: its time to live) or to `until`. Return its expiry time."""
         found = await self.fetch(name)
-        duration, end = lifetime.extended(found, name, seconds, until, now())
+        duration, end = lifetime.extend_duration(found, name, seconds, until, now())
         if duration:
             patch = {"metadata": {"uid": found["metadata"]["uid"]}, "spec": {"ttl": {"duration": duration}}}
             await self._change(name, patch)
         return stamp(end)
 
     async def plugin(self, name: str, version: str) -> Plugin:
-        """A published plugin; the highest version for an empty one."""
+        """Return a published plugin; the highest version if `version` is empty."""
         found: dict[str, PluginObject] = {}
         for each in (await self.client.list_all(PLUGINS)).items:
-            with contextlib.suppress(SpecError):  # one that nobody can name is not meant
+            with contextlib.suppress(SpecError):  # plugins with an invalid name cannot be referenced
                 bare, have = semver.split_name(str(each.spec.get("name", "")))
                 if bare == name and version in ("", semver.LATEST, have):
                     found[have] = each
@@ -197,10 +198,10 @@ class Objects:
         try:
             return found[highest].parsed()
         except SpecError as fault:
-            message = f"the resource plugin {name}@{highest} of the cluster is wrong: {fault}"
+            message = f"the resource plugin {name}@{highest} in the cluster is invalid: {fault}"
             raise DayflyError(Exit.FAILED, message, "see: kubectl get resourceplugins") from None
 
-    async def _no(self, name: str) -> DayflyError:
+    async def _not_found_error(self, name: str) -> DayflyError:
         known = []
         with contextlib.suppress(errors.ApiError):
             there = await self.client.list_all(kind_of(name).metadata_only(), self.namespace)
@@ -215,21 +216,21 @@ class Objects:
         try:
             await self.client.patch(kind_of(name), patch, subject.bare(name), self.namespace)
         except (errors.NotFound, errors.Conflict):
-            raise await self._no(name) from None
+            raise await self._not_found_error(name) from None
 
 
 def kind_of(name: str) -> Resource[dict[str, Any]]:
-    """The kind of what a command is about."""
+    """Return the kind of a Sandbox or of `routegroup/NAME`."""
     return GROUP_DICTS if subject.is_group(name) else SANDBOX_DICTS
 
 
 def now() -> int:
-    """Unix milliseconds."""
+    """Return the time in Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 
-def told(error: errors.ApiError, flags: str) -> DayflyError:
-    """Whose fault it is, and what to do next."""
+def to_dayfly_error(error: errors.ApiError, flags: str) -> DayflyError:
+    """Convert an error of the API server to one with an exit code and advice."""
     match error:
         case errors.Unauthorized():
             return DayflyError(
@@ -238,11 +239,15 @@ def told(error: errors.ApiError, flags: str) -> DayflyError:
         case errors.Forbidden():
             return DayflyError(Exit.DENIED, error.message, "ask the cluster's administrator for that right")
         case errors.NotServed():
-            message = "this cluster lacks one of Dayfly's kinds: Dayfly is not installed, or an older version is"
+            message = (
+                "this cluster does not have all kinds of Dayfly: Dayfly is not installed, or its version is too old"
+            )
             return DayflyError(Exit.FAILED, message, _INSTALL)
         case errors.OutcomeUnknown():
             advice = f"check before you try again: dayfly get sandboxes{flags}"
-            return DayflyError(Exit.FAILED, f"it is not known whether this was done: {error.message}", advice)
+            return DayflyError(
+                Exit.FAILED, f"it is unknown whether the request was carried out: {error.message}", advice
+            )
         case errors.ServerTrouble():
             return DayflyError(
                 Exit.NO_SERVER, f"the cluster cannot be reached: {error.message}", "see: kubectl cluster-info"

@@ -1,4 +1,4 @@
-"""How the time to live of an object in a cluster is extended: by a longer `spec.ttl.duration`, as anybody may."""
+"""Extends the time to live of an object in a cluster with a longer `spec.ttl.duration`, as any user can."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from dayfly.spec.sandbox import ttl_seconds
 from dayfly.spec.scalars import ttl
 
 
-def extended(found: Any, name: str, seconds: int, until: str, now: int) -> tuple[str, int]:
-    """The duration to be written, empty if it lives as long anyway, and until when it lives then.
+def extend_duration(found: Any, name: str, seconds: int, until: str, now: int) -> tuple[str, int]:
+    """Return the new duration (empty if the object already lives as long) and the expiry time.
 
     Args:
         found: The Sandbox or RouteGroup.
-        name: As commands name it.
-        seconds: How long it is to live from `now` on; 0 for its own length.
-        until: Until when instead, if it is not empty.
+        name: Its name on the command line.
+        seconds: Its remaining lifetime from `now` on; 0 for its time to live.
+        until: The expiry time, which replaces `seconds` if it is not empty.
         now: Unix milliseconds.
 
     Raises:
-        DayflyError: there is nothing to extend, or it is being deleted.
-        SpecError: the moment is none, or lies in the past.
+        DayflyError: the object does not expire, or is being deleted.
+        SpecError: `until` is invalid or in the past.
     """
-    meta, wish, status = found["metadata"], found["spec"].get("ttl"), found.get("status") or {}
+    meta, ttl_spec, status = found["metadata"], found["spec"].get("ttl"), found.get("status") or {}
     title = subject.title(name)
     if meta.get("deletionTimestamp"):
         raise DayflyError(Exit.FAILED, f"{title} is being deleted", f"follow it with: dayfly why {name}")
-    if not wish:
+    if not ttl_spec:
         raise DayflyError(Exit.FAILED, f"{title} has no time to live: it lives until it is deleted")
-    length = ttl_seconds(wish["duration"]) * 1000
-    offset = wish.get("offsetFrom") or ("noMatchedSandboxes" if subject.is_group(name) else "createdAt")
+    length = ttl_seconds(ttl_spec["duration"]) * 1000
+    offset = ttl_spec.get("offsetFrom") or ("noMatchedSandboxes" if subject.is_group(name) else "createdAt")
     end = milliseconds(status.get("expiresAt"))
     match offset:
         case "createdAt":
             begin = milliseconds(meta["creationTimestamp"])
             end = begin + length
         case "updatedAt":
-            begin = now  # what is written now is its newest change
+            begin = now  # this change sets the time of the last update
         case _:
             if not end:
-                problem = f"{title} ends {wish['duration']} after its last sandbox, and it has sandboxes"
+                problem = f"{title} ends {ttl_spec['duration']} after its last sandbox, and it has sandboxes"
                 raise DayflyError(Exit.FAILED, f"{problem}: there is nothing to extend yet")
             begin = end - length
-    wanted = _moment(until, now) if until else now + (seconds * 1000 or length)
+    wanted = _parse_future(until, now) if until else now + (seconds * 1000 or length)
     if wanted <= end:
         return "", end
-    duration = ttl.lasting(begin, wanted)
+    duration = ttl.duration_until(begin, wanted)
     return duration, begin + ttl_seconds(duration) * 1000
 
 
-def _moment(written: str, now: int) -> int:
+def _parse_future(written: str, now: int) -> int:
     try:
         found = dt.datetime.fromisoformat(written)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Sandboxes and route groups of a home's server by name, and what is said of one that is not there."""
+"""Sandboxes and route groups of a server by name, and the error for a missing one."""
 
 from __future__ import annotations
 
@@ -12,37 +12,27 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.target_server import ServerClient
 
 
-def find(client: ServerClient, name: str) -> Any:
-    """A sandbox by name, or `routegroup/NAME`.
+def fetch(client: ServerClient, name: str, *path: str) -> Any:
+    """Return a sandbox or `routegroup/NAME`, or a subresource of it such as `why` or `report`.
 
     Raises:
-        SpecError: none can have that name.
-        DayflyError: none has it.
-    """
-    return ask(client, name)
-
-
-def ask(client: ServerClient, name: str, *what: str) -> Any:
-    """What the server knows of a sandbox or route group, or of one that was: itself, its `why`, `report` and the like.
-
-    Raises:
-        SpecError: none can have that name.
-        DayflyError: none has it.
+        SpecError: the name is invalid.
+        DayflyError: it does not exist.
     """
     subject.check(name)
     try:
-        return client.get(*subject.at(name), *what)
+        return client.get(*subject.at(name), *path)
     except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
-            raise unknown(client, name) from None
+            raise not_found_error(client, name) from None
         raise
 
 
 def exists(client: ServerClient, name: str) -> bool:
-    """Whether it is there now.
+    """Whether it exists.
 
     Raises:
-        DayflyError: nobody can say.
+        DayflyError: the server cannot be reached.
     """
     try:
         client.get(*subject.at(name))
@@ -53,8 +43,8 @@ def exists(client: ServerClient, name: str) -> bool:
     return True
 
 
-def unknown(client: ServerClient, name: str) -> DayflyError:
-    """What is said of a sandbox that is not there: that it has ended, or which one may be meant."""
+def not_found_error(client: ServerClient, name: str) -> DayflyError:
+    """Return the error for a missing name: that the run has ended, or a similar name."""
     plural, bare = subject.at(name)
     with contextlib.suppress(DayflyError):
         if (client.get(plural, bare, "report").get("closed") or {}).get("reason"):

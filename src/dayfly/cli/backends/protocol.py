@@ -1,4 +1,4 @@
-"""Where a sandbox lives, as verbs see it: the server of a home, or a cluster. Both tell the same in the same words."""
+"""The operations that verbs need from a server or a cluster. Both return the same data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunView(NamedTuple):
-    """A sandbox, or route group, and how it stands: `report` is `spec.report.Report` in its form on the wire."""
+    """A sandbox or route group. `report` is `spec.report.RunReport` as JSON."""
 
     name: str
     created: str
@@ -26,18 +26,18 @@ class RunView(NamedTuple):
     status: Any = None
 
 
-class When(NamedTuple):
-    """Whether it is asked when lines were printed, and since when they are shown (Unix milliseconds; 0: all)."""
+class LogTimes(NamedTuple):
+    """Whether to return the times of lines, and the time of the first line to show (Unix milliseconds; 0: all)."""
 
     shown: bool = False
     since: int = 0
 
 
-NO_TIMES = When()
+NO_TIMES = LogTimes()
 
 
-class Piece(NamedTuple):
-    """Bytes of a log from a place on, and when they were printed; empty where nobody knows."""
+class LogChunk(NamedTuple):
+    """Bytes of a log from an offset on, and the times of their lines; empty if they are unknown."""
 
     offset: int
     data: bytes
@@ -45,73 +45,74 @@ class Piece(NamedTuple):
 
 
 class Backend(Protocol):
-    """What the verbs ask. All that take the name of a sandbox, or `routegroup/NAME`, raise `DayflyError` with
-    `NOT_FOUND` where there is none.
+    """A server or a cluster. Names are of a sandbox, or `routegroup/NAME`.
+
+    Methods with a name raise `DayflyError` with `NOT_FOUND` if it does not exist.
     """
 
     flags: str
-    """What a command needs behind it to mean this host, empty or with a space in front."""
+    """Options that make a command use this backend; empty or with a leading space."""
 
     def sandboxes(self) -> list[RunView]:
-        """All of them, by name."""
+        """Return all sandboxes, sorted by name."""
 
     def sandbox(self, name: str) -> RunView:
-        """One of them."""
+        """Return one sandbox or route group."""
 
     def groups(self) -> list[RunView]:
-        """All route groups, by name; with their status."""
+        """Return all route groups with their status, sorted by name."""
 
     def report(self, name: str) -> Report:
-        """How its run stands; of one that has ended and is still told of, a report without units."""
+        """Return the report of its run; without units if the run has ended and is still remembered."""
 
     def why(self, name: str) -> Any:
-        """`plan.why.Blocker` in its form on the wire; empty if it is not waiting for anything."""
+        """Return `plan.why.Obstacle` as JSON; empty if it waits for nothing."""
 
     def attempts(self, name: str, *, follow: bool) -> list[Any]:
-        """Its logs, a unit's attempts in their order: `unit`, `attempt`, `size`, `sealed`, and `cut`.
+        """Return its logs, the attempts of a unit in order: `unit`, `attempt`, `size`, `sealed` and `cut`.
 
-        `cut` is how many bytes of the beginning are not kept, and `size` counts them too. Where nobody knows how many
-        they are `cut` is -1, and `size` is what there is.
+        `cut` is the number of bytes missing at the beginning, which `size` includes. If that number is unknown, `cut`
+        is -1 and `size` is the number of available bytes.
         """
 
-    def read(self, name: str, unit: str, attempt: int, offset: int, when: When = NO_TIMES) -> Piece:
-        """The next piece of a log, `offset` bytes (at least `cut`) from its beginning; empty if there is no more."""
+    def read(self, name: str, unit: str, attempt: int, offset: int, times: LogTimes = NO_TIMES) -> LogChunk:
+        """Return the next chunk of a log from `offset` (at least `cut`) on; empty at its current end."""
 
-    def elsewhere(self, name: str, unit: str, when: When = NO_TIMES) -> str:
-        """The command that shows a log which this host does not have; empty if it has all there are."""
+    def external_log_command(self, name: str, unit: str, times: LogTimes = NO_TIMES) -> str:
+        """Return the command that shows a log which this backend does not have; empty if it has all logs."""
 
     def pause(self, seconds: float) -> None:
-        """Let time pass before it is asked again."""
+        """Wait before the next poll."""
 
     def outputs(self, name: str) -> list[Any]:
-        """`resource`, `step`, `output`, `value`, `encoding` and `sensitive` of each."""
+        """Return `resource`, `step`, `output`, `value`, `encoding` and `sensitive` of each output."""
 
     def abandon(self, name: str, reason: str, *, force: bool) -> None:
-        """Give its cleanup up.
+        """Give up its cleanup.
 
         Raises:
             DayflyError: it is not being deleted, and `force` is not set.
         """
 
     def retry(self, name: str, unit: str) -> dict[str, int]:
-        """Try again now what waits for that: one unit, or all for an empty one; the attempts after which they waited.
+        """Retry a waiting unit now, or all waiting units if `unit` is empty. Return their last attempts.
 
         Raises:
-            DayflyError: nothing waits.
+            DayflyError: no unit waits for a retry.
         """
 
     def extend(self, name: str, seconds: int, until: str) -> str:
-        """Let it live so long from now on (0: its own length), or until then; until when it lives, in any case.
+        """Extend its life by `seconds` from now (0: its time to live) or to `until`. Return its expiry time.
 
         Raises:
             DayflyError: it has no time to live.
         """
 
     def plugin(self, name: str, version: str) -> Plugin:
-        """A published plugin; the highest version for an empty one.
+        """Return a published plugin; the highest version if `version` is empty.
 
         Raises:
-            DayflyError: `NOT_FOUND` if there is none.
+            DayflyError: `NOT_FOUND` if it does not exist.
         """
 
 

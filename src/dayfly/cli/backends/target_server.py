@@ -1,4 +1,4 @@
-"""The server that a command line means, and a blocking client of it: JSON in, JSON out."""
+"""The server that a command line selects, and a blocking client that sends and returns JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dayfly.client.retry import Retry
 
 CLUSTER = "local"
 SERVER = "dayfly.server"
-"""Where the command line's context has the name of `--server`."""
-TIMEOUT = 30
+"""The key for the name of `--server` in click's `Context.meta`."""
+TIMEOUT_S = 30
 """Seconds without a byte after which a request fails. Long polls are shorter."""
 
 
@@ -49,13 +49,13 @@ class ServerClient:
         DayflyError: the address or the key is invalid.
     """
 
-    def __init__(self, address: Address, *, timeout: float = TIMEOUT, home: Home | None = None) -> None:
+    def __init__(self, address: Address, *, timeout: float = TIMEOUT_S, home: Home | None = None) -> None:
         self._home = home
         self.json = JsonClient(lambda: address, BlockingIo(), timeout=timeout, retries=Retry(patience=0))
 
     @property
     def address(self) -> Address:
-        """The server's."""
+        """The address of the server."""
         return self.json.address
 
     @property
@@ -104,13 +104,15 @@ class ServerClient:
 
         Raises:
             RefusedError: the server answered with an error.
-            DayflyError: no server answered, or another program.
+            DayflyError: no server answered, or another program did.
         """
         try:
             return run(self.json.request(method, path, query, body))
         except RefusedError as fault:
             if fault.code == Exit.DENIED and self._home is not None and self._home.is_left_behind():
-                left = f"no server runs in {self._home.path}, and another home's answers where its last one did"
+                left = (
+                    f"no server runs in {self._home.path}, and the server of another home answers at its last address"
+                )
                 fault.advice = f"{left}: {START} --port 0, or set DAYFLY_HOME or DAYFLY_API_KEY"
             raise
 

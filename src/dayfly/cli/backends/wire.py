@@ -1,4 +1,4 @@
-"""Sandboxes and route groups of a server or of a cluster, in the one form in which a server shows them."""
+"""Sandboxes and route groups of a server or a cluster, as JSON of the REST API."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ if TYPE_CHECKING:
     from dayfly.cli.backends.protocol import RunView
 
 _STATUS = ("scheduledDeleteTime", "conditions", "matchedSandboxes", "endpoints")
-"""What a cluster's status says in the words of a server's."""
+"""The fields of a cluster's status that the REST API has as well."""
 
 
-def every(plural: str, labels: tuple[str, ...], context: str | None, namespace: str | None) -> list[Any]:
-    """All of a server or of a namespace, by name, or those whose labels match."""
+def list_all(plural: str, labels: tuple[str, ...], context: str | None, namespace: str | None) -> list[Any]:
+    """Return all runs of a server or a namespace, or those whose labels match, sorted by name."""
     if context is None and namespace is None:
         found: list[Any] = ServerClient.open().get(plural, label=",".join(labels) or None)
         return found
-    from dayfly.cli.backends import hosts  # not above: `list` of a server is measured
-    from dayfly.spec.scalars.label_selector import selector, takes
+    from dayfly.cli.backends import hosts  # imported here, because a benchmark measures the start of `list`
+    from dayfly.spec.scalars.label_selector import matches, parse
 
-    terms = selector(labels)
+    terms = parse(labels)
     host = hosts.find(context, namespace)
-    there = host.groups() if plural == "routegroups" else host.sandboxes()
-    return [_wire(one) for one in there if takes(terms, one.spec.get("labels") or {})]
+    runs = host.groups() if plural == "routegroups" else host.sandboxes()
+    return [_wire(one) for one in runs if matches(terms, one.spec.get("labels") or {})]
 
 
-def one(name: str, context: str | None, namespace: str | None) -> Any:
-    """A sandbox by name, or `routegroup/NAME`.
+def fetch(name: str, context: str | None, namespace: str | None) -> Any:
+    """Return a sandbox or `routegroup/NAME`.
 
     Raises:
-        DayflyError: none has it.
+        DayflyError: it does not exist.
     """
     subject.check(name)
     if context is None and namespace is None:
-        return lookup.find(ServerClient.open(), name)
+        return lookup.fetch(ServerClient.open(), name)
     from dayfly.cli.backends import hosts
 
     return _wire(hosts.find(context, namespace).sandbox(name))
 
 
 def _wire(one: RunView) -> dict[str, Any]:
-    report, spoken = one.report, one.status or {}
-    status = {key: spoken[key] for key in _STATUS if key in spoken}
+    report, reported = one.report, one.status or {}
+    status = {key: reported[key] for key in _STATUS if key in reported}
     endpoints = status.pop("endpoints", [])
     if unsupported := report.get("unsupported"):
         status["unsupported"] = unsupported

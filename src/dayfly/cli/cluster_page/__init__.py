@@ -1,17 +1,17 @@
 """The page for a cluster without a server: `dayfly page --context`.
 
-It speaks the part of the REST API that the page asks for, made from the cluster's own objects and with the rights of
-the kubeconfig's user alone: it stores nothing and may nothing that they may not. What is forbidden is answered in the
-API server's own sentence, never as if there were nothing.
+The process serves the part of the REST API that the page uses. It reads the objects of the cluster with the rights of
+the kubeconfig's user and stores nothing. For a forbidden request it returns the message of the API server, never an
+empty result.
 
-- `sessions`: the link that works once, and the cookie for which it is handed over; they end with the process.
-- `entries`: one Sandbox object as the page knows it. Pure.
-- `sandbox_watch`: all of them by one watch, told as a stream.
-- `rights`: what whoever asks may not do, for buttons that are not there.
-- `sandboxes`, `logs`, `overview`: the addresses, each a few lines over `cluster_objects` and `cluster_logs`, which the
-  verbs with `--context` use as well; `handler`: what they share.
-- `app`: all of it as one application, served until it is stopped.
+- `sessions`: the one-time link and the session cookie. Both end with the process.
+- `entries`: one Sandbox object as JSON of the REST API. Pure.
+- `sandbox_watch`: a watch of all Sandboxes, published as an event stream.
+- `rights`: what the user may not do, so that the page hides those buttons.
+- `sandboxes`, `logs`, `overview`: the routes, over `cluster_objects` and `cluster_logs`, which the verbs with
+  `--context` also use. `handler` has what the routes share.
+- `app`: the application, served until it is stopped.
 
-It imports `control` for the forms of requests and answers and for who is let in, and never its store. Called by
-`cli.commands.page` through `serving`.
+The package imports the request and response types and the authentication of `server`, but not its database.
+`cli.commands.page` calls `serving`.
 """

@@ -1,4 +1,4 @@
-"""The whole of it as one application on a socket of this machine, until it is stopped."""
+"""The page of a cluster as one application, served on a socket of this machine until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from dayfly.cli.cluster_page.handler import Side
-from dayfly.cli.cluster_page.logs import LogPages
-from dayfly.cli.cluster_page.overview import ClusterOverview
+from dayfly.cli.cluster_page.handler import PageContext
+from dayfly.cli.cluster_page.logs import LogRoutes
+from dayfly.cli.cluster_page.overview import OverviewRoutes
 from dayfly.cli.cluster_page.rights import Rights
-from dayfly.cli.cluster_page.sandbox_watch import Watched
-from dayfly.cli.cluster_page.sandboxes import Boxes
+from dayfly.cli.cluster_page.sandbox_watch import SandboxWatch
+from dayfly.cli.cluster_page.sandboxes import SandboxRoutes
 from dayfly.cli.cluster_page.sessions import Sessions
 from dayfly.lib import http_server
 from dayfly.page import files
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
 
 class ClusterPage:
-    """The page of one cluster for one person. `sessions` lets that person's browser in.
+    """The page of one cluster for one user. `sessions` signs the user's browser in.
 
     Args:
-        client: Speaks to the cluster with that person's rights; it stays the caller's.
-        namespace: The one that is looked at; empty for all.
-        flags: What makes a command mean the cluster, whatever the namespace.
-        user: Who that is.
-        context: What the kubeconfig calls the cluster.
+        client: A client with the rights of the user. The caller closes it.
+        namespace: The shown namespace; empty for all.
+        flags: Options that make a command use this cluster, without a namespace.
+        user: The name of the user.
+        context: The name of the kubeconfig context.
     """
 
     def __init__(self, client: Client, namespace: str, flags: str, *, user: str, context: str) -> None:
         self._client = client
         self.sessions = Sessions(user, {"context": context, "namespace": namespace})
-        self._watched = Watched(client, namespace, flags)
-        side = Side(client, self._watched, flags)
-        self._closing = side.closing
-        self._logs = LogPages(side)
-        self._parts = (self.sessions, Boxes(side, Rights(client)), self._logs, ClusterOverview(side))
+        self._watch = SandboxWatch(client, namespace, flags)
+        page = PageContext(client, self._watch, flags)
+        self._closing = page.closing
+        self._logs = LogRoutes(page)
+        self._parts = (self.sessions, SandboxRoutes(page, Rights(client)), self._logs, OverviewRoutes(page))
 
     async def serve(self, sock: socket.socket, stop: asyncio.Event) -> None:
-        """Until `stop` is set. The socket is bound and listening; it is closed at the end."""
+        """Serve until `stop` is set. The socket is bound and listening, and is closed at the end."""
         app = Starlette(
-            routes=[*(route for part in self._parts for route in part.routes()), *_files()],
-            middleware=[Middleware(AuthMiddleware, keys=_NoKeys(), sessions=self.sessions, loopback=True)],
+            routes=[*(route for part in self._parts for route in part.routes()), *_file_routes()],
+            middleware=[Middleware(AuthMiddleware, keys=_RejectAllKeys(), sessions=self.sessions, loopback=True)],
         )
         app.router.default = control.NotFound()
-        watching = asyncio.create_task(self._watched.run(), name="watch")
-        watching.add_done_callback(lambda _: stop.set())  # it never ends by itself, but by a fault of ours
+        watching = asyncio.create_task(self._watch.run(), name="watch")
+        watching.add_done_callback(lambda _: stop.set())  # the watch only ends after an internal error
         try:
             await http_server.serve(app, [sock], stop=stop, ending=self._closing.set)
         finally:
@@ -66,16 +66,16 @@ class ClusterPage:
                 await watching
 
 
-class _NoKeys:
-    """No key opens it: whoever has keys asks a server."""
+class _RejectAllKeys:
+    """Rejects all API keys: only servers have keys."""
 
-    async def caller(self, key: str) -> Caller | None:  # noqa: ARG002 # the protocol's
+    async def caller(self, key: str) -> Caller | None:  # noqa: ARG002 # the protocol
         return None
 
-    async def holder(self, key_id: str) -> Caller | None:  # noqa: ARG002 # the protocol's
+    async def holder(self, key_id: str) -> Caller | None:  # noqa: ARG002 # the protocol
         return None
 
 
-def _files() -> list[Route]:
+def _file_routes() -> list[Route]:
     page = files.PageFiles()
-    return [Route("/", files.lead), Route(files.AT, page), Route(files.AT + "/{path:path}", page)]
+    return [Route("/", files.redirect_to_page), Route(files.AT, page), Route(files.AT + "/{path:path}", page)]

@@ -1,4 +1,4 @@
-"""One Sandbox object as the page knows it: a line of the list, its report, whether it needs attention. Pure."""
+"""A Sandbox object as JSON of the REST API: its row in the list, its report, and whether it needs attention. Pure."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _NONE = msgspec.Raw(b"{}")
-# Of a wish the list shows so much. The whole of it comes with the sandbox itself.
+# The fields of a spec in the list. The sandbox itself has all fields.
 _LISTED = ("description", "labels", "ttl")
 
 
 class PageSandbox(Slim, frozen=True):
-    """A Sandbox whose wish and status are read when somebody looks at it: there may be thousands."""
+    """A Sandbox whose spec and status are decoded on demand, because there may be thousands."""
 
     metadata: AnnotatedMeta
     spec: msgspec.Raw = _NONE
     status: msgspec.Raw = _NONE
 
 
-SEEN = SANDBOXES.read_as(PageSandbox)
+PAGE_SANDBOXES = SANDBOXES.read_as(PageSandbox)
 
 
 class PageEntry(NamedTuple):
-    """What is kept of one. `concerns`: whether it needs attention whatever the time is; times are unix milliseconds."""
+    """The stored data of a Sandbox. `needs_attention` ignores its expiry. Times are Unix milliseconds."""
 
     line: bytes
     version: int
@@ -42,45 +42,45 @@ class PageEntry(NamedTuple):
     routing_key: str
     begins_at: int
     expires_at: int
-    concerns: bool
+    needs_attention: bool
     plugins: tuple[tuple[str, str], ...]
 
 
-def whole(seen: PageSandbox) -> dict[str, Any]:
-    """The object as the verbs read it."""
+def decode(sandbox: PageSandbox) -> dict[str, Any]:
+    """Decode a Sandbox to the form that the verbs use."""
     read = msgspec.json.decode
     return {
-        "metadata": msgspec.to_builtins(seen.metadata),
-        "spec": read(seen.spec) or {},
-        "status": read(seen.status) or {},
+        "metadata": msgspec.to_builtins(sandbox.metadata),
+        "spec": read(sandbox.spec) or {},
+        "status": read(sandbox.status) or {},
     }
 
 
-def entry(seen: PageSandbox, name: str, version: int, now: int) -> PageEntry:
-    """Of one that is called so on the page."""
-    found = whole(seen)
+def build_entry(sandbox: PageSandbox, name: str, version: int, now: int) -> PageEntry:
+    """Return the entry of a Sandbox. `name` is its name on the page."""
+    found = decode(sandbox)
     report = cluster_report.report(found, now)
-    begins, expires = cluster_report.milliseconds(seen.metadata.creation_timestamp), _expires(found)
-    wishes = found["spec"].get("resources") or ()
+    begins, expires = cluster_report.milliseconds(sandbox.metadata.creation_timestamp), _expires(found)
+    resources = found["spec"].get("resources") or ()
     return PageEntry(
-        line=msgspec.json.encode(form(found, name, report, _LISTED)),
+        line=msgspec.json.encode(sandbox_json(found, name, report, _LISTED)),
         version=version,
-        uid=seen.metadata.uid,
+        uid=sandbox.metadata.uid,
         routing_key=_key(found),
         begins_at=begins,
         expires_at=expires,
-        concerns=bool(attention.find_concerns([AttentionSubject(name, report, 0, 0)], now)),
-        plugins=tuple((str(wish["name"]), str(wish["plugin"])) for wish in wishes if wish.get("plugin")),
+        needs_attention=bool(attention.find_concerns([AttentionSubject(name, report, 0, 0)], now)),
+        plugins=tuple((str(each["name"]), str(each["plugin"])) for each in resources if each.get("plugin")),
     )
 
 
-def form(found: Any, name: str, report: RunReport, listed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """As the API has a sandbox; with `listed` only so much of its wish."""
-    meta, spoken = found["metadata"], found["status"]
+def sandbox_json(found: Any, name: str, report: RunReport, listed: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return a sandbox as the REST API does; with `listed`, only these fields of its spec."""
+    meta, reported = found["metadata"], found["status"]
     status: dict[str, Any] = {"ready": report.ready, "reason": report.reason, "message": report.message}
     if report.unsupported:
         status["unsupported"] = report.unsupported
-    if end := spoken.get("expiresAt"):
+    if end := reported.get("expiresAt"):
         status["scheduledDeleteTime"] = end
     spec = found["spec"]
     return {
@@ -91,7 +91,7 @@ def form(found: Any, name: str, report: RunReport, listed: tuple[str, ...] = ())
         # A cluster does not record when a spec was changed.
         "updatedAt": meta["creationTimestamp"],
         "spec": {key: spec[key] for key in listed if key in spec} if listed else spec,
-        "endpoints": spoken.get("endpoints") or [],
+        "endpoints": reported.get("endpoints") or [],
         "status": status,
         "progress": {
             "phase": report.phase.value,
@@ -102,8 +102,8 @@ def form(found: Any, name: str, report: RunReport, listed: tuple[str, ...] = ())
     }
 
 
-def told(found: Any, name: str, version: int, report: RunReport, denied: dict[str, str]) -> dict[str, Any]:
-    """As the API has a report."""
+def report_json(found: Any, name: str, version: int, report: RunReport, denied: dict[str, str]) -> dict[str, Any]:
+    """Return a report as the REST API does."""
     return {
         **msgspec.to_builtins(report),
         "uid": report.uid,
@@ -116,16 +116,16 @@ def told(found: Any, name: str, version: int, report: RunReport, denied: dict[st
     }
 
 
-def concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] = ()) -> list[Concern]:
-    """What of it needs attention; commands in it mean this cluster. `mute` as `attention.AttentionSubject` has it."""
+def find_concerns(found: Any, name: str, flags: str, now: int, mute: Collection[str] = ()) -> list[Concern]:
+    """Return why a Sandbox needs attention, with commands for this cluster. `mute` is as in `AttentionSubject`."""
     meta, bare = found["metadata"], found["metadata"]["name"]
     begins = cluster_report.milliseconds(meta["creationTimestamp"])
     box = AttentionSubject(bare, cluster_report.report(found, now), begins, _expires(found), mute)
     changed = []
     for each in attention.find_concerns([box], now):
         subject = each.subject.removesuffix(f"sandbox {bare}") + f"sandbox {name}"
-        typed = cluster_report.typeable(each.next, flags)
-        changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=typed))
+        command = cluster_report.add_flags(each.next, flags)
+        changed.append(msgspec.structs.replace(each, subject=subject, sandbox=name, next=command))
     return changed
 
 

@@ -1,4 +1,4 @@
-"""How an address asks the cluster: what it refuses, or the verbs' own errors say, becomes the API's one refusal."""
+"""What all routes share: access to the cluster, and errors of the cluster and the verbs as errors of the REST API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING, Any
 
-from dayfly.cli.backends.cluster_objects import Objects, told
+from dayfly.cli.backends.cluster_objects import Objects, to_dayfly_error
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.kube import errors
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
@@ -18,74 +18,74 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.cli.cluster_page.sandbox_watch import Watched
+    from dayfly.cli.cluster_page.sandbox_watch import SandboxWatch
     from dayfly.kube.client import Client
 
     Handler = Callable[[Request], Awaitable[Any]]
 
 _STATUS = {Exit.USAGE: 400, Exit.DENIED: 403, Exit.NOT_FOUND: 404, Exit.NO_SERVER: 503}
-# A page that is opened at once waits for the first list, which takes a moment for thousands.
-FIRST_S = 20.0
+# The first list takes seconds if there are thousands of Sandboxes.
+FIRST_LIST_TIMEOUT_S = 20.0
 
 
-class Side:
-    """What all addresses need: the cluster, what is watched of it, and what makes a command mean it."""
+class PageContext:
+    """The client, the watch, and the options for commands of one cluster page."""
 
-    def __init__(self, client: Client, watched: Watched, context_flags: str) -> None:
-        self.client, self.watched, self._context_flags = client, watched, context_flags
+    def __init__(self, client: Client, watch: SandboxWatch, context_flags: str) -> None:
+        self.client, self.watch, self._context_flags = client, watch, context_flags
         self.closing = asyncio.Event()
-        """Once it is set nobody waits for news any more."""
+        """When it is set, waiting requests end."""
 
     def flags(self, namespace: str = "") -> str:
-        """What a command needs behind it to mean a namespace."""
+        """Return options that make a command use a namespace of this cluster."""
         return f"{self._context_flags} -n {namespace}" if namespace else self._context_flags
 
     def objects(self, name: str) -> tuple[Objects, str]:
-        """Those of the namespace in which the sandbox of that name on the page lies, and its name there."""
-        place = self.watched.place(name)
-        return Objects(self.client, place.namespace, self.flags(place.namespace)), place.name
+        """Return the objects of the namespace of a sandbox, and its name there. `name` is its name on the page."""
+        key = self.watch.locate(name)
+        return Objects(self.client, key.namespace, self.flags(key.namespace)), key.name
 
-    async def living(self, name: str) -> dict[str, Any]:
-        """The sandbox of that name on the page.
+    async def find_sandbox(self, name: str) -> dict[str, Any]:
+        """Return a sandbox by its name on the page.
 
         Raises:
-            ApiError: there is none, or nobody can know.
+            RequestError: the sandbox does not exist, or the cluster cannot be read.
         """
-        await self.watched.settled(FIRST_S)
-        found = self.watched.find(name)
+        await self.watch.wait_until_known(FIRST_LIST_TIMEOUT_S)
+        found = self.watch.find(name)
         if found is None:
-            if not self.watched.synced and self.watched.trouble:
-                raise RequestError(503, self.watched.trouble)
+            if not self.watch.synced and self.watch.trouble:
+                raise RequestError(503, self.watch.trouble)
             raise RequestError(404, SANDBOX_NOT_FOUND)
         return found
 
     def serve(self, path: str, **handlers: Handler) -> Route:
-        """The route of an address, by what its methods do."""
-        return serve_part(path, **{method: self._told(handler) for method, handler in handlers.items()})
+        """Return the route of a path, by HTTP method."""
+        return serve_part(path, **{method: self._translate_errors(handler) for method, handler in handlers.items()})
 
-    def _told(self, handler: Handler) -> Handler:
+    def _translate_errors(self, handler: Handler) -> Handler:
         @functools.wraps(handler)
         async def handle(request: Request) -> Any:
             try:
                 return await self._unless_closing(handler(request))
             except errors.ApiError as fault:
-                raise _api(told(fault, self.flags())) from None
+                raise _to_request_error(to_dayfly_error(fault, self.flags())) from None
             except DayflyError as fault:
-                raise _api(fault) from None
+                raise _to_request_error(fault) from None
 
         return handle
 
-    async def _unless_closing(self, answering: Awaitable[Any]) -> Any:
-        tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(self.closing.wait())]
+    async def _unless_closing(self, response: Awaitable[Any]) -> Any:
+        tasks = [asyncio.ensure_future(response), asyncio.ensure_future(self.closing.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if not tasks[0].done():
-                raise RequestError(503, "dayfly page is ending")
+                raise RequestError(503, "dayfly page is stopping")
             return tasks[0].result()
         finally:
             for task in tasks:
                 task.cancel()
 
 
-def _api(fault: DayflyError) -> RequestError:
+def _to_request_error(fault: DayflyError) -> RequestError:
     return RequestError(_STATUS.get(Exit(fault.code), 409), str(fault))

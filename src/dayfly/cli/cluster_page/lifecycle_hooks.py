@@ -1,6 +1,6 @@
-"""LifecycleHooks that need somebody: refused, not granted, or with an object that does not go on.
+"""LifecycleHooks that need attention: rejected, not granted, or with a blocked object.
 
-They are the cluster's, so an administrator sees them; whoever may not list them is told of none.
+They are cluster-scoped. Users who may not list them see none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dayfly.kube import errors
 from dayfly.kube.objects import ObjectMeta, Slim
 from dayfly.operator.cluster.objects import HOOKS, WrittenStatus
 from dayfly.plan import reason_catalog
-from dayfly.plan.reason_catalog import Tone
+from dayfly.plan.reason_catalog import Severity
 from dayfly.server.attention import Concern
 
 if TYPE_CHECKING:
@@ -23,41 +23,41 @@ class _Status(WrittenStatus, frozen=True):
     troubled: int = 0
 
 
-class _Told(Slim, frozen=True):
+class _HookObject(Slim, frozen=True):
     metadata: ObjectMeta
     status: _Status | None = None
 
 
-_TOLD = HOOKS.read_as(_Told)
+_HOOKS = HOOKS.read_as(_HookObject)
 
 
-async def concerns(client: Client) -> list[Concern]:
-    """Of all hooks of the cluster.
+async def find_concerns(client: Client) -> list[Concern]:
+    """Return the concerns of all hooks of the cluster.
 
     Raises:
-        errors.ApiError: they cannot be read now.
+        errors.ApiError: the hooks cannot be read.
     """
     try:
-        found = await client.list_all(_TOLD)
-    except (errors.Forbidden, errors.NotServed):  # a cluster may have Dayfly without its hooks
+        found = await client.list_all(_HOOKS)
+    except (errors.Forbidden, errors.NotServed):  # a cluster may have Dayfly without LifecycleHooks
         return []
-    return [_concern(each, each.status) for each in found.items if each.status and _needs(each.status)]
+    return [_concern(each, each.status) for each in found.items if each.status and _needs_attention(each.status)]
 
 
-def _needs(status: _Status) -> bool:
-    return status.troubled > 0 or reason_catalog.tone(status.reason) >= Tone.WARNING
+def _needs_attention(status: _Status) -> bool:
+    return status.troubled > 0 or reason_catalog.severity(status.reason) >= Severity.WARNING
 
 
-def _concern(told: _Told, status: _Status) -> Concern:
+def _concern(hook: _HookObject, status: _Status) -> Concern:
     since = next((each.last_transition_time for each in status.conditions if each.type == "Ready"), "")
     return Concern(
         kind="held",
-        subject=f"lifecycle hook {told.metadata.name}",
+        subject=f"lifecycle hook {hook.metadata.name}",
         reason=status.reason,
         message=status.message,
-        # Since when an object of it is in trouble the hook does not tell.
+        # The status does not have the time since which an object is blocked.
         since=0 if status.ready else milliseconds(since),
-        next=f"see `kubectl describe lifecyclehook {told.metadata.name}`"
+        next=f"see `kubectl describe lifecyclehook {hook.metadata.name}`"
         if status.ready
         else reason_catalog.advice(status.reason),
     )

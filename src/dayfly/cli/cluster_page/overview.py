@@ -1,4 +1,4 @@
-"""Addresses about several sandboxes: those that need attention, ended ones, plugins, and changes."""
+"""Routes for several sandboxes: changes, sandboxes that need attention, ended sandboxes, and plugins."""
 
 from __future__ import annotations
 
@@ -27,87 +27,87 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from dayfly.cli.cluster_page.handler import Side
+    from dayfly.cli.cluster_page.handler import PageContext
     from dayfly.spec.run_data import LogInfo
 
 
-class Described(Slim, frozen=True):
-    """What a plugin's object tells its readers. Annotations may be long, so they are read of one at a time."""
+class _AnnotatedPlugin(Slim, frozen=True):
+    """A plugin with its annotations, which may be long. They are read for one plugin at a time."""
 
     metadata: AnnotatedMeta
 
 
-_DESCRIBED = PLUGINS.read_as(Described)
+_ANNOTATED_PLUGINS = PLUGINS.read_as(_AnnotatedPlugin)
 
 
-class ClusterOverview:
-    """Of all that is watched."""
+class OverviewRoutes:
+    """The routes for several sandboxes."""
 
-    def __init__(self, side: Side) -> None:
-        self._side = side
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
         self._mute = MuteUnits()
 
     def routes(self) -> list[Route]:
-        """All of them."""
-        at, serve = "/orgs/{org}", self._side.serve
+        """Return the routes."""
+        org, serve = "/orgs/{org}", self._context.serve
         return [
-            serve(at + "/changes", GET=self.changes),
-            serve(at + "/attention", GET=self.attention),
-            serve(at + "/ended-sandboxes", GET=self.ended),
-            serve(at + "/resource-plugins", GET=self.plugins),
-            serve(at + "/resource-plugins/{name}", GET=self.plugin),
+            serve(org + "/changes", GET=self.changes),
+            serve(org + "/attention", GET=self.attention),
+            serve(org + "/ended-sandboxes", GET=self.ended),
+            serve(org + "/resource-plugins", GET=self.plugins),
+            serve(org + "/resource-plugins/{name}", GET=self.plugin),
         ]
 
     async def changes(self, request: Request) -> StreamingResponse:
         last = request.headers.get("last-event-id", "")
-        # Of a head there is no body that could go on.
-        said = self._side.watched.stream(last, self._side.closing) if request.method == "GET" else ()
-        return StreamingResponse(said, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        # A response to HEAD has no body.
+        events = self._context.watch.stream(last, self._context.closing) if request.method == "GET" else ()
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def attention(self, _request: Request) -> Any:
-        """What needs attention, the worst first. Only those are looked at of which that is known to be possible."""
-        watched, at = self._side.watched, now()
-        found = await lifecycle_hooks.concerns(self._side.client)
+        """Return what needs attention, the worst first. Only candidates are examined, by their entries."""
+        watch, at = self._context.watch, now()
+        found = await lifecycle_hooks.find_concerns(self._context.client)
         boxes: dict[str, Any] = {}
-        for name, each in list(watched.entries.items()):
-            soon = each.expires_at and at >= ttl.warns_at(each.begins_at, each.expires_at)
-            if (each.concerns or soon) and (box := watched.find(name)):
+        for name, each in list(watch.entries.items()):
+            soon = each.expires_at and at >= ttl.warning_time(each.begins_at, each.expires_at)
+            if (each.needs_attention or soon) and (box := watch.find(name)):
                 boxes[name] = box
-        asked = [(cluster_report.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]
-        mute = await self._mute.find("", asked)
+        reports = [(cluster_report.report(box, at), functools.partial(self._logs, box)) for box in boxes.values()]
+        mute = await self._mute.find("", reports)
         for name, box in boxes.items():
-            flags = self._side.flags(watched.place(name).namespace)
-            found += entries.concerns(box, name, flags, at, mute.get(box["metadata"]["uid"], ()))
+            flags = self._context.flags(watch.locate(name).namespace)
+            found += entries.find_concerns(box, name, flags, at, mute.get(box["metadata"]["uid"], ()))
         return attention.sort_concerns(found, at)
 
     async def _logs(self, box: Any) -> list[LogInfo]:
         try:
-            return await ClusterLogs(self._side.client, box["metadata"]["namespace"]).kept(box)
+            return await ClusterLogs(self._context.client, box["metadata"]["namespace"]).stored(box)
         except errors.ApiError:
-            return []  # it is asked again
+            return []  # the next request tries again
 
     async def ended(self, _request: Request) -> Any:
-        """Those that went while this process looked: a cluster keeps nothing of them."""
-        return [gone.told for gone in reversed(self._side.watched.ended.values())]
+        """Return sandboxes that ended while this process watched. A cluster does not record ended sandboxes."""
+        return [gone.row for gone in reversed(self._context.watch.ended.values())]
 
     async def plugins(self, _request: Request) -> Any:
-        """All versions, with those sandboxes of what is watched that name them."""
+        """Return all versions, with the watched sandboxes that use them."""
         return [self._plugin(each, latest=latest) for each, latest in await self._versions()]
 
     async def plugin(self, request: Request) -> Any:
-        """One version, the highest if none is named, with its README."""
+        """Return one version with its README; by default the highest version."""
         name, wanted = request.path_params["name"], request.query_params.get("version") or semver.LATEST
         for each, latest in await self._versions():
             bare, version = _split(each)
             if bare == name and (version == wanted or (wanted == semver.LATEST and latest)):
-                whole = await self._side.client.get(_DESCRIBED, each.metadata.name)
-                told = (whole.metadata.annotations or {}).get(readme.ANNOTATION, "")[: readme.MAX_BYTES]
-                return self._plugin(each, latest=latest) | ({"readme": told} if told else {})
+                whole = await self._context.client.get(_ANNOTATED_PLUGINS, each.metadata.name)
+                text = (whole.metadata.annotations or {}).get(readme.ANNOTATION, "")[: readme.MAX_BYTES]
+                return self._plugin(each, latest=latest) | ({"readme": text} if text else {})
         raise RequestError(404, f"resource plugin {quote(name)} not found")
 
     async def _versions(self) -> list[tuple[PluginObject, bool]]:
-        """All of them by name and version, and whether each is the highest of its name."""
-        found = (await self._side.client.list_all(PLUGINS)).items
+        """Return all plugins sorted by name and version, and whether each version is the highest."""
+        found = (await self._context.client.list_all(PLUGINS)).items
         latest: dict[str, str] = {}
         for each in found:
             name, version = _split(each)
@@ -121,24 +121,24 @@ class ClusterOverview:
     def _plugin(self, each: PluginObject, *, latest: bool) -> dict[str, Any]:
         name, version = _split(each)
         born = each.metadata.creation_timestamp or ""
-        means = {f"{name}@{version}"} | ({name, f"{name}@{semver.LATEST}"} if latest else set())
+        references = {f"{name}@{version}"} | ({name, f"{name}@{semver.LATEST}"} if latest else set())
         return {
             "name": f"{name}@{version}" if version else name,
             "spec": {key: value for key, value in each.spec.items() if key != "name"},
             "createdAt": born,
             "updatedAt": born,
-            "status": {"resources": list(self._users(means))},
+            "status": {"resources": list(self._users(references))},
         }
 
-    def _users(self, means: set[str]) -> Iterable[dict[str, str]]:
-        for name, each in self._side.watched.entries.items():
+    def _users(self, references: set[str]) -> Iterable[dict[str, str]]:
+        for name, each in self._context.watch.entries.items():
             for resource, plugin in each.plugins:
-                if plugin in means:
+                if plugin in references:
                     yield {"name": resource, "sandbox": name, "cluster": ""}
 
 
 def _split(each: PluginObject) -> tuple[str, str]:
-    """Name and version; of one that nobody can name, what it is called."""
+    """Return name and version. An invalid name is returned unchanged, without a version."""
     written = str(each.spec.get("name", ""))
     try:
         return semver.split_name(written)

@@ -1,6 +1,6 @@
-"""What whoever asks may not do in a namespace, so that no button is there which the cluster would refuse.
+"""What the user may not do in a namespace, so that the page hides buttons whose requests the cluster would reject.
 
-It is only asked beforehand: the API server judges each request again. Where it does not say, nothing is denied here.
+The API server still authorises each request. If it does not answer a review, nothing counts as denied here.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 _GROUP = "dayfly.dev"
 _REVIEWS = anything("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 _MYSELF = anything("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
-# By what is asked for, what becomes impossible without it.
-_ASKED = {
+# The actions of the page that need each right.
+_ACTIONS = {
     ("delete", _GROUP, "sandboxes"): ("delete",),
     ("patch", _GROUP, "sandboxes"): ("extend", "retry", "abandon"),
     ("get", "", "secrets"): ("outputs",),
 }
-# Rights change seldom, and a report is asked for at each change.
-_KNOWN_S = 60.0
+# Rights change rarely, and each change of a sandbox requests a report.
+_CACHE_S = 60.0
 
 
-async def user(client: Client) -> str:
-    """Who asks, as the cluster knows them; empty where it does not say."""
+async def user_name(client: Client) -> str:
+    """Return the name of the user in the cluster; empty if the API server does not return it."""
     body = {"apiVersion": _MYSELF.api_version, "kind": _MYSELF.kind}
     try:
         found = await client.create(_MYSELF, body)
@@ -38,23 +38,25 @@ async def user(client: Client) -> str:
 
 
 class Rights:
-    """Of the kubeconfig's user."""
+    """The rights of the kubeconfig's user."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[str, tuple[float, dict[str, str]]] = {}
 
     async def denied(self, namespace: str) -> dict[str, str]:
-        """What cannot be done to the Sandboxes of a namespace, and why."""
+        """Return the actions that the user may not perform on Sandboxes of a namespace, with the reason."""
         time = asyncio.get_running_loop().time()
         at, found = self._known.get(namespace, (0.0, {}))
-        if not at or time - at > _KNOWN_S:
-            said = await asyncio.gather(*(self._why(namespace, *asked) for asked in _ASKED))
-            found = {each: why for whats, why in zip(_ASKED.values(), said, strict=True) if why for each in whats}
+        if not at or time - at > _CACHE_S:
+            reasons = await asyncio.gather(*(self._denial(namespace, *right) for right in _ACTIONS))
+            found = {
+                each: why for actions, why in zip(_ACTIONS.values(), reasons, strict=True) if why for each in actions
+            }
             self._known[namespace] = time, found
         return found
 
-    async def _why(self, namespace: str, verb: str, group: str, resource: str) -> str:
+    async def _denial(self, namespace: str, verb: str, group: str, resource: str) -> str:
         attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
         body = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "spec": {"resourceAttributes": attributes}}
         try:

@@ -1,4 +1,4 @@
-"""All Sandboxes of a namespace, or of a cluster, by one watch; each change is told to whoever listens."""
+"""A watch of all Sandboxes of a namespace or a cluster. Each change is published to all event streams."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly.cli.backends import cluster_report
-from dayfly.cli.backends.cluster_objects import now, told
+from dayfly.cli.backends.cluster_objects import now, to_dayfly_error
 from dayfly.cli.cluster_page import entries
-from dayfly.cli.cluster_page.entries import SEEN, PageEntry, PageSandbox
+from dayfly.cli.cluster_page.entries import PAGE_SANDBOXES, PageEntry, PageSandbox
 from dayfly.kube.cache import Cache, Reflector
 from dayfly.kube.objects import Key
 from dayfly.server.http.event_stream import EventFeed
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from dayfly.kube.client import Client
     from dayfly.plan.why import Obstacle
 
-# Of so many that have ended it is remembered that they were there.
-_ENDED = 500
-# How often it is looked whether the cluster can be asked, and when somebody who hears nothing is told that it is so.
-_LOOK_S = 1.0
-STILL_THERE_S = 15.0
+# The maximum number of ended sandboxes to remember.
+_MAX_ENDED = 500
+# How often a stream checks whether the watch fails, and how often an idle stream sends a comment.
+_POLL_INTERVAL_S = 1.0
+KEEP_ALIVE_S = 15.0
 
 
 class DeletedSandbox(NamedTuple):
-    """A Sandbox that went while it was watched: its row in the list, and `why` if its cleanup was abandoned."""
+    """A Sandbox that ended while it was watched: its row in the list, and `why` if its cleanup was abandoned."""
 
-    told: dict[str, Any]
+    row: dict[str, Any]
     abandoned: Obstacle | None
 
 
-class Watched(EventFeed):
-    """What there is, as far as the cluster has told; `namespace` is empty for all of them."""
+class SandboxWatch(EventFeed):
+    """The known Sandboxes. `namespace` is empty for all namespaces."""
 
     def __init__(self, client: Client, namespace: str, flags: str) -> None:
         super().__init__()
@@ -49,129 +49,129 @@ class Watched(EventFeed):
         self.ended: collections.OrderedDict[str, DeletedSandbox] = collections.OrderedDict()
         self._client = client
         self._cache: Cache[PageSandbox] = Cache()
-        self._reflector = Reflector(client, SEEN, self._cache, namespace=namespace)
+        self._reflector = Reflector(client, PAGE_SANDBOXES, self._cache, namespace=namespace)
         self._version = 1
-        self._news = asyncio.Event()
-        self._cache.listen(self._heard)
+        self._changed = asyncio.Event()
+        self._cache.listen(self._on_change)
 
     async def run(self) -> None:
-        """Keep it current until cancelled."""
+        """Watch until cancelled."""
         await self._reflector.run()
 
     @property
     def synced(self) -> bool:
-        """Whether all that there is has been told once."""
+        """Whether the first list is complete."""
         return self._reflector.synced
 
     @property
     def trouble(self) -> str:
-        """Why what is known may be out of date, or nothing is known; empty while all is well."""
+        """Why the known state may be missing or stale; empty while the watch works."""
         fault = self._reflector.trouble
-        return str(told(fault, self._flags)) if fault else ""
+        return str(to_dayfly_error(fault, self._flags)) if fault else ""
 
-    async def settled(self, seconds: float) -> None:
-        """Until everything is known or it is known why not; at most so long."""
+    async def wait_until_known(self, seconds: float) -> None:
+        """Wait until the first list is complete or has failed, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.synced and not self.trouble:
-                    await self._until_news(_LOOK_S / 10)
+                    await self._wait_for_any_change(_POLL_INTERVAL_S / 10)
 
-    def place(self, name: str) -> Key:
-        """Where the Sandbox of that name on the page lies."""
+    def locate(self, name: str) -> Key:
+        """Return namespace and name of a Sandbox by its name on the page."""
         if self.namespace:
             return Key(self.namespace, name)
         namespace, _, bare = name.partition(":")
         return Key(namespace, bare)
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """The living one of that name, as the verbs read it."""
-        key = self.place(name)
-        seen = self._cache.get(key.name, key.namespace)
-        return entries.whole(seen) if seen else None
+        """Return a Sandbox by its name on the page; None if it does not exist."""
+        key = self.locate(name)
+        found = self._cache.get(key.name, key.namespace)
+        return entries.decode(found) if found else None
 
-    async def changed(self, name: str, after: int, seconds: float) -> None:
-        """Until there is something newer of it than that version, at most so long."""
+    async def wait_for_change(self, name: str, after: int, seconds: float) -> None:
+        """Wait until a Sandbox has another version than `after`, at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.version(name) == after:
-                    await self._until_news(seconds)
+                    await self._wait_for_any_change(seconds)
 
     def version(self, name: str) -> int:
-        """Of what is known of it; 0 for nothing, and for one that is gone."""
+        """Return the version of its known state; 0 if it is unknown or deleted."""
         known = self.entries.get(name)
         return known.version if known else 0
 
     async def stream(self, last: str, closing: asyncio.Event) -> AsyncIterator[bytes]:
-        """Everything, then what changes; and what stands in the way, as an event `trouble`."""
+        """Yield all entries, then each change. An error of the watch is an event `trouble`."""
         loop = asyncio.get_running_loop()
-        seen, said, quiet = self.number, "", loop.time()
-        begun = bool(last) and self.synced
-        news = self.events_after(last) if begun else []
+        number, reported, sent_at = self.number, "", loop.time()
+        is_started = bool(last) and self.synced
+        changes = self.events_after(last) if is_started else []
         while not closing.is_set():
             out = b""
-            if self.trouble != said:
-                said = self.trouble
-                out += _trouble(said)
-            if not begun and self.synced:
-                out, begun, seen, news = out + self.encode_snapshot(again=bool(last)), True, self.number, []
-            elif news is None:
-                out, seen = out + self.encode_snapshot(again=True), self.number
-            elif news:
-                out, seen = out + b"".join(map(self.encode_event, news)), news[-1].number
+            if self.trouble != reported:
+                reported = self.trouble
+                out += _trouble_event(reported)
+            if not is_started and self.synced:
+                out, is_started = out + self.encode_snapshot(again=bool(last)), True
+                number, changes = self.number, []
+            elif changes is None:
+                out, number = out + self.encode_snapshot(again=True), self.number
+            elif changes:
+                out, number = out + b"".join(map(self.encode_event, changes)), changes[-1].number
             if out:
-                quiet = loop.time()
+                sent_at = loop.time()
                 yield out
-            elif loop.time() - quiet >= STILL_THERE_S:
-                quiet = loop.time()
+            elif loop.time() - sent_at >= KEEP_ALIVE_S:
+                sent_at = loop.time()
                 yield b": still here\n\n"
-            await self._until_news(_LOOK_S)
-            news = self.events_after(f"{self.id}-{seen}") if begun else []
+            await self._wait_for_any_change(_POLL_INTERVAL_S)
+            changes = self.events_after(f"{self.id}-{number}") if is_started else []
 
-    async def _until_news(self, seconds: float) -> None:
+    async def _wait_for_any_change(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            await asyncio.wait_for(self._changed.wait(), seconds)
 
-    def _heard(self, change: Change[PageSandbox]) -> None:
-        name = self._named(change.key)
+    def _on_change(self, change: Change[PageSandbox]) -> None:
+        name = self._page_name(change.key)
         self._version += 1
         if change.new is None:
-            self._gone(name, change.seen)
+            self._remove(name, change.seen)
         else:
-            self._stands(name, change.new)
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+            self._update(name, change.new)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
-    def _named(self, key: Key) -> str:
-        """As the page calls it: where there are several namespaces, with its own."""
+    def _page_name(self, key: Key) -> str:
+        """Return the name on the page, which includes the namespace if all namespaces are shown."""
         return key.name if self.namespace else f"{key.namespace}:{key.name}"
 
-    def _stands(self, name: str, seen: PageSandbox) -> None:
-        found = entries.entry(seen, name, self._version, now())
+    def _update(self, name: str, sandbox: PageSandbox) -> None:
+        found = entries.build_entry(sandbox, name, self._version, now())
         self.entries[name] = found
         self.publish(name, "changed", found.line)
 
-    def _gone(self, name: str, seen: PageSandbox) -> None:
+    def _remove(self, name: str, sandbox: PageSandbox) -> None:
         entry = self.entries.pop(name, None)
         if entry is None:
             return
-        place, found = self.place(name), entries.whole(seen)
-        told = {
+        key, found = self.locate(name), entries.decode(sandbox)
+        row = {
             "uid": entry.uid,
             "name": name,
-            "cluster": place.namespace,
+            "cluster": key.namespace,
             "routingKey": entry.routing_key,
             "createdAt": rfc3339(entry.begins_at),
             "endedAt": rfc3339(now()),
         }
-        given_up = cluster_report.report(found, now()).abandon is not None
-        self.ended[name] = DeletedSandbox(
-            told, cluster_report.why(found, now(), self._flags, place.name) if given_up else None
-        )
+        is_abandoned = cluster_report.report(found, now()).abandon is not None
+        why = cluster_report.why(found, now(), self._flags, key.name) if is_abandoned else None
+        self.ended[name] = DeletedSandbox(row, why)
         self.ended.move_to_end(name)
-        if len(self.ended) > _ENDED:
+        if len(self.ended) > _MAX_ENDED:
             self.ended.popitem(last=False)
         self.publish(name, "deleted", msgspec.json.encode({"name": name}))
 
 
-def _trouble(said: str) -> bytes:
-    return b"event: trouble\ndata: " + msgspec.json.encode({"error": said}) + b"\n\n"
+def _trouble_event(error: str) -> bytes:
+    return b"event: trouble\ndata: " + msgspec.json.encode({"error": error}) + b"\n\n"

@@ -1,4 +1,4 @@
-"""The addresses of one sandbox: how it stands and why, what its units gave, and what can be done to it."""
+"""The routes of one sandbox: its state, report, plan, history and outputs, and its actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dayfly.kube import errors
 from dayfly.operator.agent import run_reads
 from dayfly.operator.cluster.objects import DOCUMENTS, RUNS, check_depth
 from dayfly.plan.reasons import Reason
-from dayfly.plan.why import forgotten, mute
+from dayfly.plan.why import records_dropped, units_without_output
 from dayfly.server.api.overview import describe_plan, parse_output
 from dayfly.server.http.errors import SANDBOX_NOT_FOUND, RequestError
 from dayfly.server.http.request_data import read_flag, read_json, read_number, read_wait
@@ -31,96 +31,101 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from dayfly.cli.backends.cluster_objects import Objects
-    from dayfly.cli.cluster_page.handler import Side
+    from dayfly.cli.cluster_page.handler import PageContext
     from dayfly.cli.cluster_page.rights import Rights
     from dayfly.cli.cluster_page.sandbox_watch import DeletedSandbox
 
-_ALL = ("delete", "extend", "retry", "abandon")
+_ACTIONS = ("delete", "extend", "retry", "abandon")
 
 
-class Boxes:
-    """Of all sandboxes that are watched."""
+class SandboxRoutes:
+    """The routes of one sandbox."""
 
-    def __init__(self, side: Side, rights: Rights) -> None:
-        self._side, self._rights = side, rights
+    def __init__(self, context: PageContext, rights: Rights) -> None:
+        self._context, self._rights = context, rights
 
     def routes(self) -> list[Route]:
-        """All of them."""
-        one, serve = "/orgs/{org}/sandboxes/{name}", self._side.serve
+        """Return the routes."""
+        path, serve = "/orgs/{org}/sandboxes/{name}", self._context.serve
         return [
-            serve(one, GET=self.get, DELETE=self.delete),
-            serve(one + "/report", GET=self.report),
-            serve(one + "/why", GET=self.why),
-            serve(one + "/plan", GET=self.plan),
-            serve(one + "/history", GET=self.history),
-            serve(one + "/outputs", GET=self.outputs),
-            serve(one + "/reveal", POST=self.reveal),
-            serve(one + "/extend", POST=self.extend),
-            serve(one + "/retry", POST=self.retry),
-            serve(one + "/abandon", POST=self.abandon),
+            serve(path, GET=self.get, DELETE=self.delete),
+            serve(path + "/report", GET=self.report),
+            serve(path + "/why", GET=self.why),
+            serve(path + "/plan", GET=self.plan),
+            serve(path + "/history", GET=self.history),
+            serve(path + "/outputs", GET=self.outputs),
+            serve(path + "/reveal", POST=self.reveal),
+            serve(path + "/extend", POST=self.extend),
+            serve(path + "/retry", POST=self.retry),
+            serve(path + "/abandon", POST=self.abandon),
         ]
 
     async def get(self, request: Request) -> Any:
-        """The whole of it."""
+        """Return the sandbox."""
         name = _name(request)
-        found = await self._side.living(name)
-        return entries.form(found, name, cluster_report.report(found, now()))
+        found = await self._context.find_sandbox(name)
+        return entries.sandbox_json(found, name, cluster_report.report(found, now()))
 
     async def report(self, request: Request) -> Any:
-        """How it stands; with `after` and `wait`, once that is another than that version, if it comes in time."""
-        name, watched = _name(request), self._side.watched
+        """Return the report. With `after`, wait at most `wait` seconds for another version."""
+        name, watch = _name(request), self._context.watch
         after, seconds = read_number(request, "after", 0), read_wait(request)
-        await watched.settled(seconds)
+        await watch.wait_until_known(seconds)
         if after:
-            await watched.changed(name, after, seconds)
+            await watch.wait_for_change(name, after, seconds)
         if (gone := self._gone(name)) is not None:
             why, phase, reason = gone.abandoned, Phase.CLEANED, Reason.CLEANED
             if why is not None:
                 phase, reason = Phase.ABANDONED, Reason.ABANDONED
-            over = {"phase": phase, "reason": reason, "message": why.message if why else "It is gone.", "version": 1}
-            return {**gone.told, **over, "ready": False, "endpoints": []}
-        found = await self._side.living(name)
-        denied = _others(found) or await self._rights.denied(found["metadata"]["namespace"])
-        return entries.told(found, name, watched.version(name), cluster_report.report(found, now()), denied)
+            over = {
+                "phase": phase,
+                "reason": reason,
+                "message": why.message if why else "The sandbox is deleted.",
+                "version": 1,
+            }
+            return {**gone.row, **over, "ready": False, "endpoints": []}
+        found = await self._context.find_sandbox(name)
+        denied = _managed_elsewhere(found) or await self._rights.denied(found["metadata"]["namespace"])
+        return entries.report_json(found, name, watch.version(name), cluster_report.report(found, now()), denied)
 
     def _gone(self, name: str) -> DeletedSandbox | None:
         """Return the record of a sandbox that ended while this process watched, unless its name is in use again."""
-        watched = self._side.watched
-        return watched.ended.get(name) if name not in watched.entries else None
+        watch = self._context.watch
+        return watch.ended.get(name) if name not in watch.entries else None
 
     async def why(self, request: Request) -> Any:
         if (gone := self._gone(_name(request))) is not None:
-            ended_at = cluster_report.milliseconds(gone.told["endedAt"])
-            return gone.abandoned or forgotten(_name(request), abandoned=False, ended_at=ended_at)
-        found = await self._side.living(_name(request))
-        objects, bare = self._side.objects(_name(request))
-        logs = await ClusterLogs(objects.client, objects.namespace).kept(found)
-        return objects.why(found, bare, mute(logs)) or {}
+            ended_at = cluster_report.milliseconds(gone.row["endedAt"])
+            return gone.abandoned or records_dropped(_name(request), abandoned=False, ended_at=ended_at)
+        found = await self._context.find_sandbox(_name(request))
+        objects, bare = self._context.objects(_name(request))
+        logs = await ClusterLogs(objects.client, objects.namespace).stored(found)
+        return objects.why(found, bare, units_without_output(logs)) or {}
 
     async def plan(self, request: Request) -> Any:
-        """What its run has sealed; before there is a run what its wish means."""
-        found = await self._side.living(_name(request))
+        """Return the sealed plan of its run. Without a run, compile the spec."""
+        found = await self._context.find_sandbox(_name(request))
         if run := found["status"].get("run"):
             try:
-                return describe_plan(await self._sealed(run))
+                return describe_plan(await self._read_sealed(run))
             except errors.NotFound:
-                pass  # it is about to be born, or to go
-        return describe_plan(await self._meant(found, self._side.objects(_name(request))[0]))
+                pass  # the run does not exist yet, or no longer
+        return describe_plan(await self._compile(found, self._context.objects(_name(request))[0]))
 
-    async def _sealed(self, name: str) -> Compiled:
-        client = self._side.client
+    async def _read_sealed(self, name: str) -> Compiled:
+        client = self._context.client
         run = await client.get(RUNS, name)
         pinned = [(await client.get(DOCUMENTS, pin.name)).spec for pin in run.spec.documents]
         return Compiled(tuple(pinned), run.spec.forks)
 
-    async def _meant(self, found: Any, objects: Objects) -> Compiled:
+    async def _compile(self, found: Any, objects: Objects) -> Compiled:
         meta = found["metadata"]
         check_depth(found["spec"])
-        wish = documents.from_wire({"name": meta["name"], "spec": found["spec"]}, "Sandbox", name=meta["name"])
-        assert isinstance(wish, Sandbox), "asked for by its kind"
-        plugins = [await objects.plugin(*each) for each in compiler.missing(wish)]
+        sandbox = documents.from_wire({"name": meta["name"], "spec": found["spec"]}, "Sandbox", name=meta["name"])
+        assert isinstance(sandbox, Sandbox), "the kind is an argument"
+        plugins = [await objects.plugin(*each) for each in compiler.missing(sandbox)]
         return compiler.compile(
-            wish,
+            sandbox,
             {(plugin.name, plugin.version): plugin for plugin in plugins},
             uid=meta["uid"],
             routing_key=routing_key(meta["uid"]),
@@ -129,12 +134,12 @@ class Boxes:
         )
 
     async def history(self, request: Request) -> Any:
-        """What the ledger still holds."""
-        run = (await self._side.living(_name(request)))["status"].get("run")
-        return list(run_reads.history(await self._side.client.get(RUNS, run))) if run else []
+        """Return the attempts in the ledger."""
+        run = (await self._context.find_sandbox(_name(request)))["status"].get("run")
+        return list(run_reads.history(await self._context.client.get(RUNS, run))) if run else []
 
     async def outputs(self, request: Request) -> Any:
-        """All; with `masked` in the query without what is in the sensitive ones."""
+        """Return all outputs; with `masked` in the query, without sensitive values."""
         found = await self._outputs(_name(request))
         return (
             [{**each, "value": ""} if each["sensitive"] else each for each in found]
@@ -143,7 +148,7 @@ class Boxes:
         )
 
     async def reveal(self, request: Request) -> Any:
-        """One output, sensitive or not."""
+        """Return one output, even if it is sensitive."""
         unit, output = parse_output(await read_json(request))
         for each in await self._outputs(_name(request)):
             if (f"{each['resource']}/{each['step']}", each["output"]) == (unit, output):
@@ -151,44 +156,48 @@ class Boxes:
         raise RequestError(404, f"sandbox {quote(_name(request))} has no output {quote(output)} of {quote(unit)} now")
 
     async def _outputs(self, name: str) -> list[Any]:
-        return await self._side.objects(name)[0].outputs(await self._side.living(name))
+        return await self._context.objects(name)[0].outputs(await self._context.find_sandbox(name))
 
     async def delete(self, request: Request) -> Any:
-        objects, bare = await self._meets(request)
+        objects, bare = await self._objects_to_change(request)
         await objects.delete(bare)
         return {}
 
     async def extend(self, request: Request) -> Any:
         body = await read_json(request)
         lifetimes.parse_extension(body, 1)
-        objects, bare = await self._meets(request)
+        objects, bare = await self._objects_to_change(request)
         end = await objects.extend(bare, body.get("seconds", 0), body.get("until", ""))
         shown = await self.get(request)
         return {**shown, "status": {**shown["status"], "scheduledDeleteTime": end}}
 
     async def retry(self, request: Request) -> Any:
         unit = run_requests.parse_unit(await read_json(request))
-        objects, bare = await self._meets(request)
+        objects, bare = await self._objects_to_change(request)
         return {"retried": [{"unit": unit, "attempt": n} for unit, n in (await objects.retry(bare, unit)).items()]}
 
     async def abandon(self, request: Request) -> Any:
         give_up = run_requests.parse_abandonment(await read_json(request), "")
-        objects, bare = await self._meets(request)
+        objects, bare = await self._objects_to_change(request)
         await objects.abandon(bare, give_up.request.message, force=give_up.forced)
         return {}
 
-    async def _meets(self, request: Request) -> tuple[Objects, str]:
-        """What changes one that is there, and belongs to nobody else."""
-        found = await self._side.living(_name(request))
-        if others := _others(found):
-            raise RequestError(409, others["delete"])
-        return self._side.objects(_name(request))
+    async def _objects_to_change(self, request: Request) -> tuple[Objects, str]:
+        """Return the objects to change a sandbox, and its name.
+
+        Raises:
+            RequestError: the sandbox does not exist, or a server manages it.
+        """
+        found = await self._context.find_sandbox(_name(request))
+        if denied := _managed_elsewhere(found):
+            raise RequestError(409, denied["delete"])
+        return self._context.objects(_name(request))
 
 
-def _others(found: Any) -> dict[str, str]:
-    """What cannot be done to a sandbox that a server has, and why."""
-    whose = found["status"].get("servedFor")
-    return dict.fromkeys(_ALL, f"a server has it, as {whose}: change it there") if whose else {}
+def _managed_elsewhere(found: Any) -> dict[str, str]:
+    """Return the actions that only the server of a sandbox can perform, with the reason."""
+    name = found["status"].get("servedFor")
+    return dict.fromkeys(_ACTIONS, f"a server manages it as {name}: change it there") if name else {}
 
 
 def _name(request: Request) -> str:

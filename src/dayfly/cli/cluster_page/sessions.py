@@ -1,4 +1,4 @@
-"""Signing in on the page of one's own process: a link that works once, and a cookie. Both end with the process."""
+"""Sign-in for the page of this process: a one-time link and a cookie. Both end with the process."""
 
 from __future__ import annotations
 
@@ -20,43 +20,45 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
 ORG = "cluster"
-USED = "this link has been used already, or is older than a minute; press Enter where dayfly page runs for another one"
+USED = (
+    "this link was used before, or is older than a minute; press Enter in the terminal of dayfly page for another link"
+)
 
 
 class Sessions:
-    """Of the one person whose process this is. `place` is what the page is told of where it looks."""
+    """The sessions of the user of this process. `place` is the context and namespace that the page shows."""
 
     def __init__(self, name: str, place: dict[str, str]) -> None:
-        # What the cluster allows is the cluster's business: here whoever is signed in may ask for everything.
+        # The cluster authorises each request, so the session itself has no restrictions.
         self._caller = Caller(ORG, Role.MEMBER, "kubeconfig", name)
         self._place = place
         self._cookie = Cookie(tls=False)
-        # Digests, and until when they are good by a clock that nobody sets.
+        # The expiry of each digest, on the monotonic clock.
         self._links: dict[bytes, float] = {}
         self._sessions: dict[bytes, float] = {}
 
     def routes(self) -> list[Route]:
-        """All addresses."""
-        return [serve("/page/enter", POST=self.enter), serve("/page/session", GET=self.who, DELETE=self.leave)]
+        """Return the routes."""
+        return [serve("/page/enter", POST=self.sign_in), serve("/page/session", GET=self.session, DELETE=self.sign_out)]
 
     def link(self) -> str:
-        """A way in, once: the path of it."""
+        """Return the path of a new one-time link."""
         code = secrets.token_urlsafe(32)
         self._links = {digest: until for digest, until in self._links.items() if until > time.monotonic()}
         self._links[callers.digest(code)] = time.monotonic() + LINK_S
         return f"{ENTER}#{code}"
 
     async def caller(self, request: Request) -> Caller | None:
-        """Whoever has a cookie of ours that is still good."""
-        return self._caller if _found(self._sessions, self._cookie.read(request)) else None
+        """Return the caller if the request has a valid cookie."""
+        return self._caller if _find_valid(self._sessions, self._cookie.read(request)) else None
 
-    async def enter(self, request: Request) -> Response:
-        """Hand over a link's code for a cookie."""
+    async def sign_in(self, request: Request) -> Response:
+        """Exchange the code of a link for a cookie."""
         if trouble := callers.describe_foreign_origin(request.headers):
             raise RequestError(403, trouble)
         body = await read_json(request)
         code = body.get("code") if isinstance(body, dict) else None
-        digest = _found(self._links, code if isinstance(code, str) else "")
+        digest = _find_valid(self._links, code if isinstance(code, str) else "")
         if digest is None:
             raise RequestError(401, USED)
         del self._links[digest]
@@ -65,14 +67,14 @@ class Sessions:
         self._sessions[callers.digest(secret)] = time.monotonic() + SESSION_S
         return self._cookie.set(request, answer(self._wire(SESSION_S)), secret, SESSION_S)
 
-    async def who(self, request: Request) -> Any:
-        """Who is signed in, and where the page looks."""
-        digest = _found(self._sessions, self._cookie.read(request))
+    async def session(self, request: Request) -> Any:
+        """Return the signed-in user, and the context and namespace of the page."""
+        digest = _find_valid(self._sessions, self._cookie.read(request))
         return self._wire(self._sessions[digest] - time.monotonic() if digest else 0)
 
-    async def leave(self, request: Request) -> Response:
+    async def sign_out(self, request: Request) -> Response:
         """Sign out."""
-        if digest := _found(self._sessions, self._cookie.read(request)):
+        if digest := _find_valid(self._sessions, self._cookie.read(request)):
             del self._sessions[digest]
         return self._cookie.set(request, answer({}), "", 0)
 
@@ -83,8 +85,8 @@ class Sessions:
         return {**found, "expiresAt": until, "place": self._place}
 
 
-def _found(known: dict[bytes, float], given: str) -> bytes | None:
-    """The digest of what is given, if it is known and still good; all of them are looked at, whichever it is."""
+def _find_valid(known: dict[bytes, float], given: str) -> bytes | None:
+    """Return the digest of a secret if it is known and has not expired. The comparison takes constant time."""
     if not given.isascii():
         return None
     wanted = callers.digest(given)

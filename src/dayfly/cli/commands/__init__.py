@@ -1,1 +1,1 @@
-"""The verbs of the command line: one file for each, named like the verb."""
+"""The verbs of the command line. Each verb has a file of its name."""

@@ -1,4 +1,4 @@
-"""`dayfly abandon`: the only way out of a cleanup that cannot succeed."""
+"""`dayfly abandon`: give up a cleanup that cannot succeed."""
 
 from __future__ import annotations
 
@@ -16,46 +16,48 @@ if TYPE_CHECKING:
 
     from dayfly.cli.backends.protocol import Backend
 
-_LONGEST = 200
+_MAX_VALUE_CELLS = 200
 
 
 @click.command("abandon")
-@options.named("sandbox", "subjects")
-@click.option("--reason", required=True, help="Why; it is recorded with who asked and when.")
+@options.name_argument("sandbox", "subjects")
+@click.option("--reason", required=True, help="The reason, which is recorded with your name and the time.")
 @click.option("--force", is_flag=True, help="Abandon a sandbox that is not being deleted, and leave everything behind.")
-@options.cluster
+@options.backend_options
 def command(sandbox: str, reason: str, force: bool, context: str | None, namespace: str | None) -> None:
-    """Give up the cleanup of a sandbox that is being deleted: its delete steps are no longer run, and it is removed.
+    """Give up the cleanup of a sandbox that is being deleted: it is removed without its remaining delete steps.
 
-    What they would have removed may be left over, and is listed. To delete a sandbox with everything it has, do not
-    abandon it: use dayfly sandbox delete.
+    Resources that may be left over are listed. To delete a sandbox with all its resources, use dayfly sandbox delete
+    instead.
     """
     if not reason.strip():
-        raise click.UsageError("--reason is empty; say why, it is recorded", click.get_current_context())
+        raise click.UsageError("--reason is empty; it is recorded, so write a reason", click.get_current_context())
     host = hosts.find(context, namespace)
-    # The outputs that name what stays behind go with the sandbox.
+    # The outputs are deleted with the sandbox, so they are read first.
     remains = list(_remains(host, sandbox))
     host.abandon(sandbox, reason, force=force)
     end = ":" if remains else "."
-    show.talk(f'Abandoned sandbox "{sandbox}"; what its delete steps would have removed may be left over{end}')
+    show.print_message(f'Abandoned sandbox "{sandbox}"; its resources may be left over{end}')
     for line in remains:
-        show.talk(f"  {line}")
-    for resource in _states(host, sandbox, namespace):
-        show.talk(f"The Terraform state of {resource} is kept; see: dayfly state show {sandbox} {resource}{host.flags}")
+        show.print_message(f"  {line}")
+    for resource in _resources_with_state(host, sandbox, namespace):
+        show.print_message(
+            f"The Terraform state of {resource} is kept; see: dayfly state show {sandbox} {resource}{host.flags}"
+        )
 
 
-def _states(host: Backend, sandbox: str, namespace: str | None) -> list[str]:
-    """The resources of which there is a state, as far as whoever asks may know that."""
+def _resources_with_state(host: Backend, sandbox: str, namespace: str | None) -> list[str]:
+    """Return the resources with a Terraform state; none if the user may not read states."""
     from dayfly.cli.commands import state
 
     try:
-        return state.resources(state.kept_by(host), sandbox, namespace)
+        return state.resources(state.store_of(host), sandbox, namespace)
     except DayflyError:
         return []
 
 
 def _remains(host: Backend, sandbox: str) -> Iterator[str]:
-    """A line for each resource that was begun and is not cleaned up, with the outputs that may tell which it is."""
+    """Yield a line for each resource that was started and not cleaned up, with its outputs, which may identify it."""
     found = host.sandbox(sandbox)
     if not found.created:
         raise DayflyError(Exit.NOT_FOUND, f'no sandbox "{sandbox}": it has ended', f"see: dayfly get sandbox {sandbox}")
@@ -64,8 +66,8 @@ def _remains(host: Backend, sandbox: str) -> Iterator[str]:
         unit.get("resource") for unit in units if unit["event"] in ("preStart", "postStart") and unit.get("attempt")
     }
     left = {unit.get("resource") for unit in units if unit["event"] == "postStop" and unit["state"] != "succeeded"}
-    wishes = [wish for wish in found.spec.get("resources") or () if wish["name"] in begun & left]
-    if not wishes:
+    resources = [each for each in found.spec.get("resources") or () if each["name"] in begun & left]
+    if not resources:
         return
     unread = ""
     outputs: list[Any] = []
@@ -75,13 +77,18 @@ def _remains(host: Backend, sandbox: str) -> Iterator[str]:
         if fault.code != Exit.DENIED:
             raise
         unread = f"its outputs cannot be shown: {fault.message}"
-    for wish in wishes:
-        told = [_told(each) for each in outputs if each.get("resource") == wish["name"]]
-        yield f"{wish['name']} ({wish.get('plugin') or 'its own steps'}): {unread or ', '.join(told) or 'no outputs'}"
+    for resource in resources:
+        name, plugin = resource["name"], resource.get("plugin") or "its own steps"
+        shown = [_describe_output(each) for each in outputs if each.get("resource") == name]
+        yield f"{name} ({plugin}): {unread or ', '.join(shown) or 'no outputs'}"
 
 
-def _told(each: Any) -> str:
+def _describe_output(each: Any) -> str:
     name = f"{each['step']}.{each['output']}"
     if each.get("sensitive"):
         return f"{name} (sensitive)"
-    return f"{name} (binary)" if each.get("encoding") == "base64" else f"{name}={show.cut(each['value'], _LONGEST)}"
+    return (
+        f"{name} (binary)"
+        if each.get("encoding") == "base64"
+        else f"{name}={show.cut(each['value'], _MAX_VALUE_CELLS)}"
+    )

@@ -1,4 +1,4 @@
-"""`dayfly apply`: whatever some files wish for, in the order in which it can be had."""
+"""`dayfly apply`: apply the documents in files, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -38,48 +38,48 @@ def command(
     All files are read and checked before anything is changed. With -o, the objects are printed as a list.
     """
     wishes = reading.load(files, sets)
-    _refuse_hooks(wishes)
+    _reject_hooks(wishes)
     client = ServerClient.open()
     secrets: dict[str, Any] = {}
     if secrets_file is not None:
         from dayfly.cli import secret_files
 
-        secrets = secret_files.of_wishes(wishes, secrets_file, client)
-    objects = list(_handed_over(client, wishes, secrets))
+        secrets = secret_files.choose_for_files(wishes, secrets_file, client)
+    objects = list(_apply_all(client, wishes, secrets))
     code = Exit.OK
     for number, wished in enumerate(wishes):
         if wished.subject and wait:
-            ended, objects[number] = watch.settle(client, wished.subject, objects[number], timeout)
+            ended, objects[number] = watch.report_until_ready(client, wished.subject, objects[number], timeout)
             code = code or ended
     if output:
         show.emit(objects, output)
     return code
 
 
-def _refuse_hooks(wishes: list[reading.Wished]) -> None:
-    """A server on one machine has no objects that a hook could go with.
+def _reject_hooks(wishes: list[reading.Wished]) -> None:
+    """Reject lifecycle hooks: a server has no objects of a cluster.
 
     Raises:
-        SpecError: at the first hook.
+        SpecError: a document is a lifecycle hook.
     """
     for wished in wishes:
         if wished.kind == "lifecycle hook":
-            problem = f"{quote(wished.name)} is a lifecycle hook, which goes with objects of a cluster"
-            remedy = f"apply it to one with {wished.apply_command} {wished.document.file}"
-            raise wished.document.error(f"{problem}; this server has none: {remedy}")
+            problem = f"{quote(wished.name)} is a lifecycle hook, which selects objects of a cluster"
+            remedy = f"apply it to a cluster with {wished.apply_command} {wished.document.file}"
+            raise wished.document.error(f"{problem}; {remedy}")
 
 
-def _handed_over(client: ServerClient, wishes: list[reading.Wished], secrets: dict[str, Any]) -> Iterator[Any]:
-    """Each wish as the server has it now.
+def _apply_all(client: ServerClient, wishes: list[reading.Wished], secrets: dict[str, Any]) -> Iterator[Any]:
+    """Apply all documents and yield the stored objects.
 
     Raises:
-        DayflyError: it refuses one. The code says that nothing that lives was changed only where that is so.
+        DayflyError: the server rejects a document. Exit code `USAGE` means that no sandbox or route group was changed.
     """
     for number, wished in enumerate(wishes):
         try:
-            yield apply_spec.hand_over(client, wished, secrets.get(wished.name) if wished.kind == "sandbox" else None)
+            yield apply_spec.apply_one(client, wished, secrets.get(wished.name) if wished.kind == "sandbox" else None)
         except DayflyError as fault:
             if fault.code == Exit.USAGE and any(before.subject for before in wishes[:number]):
-                advice = fault.advice or "what was made or changed above is in place"
+                advice = fault.advice or "the objects above were created or changed"
                 raise DayflyError(Exit.FAILED, fault.message, advice) from None
             raise

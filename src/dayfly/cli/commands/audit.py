@@ -1,4 +1,4 @@
-"""`dayfly audit`: who changed what, and whether anybody has altered that."""
+"""`dayfly audit`: show the audit log, or verify that it was not altered."""
 
 from __future__ import annotations
 
@@ -21,28 +21,26 @@ _PAGE = 500
 
 @click.command("audit")
 @options.server
-@click.option("--verify", is_flag=True, help="Check the chain, and print its head.")
-@click.option("--since", metavar="NUMBER:DIGEST", help="Only what follows on this head, which --verify printed.")
+@click.option("--verify", is_flag=True, help="Verify the chain, and print its head.")
+@click.option("--since", metavar="NUMBER:DIGEST", help="Only entries after this head, which --verify has printed.")
 @options.output
 def command(verify: bool, since: str | None, output: str | None) -> int:
-    """Show who changed what, oldest first, or check that no entry was changed or removed.
+    """Show who changed what, oldest first, or verify that no entry was changed or removed.
 
-    Store the head that --verify prints where nobody else can change it. Later, --since checks that everything up to
-    that head is still there.
+    Store the head that --verify prints in a safe place. Later, --since verifies that all entries up to that head still
+    exist.
     """
     from dayfly.server.admin import audit_chain
 
-    begin = _head(since) if since else audit_chain.ChainHead()
+    begin = _parse_head(since) if since else audit_chain.ChainHead()
     client = ServerClient.open()
-    entries, head = _fetched(client, begin.number)
+    entries, head = _fetch_entries(client, begin.number)
     if verify:
         if begin.number > head.number:
-            raise DayflyError(Exit.FAILED, f"entry {begin.number} is not there any more: the last is {head.number}")
+            raise DayflyError(Exit.FAILED, f"entry {begin.number} no longer exists: the last entry is {head.number}")
         if fault := audit_chain.fault(client.address.org, entries, head, begin):
-            raise DayflyError(
-                Exit.FAILED, fault, "somebody has altered the server's database; compare it with a backup"
-            )
-        show.talk(f"{len(entries)} entries are as they were written. The head:")
+            raise DayflyError(Exit.FAILED, fault, "the server's database was altered; compare it with a backup")
+        show.print_message(f"{len(entries)} entries are unaltered. The head:")
         if output:
             show.emit({"number": head.number, "digest": head.digest}, output)
         else:
@@ -59,12 +57,12 @@ def command(verify: bool, since: str | None, output: str | None) -> int:
         ]
         show.table(header, rows, elastic="PROGRAM")
     else:
-        show.talk("Nothing has been changed.")
+        show.print_message("There are no entries.")
     return Exit.OK
 
 
-def _fetched(client: ServerClient, after: int) -> tuple[list[ChainEntry], ChainHead]:
-    """All entries behind that number, and the head that belongs to the last of them."""
+def _fetch_entries(client: ServerClient, after: int) -> tuple[list[ChainEntry], ChainHead]:
+    """Return all entries after a number, and the head of the last entry."""
     import msgspec
 
     from dayfly.server.admin import audit_chain
@@ -78,14 +76,16 @@ def _fetched(client: ServerClient, after: int) -> tuple[list[ChainEntry], ChainH
             return found, head
 
 
-def _head(text: str) -> ChainHead:
+def _parse_head(text: str) -> ChainHead:
     from dayfly.server.admin import audit_chain
 
     number, colon, digest = text.partition(":")
-    counted = numbers.whole(number, numbers.MOST)
+    counted = numbers.whole(number, numbers.MAX_INTEGER)
     if not (colon and len(digest) == len(audit_chain.EMPTY_DIGEST)) or counted is None:
         raise DayflyError(
-            Exit.USAGE, f"{text!r} is not the head of an audit log", "write what --verify printed: NUMBER:DIGEST"
+            Exit.USAGE,
+            f"{text!r} is not the head of an audit log",
+            "use a head that --verify has printed: NUMBER:DIGEST",
         )
     return audit_chain.ChainHead(counted, digest)
 

@@ -1,4 +1,4 @@
-"""`dayfly cluster`: the clusters of an organisation, and the tokens with which their agents connect."""
+"""`dayfly cluster`: the clusters of an organisation, and the tokens of their agents."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import Noun
+from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 
 
-@click.group("cluster", cls=Noun)
+@click.group("cluster", cls=NounGroup)
 def command() -> None:
     """Add, list and remove clusters, and the tokens of their agents."""
 
@@ -24,7 +24,9 @@ def command() -> None:
 def add(name: str) -> None:
     """Add a cluster, so that its agent can connect. An existing cluster is not changed."""
     ServerClient.open().put("clusters", name, body={})
-    show.talk(f'Cluster "{name}" is there. Its agent needs a token: dayfly cluster token create {shlex.quote(name)}')
+    show.print_message(
+        f'Cluster "{name}" exists. Its agent needs a token: dayfly cluster token create {shlex.quote(name)}'
+    )
 
 
 @command.command("list")
@@ -39,52 +41,52 @@ def list_(output: str | None) -> None:
         rows = [(each["name"], each["createdAt"], each["operator"]["version"] or "-") for each in found]
         show.table(("NAME", "CREATED", "OPERATOR"), rows)
     else:
-        show.talk("There are no clusters; add one with: dayfly cluster add NAME")
+        show.print_message("There are no clusters; add one with: dayfly cluster add NAME")
 
 
 @command.command("remove")
 @options.server
 @click.argument("name")
 def remove(name: str) -> None:
-    """Remove a cluster that no sandbox or route group is for, and its tokens."""
+    """Remove a cluster without sandboxes and route groups, and its tokens."""
     ServerClient.open().delete("clusters", name)
-    show.talk(f'Removed cluster "{name}".')
+    show.print_message(f'Removed cluster "{name}".')
 
 
 @command.command("thaw")
 @options.server
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Go on from where the cluster stands.")
+@click.option("--yes", is_flag=True, help="Continue from the cluster's present state.")
 @options.output
 def thaw(name: str, yes: bool, output: str | None) -> None:
-    """Show both sides of a cluster that was frozen after a restore; with --yes, carry on from its present state.
+    """Show both sides of a cluster that was frozen after a restore; with --yes, continue from its present state.
 
     Older sandboxes in the server's database count as started, and are never started again. Sandboxes that only the
-    cluster knows live there until their time to live is over.
+    cluster knows stay there until their time to live is over.
     """
     client = ServerClient.open()
     found = client.get("clusters", name, "thaw")
     if yes and found["frozen"]:
         if not found["compared"]:
-            advice = "it will when it connects: look at both sides then, with: dayfly cluster thaw"
+            advice = "it will when it connects: then compare both sides with: dayfly cluster thaw"
             raise DayflyError(
-                Exit.FAILED, f'the cluster "{name}" has not said yet what it has', f"{advice} {shlex.quote(name)}"
+                Exit.FAILED, f'the cluster "{name}" has not reported its sandboxes yet', f"{advice} {shlex.quote(name)}"
             )
         client.post("clusters", name, "thaw", body={})
     if output:
         show.emit(client.get("clusters", name, "thaw") if yes else found, output)
     elif not found["frozen"]:
-        show.talk(f'Cluster "{name}" is not frozen.')
+        show.print_message(f'Cluster "{name}" is not frozen.')
     elif not found["compared"]:
-        show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
-        show.talk("It has not said yet what it has, and will when it connects: ask again in a moment.")
+        show.print_message(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
+        show.print_message("It has not reported its sandboxes yet, and will when it connects: try again in a moment.")
     elif yes:
-        show.talk(f'Cluster "{name}" goes on from where it stands.')
+        show.print_message(f'Cluster "{name}" continues from its present state.')
     else:
-        show.talk(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
-        for key, text in (("onlyInCluster", "Only in the cluster (UIDs)"), ("onlyHere", "Only at the server")):
-            show.talk(f"{text}: {', '.join(found[key]) or 'nothing'}")
-        show.talk(f"Go on from where the cluster stands with: dayfly cluster thaw {shlex.quote(name)} --yes")
+        show.print_message(f'Cluster "{name}" is frozen since {found["since"]}: {found["why"]}.')
+        for key, text in (("onlyInCluster", "Only in the cluster (UIDs)"), ("onlyHere", "Only on the server")):
+            show.print_message(f"{text}: {', '.join(found[key]) or 'nothing'}")
+        show.print_message(f"Continue from its present state with: dayfly cluster thaw {shlex.quote(name)} --yes")
 
 
 @command.group("token")
@@ -102,7 +104,7 @@ def create(cluster: str, output: str | None) -> None:
     if output:
         show.emit(made, output)
         return
-    show.talk(f'Made the token {made["id"]} of cluster "{cluster}". Nobody can show it again:')
+    show.print_message(f'Created the token {made["id"]} of cluster "{cluster}". It cannot be shown again:')
     show.line(made["token"])
 
 
@@ -118,12 +120,12 @@ def list_tokens(cluster: str, output: str | None) -> None:
     elif found:
         rows = []
         for each in found:
-            seen = each["status"]
-            at, ip = seen.get("lastConnectedAt", "never"), seen.get("lastConnectedIp", "-")
+            status = each["status"]
+            at, ip = status.get("lastConnectedAt", "never"), status.get("lastConnectedIp", "-")
             rows.append((each["id"], each["createdAt"], at, ip))
         show.table(("ID", "CREATED", "LAST CONNECTED", "FROM"), rows)
     else:
-        show.talk(f"There are no tokens; make one with: dayfly cluster token create {shlex.quote(cluster)}")
+        show.print_message(f"There are no tokens; create one with: dayfly cluster token create {shlex.quote(cluster)}")
 
 
 @token.command("delete")
@@ -133,4 +135,4 @@ def list_tokens(cluster: str, output: str | None) -> None:
 def delete(cluster: str, id_: str) -> None:
     """Revoke a token. The agent that uses it is disconnected."""
     ServerClient.open().delete("clusters", cluster, "tokens", id_)
-    show.talk(f"Revoked the token {id_}.")
+    show.print_message(f"Revoked the token {id_}.")

@@ -1,4 +1,4 @@
-"""`dayfly completion`: what a shell must know to complete our words."""
+"""`dayfly completion`: print the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def command(ctx: click.Context, shell: str) -> None:
     bash: eval "$(dayfly completion bash)"; likewise in zsh; fish: dayfly completion fish | source
     """
     known = get_completion_class(shell)
-    assert known is not None, "the choice offers what click knows"
+    assert known is not None, "click has all choices"
     root = ctx.find_root()
     show.block(known(root.command, {}, PROGRAM, COMPLETION).source())

@@ -1,4 +1,4 @@
-"""`dayfly down`: the server ends, and its forks; steps that are running go on and are taken over by the next one."""
+"""`dayfly down`: stop the server and its forks. Running steps continue, and the next server adopts them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dayfly.client.home import Home
 @click.command("down")
 @options.timeout("1m")
 def command(timeout: float) -> None:
-    """Stop the server of this home and wait until it has ended.
+    """Stop the server of this home and wait until it has stopped.
 
-    Forks stop. Sandboxes stay as they are, and running steps continue: the next `dayfly up` takes them over.
+    Forks stop. Sandboxes are kept, and running steps continue: the next `dayfly up` takes them over.
     """
     home = Home.find()
     pid = home.server_process()
     if pid is None:
         raise DayflyError(Exit.NO_SERVER, f"no server runs in {home.path}", "start one with: dayfly up")
     server_process.stop(home, pid, timeout)
-    show.talk(f"The server (process {pid}) has ended.")
+    show.print_message(f"The server (process {pid}) has ended.")

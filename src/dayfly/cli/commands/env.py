@@ -1,4 +1,4 @@
-"""`dayfly env`: a sandbox's outputs as environment variables."""
+"""`dayfly env`: print a sandbox's outputs as environment variables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dayfly.client.errors import Exit
 
 
 @click.command("env")
-@options.named("sandbox", "sandboxes")
-@options.cluster
+@options.name_argument("sandbox", "sandboxes")
+@options.backend_options
 @click.option(
     "-o",
     "--output",
@@ -22,7 +22,7 @@ from dayfly.client.errors import Exit
     type=click.Choice(["shell", outputs.GITHUB, outputs.GITLAB, "json"]),
     default="shell",
     show_default=True,
-    help="For a shell and dotenv readers, $GITHUB_ENV, a dotenv report of GitLab, or a program.",
+    help="The format: for shells and dotenv readers, $GITHUB_ENV, dotenv reports of GitLab, or programs.",
 )
 def command(sandbox: str, context: str | None, namespace: str | None, form: str) -> int:
     """Print a sandbox's outputs as environment variables, including sensitive ones.
@@ -35,27 +35,22 @@ def command(sandbox: str, context: str | None, namespace: str | None, form: str)
     if form == "json":
         show.emit(found, form)
     elif form == "shell":
-        show.put("".join(outputs.dotenv(each) + "\n" for each in outputs.variables(found)).encode())
+        show.print_bytes("".join(outputs.dotenv(each) + "\n" for each in outputs.variables(found)).encode())
     else:
-        _put_for_ci(outputs.variables(found, form), form)
+        _print_for_ci(outputs.variables(found, form), form)
     if found:
         return Exit.OK
     ready = host.report(sandbox).get("ready")
-    show.talk(f'Sandbox "{sandbox}" has no outputs{"" if ready else f" yet; see: dayfly why {sandbox}{host.flags}"}')
+    show.print_message(
+        f'Sandbox "{sandbox}" has no outputs{"" if ready else f" yet; see: dayfly why {sandbox}{host.flags}"}'
+    )
     if form == "shell" and not sys.stdout.isatty():
-        show.put(b"false\n")  # the code of a command in `eval "$(...)"` is lost
+        show.print_bytes(b"false\n")  # makes `eval "$(...)"` fail, which ignores the exit code of the command
     return Exit.FAILED
 
 
-def _put_for_ci(found: list[outputs.Variable], form: str) -> None:
+def _print_for_ci(found: list[outputs.Variable], form: str) -> None:
     """Print what a variable can hold. These files have no comments, so the rest is reported on standard error."""
-    given = []
-    for each in found:
-        if each.value is None:
-            show.talk(f"{each.lacks}, so no variable holds it")
-        elif each.is_too_long:
-            show.talk(f"{each.name} has {each.size} bytes, which is more than a variable can hold")
-        else:
-            given.append(each)
+    given = list(outputs.usable(found, show.print_message))
     lines = outputs.for_gitlab(given) if form == outputs.GITLAB else "".join(map(outputs.for_github, given))
-    show.put(lines.encode())
+    show.print_bytes(lines.encode())

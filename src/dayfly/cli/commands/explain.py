@@ -1,4 +1,4 @@
-"""`dayfly explain`: what a field means, as kubectl explains those of its kinds. It needs no server."""
+"""`dayfly explain`: explain a kind of file or a field, as `kubectl explain` does. It needs no server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def command(field: str) -> None:
     except KeyError as fault:
         part, known = fault.args
         if not known:
-            raise DayflyError(Exit.NOT_FOUND, f'"{part}" is not a field: what is before it has none') from None
+            raise DayflyError(Exit.NOT_FOUND, f'"{part}" is not a field: its parent has no fields') from None
         what = "kind" if known == json_schema.words() else "field"
         raise not_there(f'no {what} "{part}"', part, known, ", ".join(known)) from None
     if found is not None:

@@ -1,4 +1,4 @@
-"""`dayfly get`: how sandboxes and their resources stand, and one sandbox with all its steps."""
+"""`dayfly get`: show the state of sandboxes, resources and route groups, or one run with all its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dayfly.cli.backends import hosts
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import DayflyError, Exit, not_there
-from dayfly.spec.scalars.label_selector import selector, takes
+from dayfly.spec.scalars.label_selector import matches, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,43 +33,43 @@ _KINDS = {
     "rg": "routegroups",
     "dfg": "routegroups",
 }
-_WIDEST = 1000
+_UNLIMITED = 1000
 
 
 @click.command("get")
-@options.named("kind", "kinds", required=False, default="sandboxes")
-@options.named("name", "of_kind", required=False, default="")
+@options.name_argument("kind", "kinds", required=False, default="sandboxes")
+@options.name_argument("name", "names_of_kind", required=False, default="")
 @options.labels
-@options.cluster
+@options.backend_options
 @options.output
 def command(
     kind: str, name: str, labels: tuple[str, ...], context: str | None, namespace: str | None, output: str | None
 ) -> None:
-    """Show the state of sandboxes, resources or route groups, or of the one called NAME with all its steps.
+    """Show the state of sandboxes, resources or route groups, or of NAME with all its steps.
 
     KIND is sandboxes (the default), resources or routegroups.
     """
     if kind not in _KINDS:
-        message = f"there is no kind {kind!r} here, only sandboxes, resources and routegroups"
+        message = f"unknown kind {kind!r}: the kinds are sandboxes, resources and routegroups"
         raise DayflyError(Exit.USAGE, message, f"for one sandbox: dayfly get sandbox {kind}")
     if name and labels and _KINDS[kind] != "resources":
         raise click.UsageError("give either a name or --label", click.get_current_context())
-    terms = selector(labels)
+    terms = parse(labels)
     host = hosts.find(context, namespace)
     if name and _KINDS[kind] == "sandboxes":
-        _one(host.sandbox(name), output)
+        _print_one(host.sandbox(name), output)
         return
     if _KINDS[kind] == "routegroups":
         if name:
-            _one(host.sandbox(subject.group(name)), output, "Route group")
+            _print_one(host.sandbox(subject.group(name)), output, "Route group")
             return
-        _groups([one for one in host.groups() if takes(terms, one.spec.get("labels") or {})], output, labels)
+        _print_groups([one for one in host.groups() if matches(terms, one.spec.get("labels") or {})], output, labels)
         return
-    found = [one for one in host.sandboxes() if takes(terms, one.spec.get("labels") or {})]
+    found = [one for one in host.sandboxes() if matches(terms, one.spec.get("labels") or {})]
     if _KINDS[kind] == "resources":
-        _resources(found, name, host.flags, output, labels)
+        _print_resources(found, name, host.flags, output, labels)
     else:
-        _sandboxes(found, output, labels)
+        _print_sandboxes(found, output, labels)
 
 
 def _phase(report: Report) -> str:
@@ -82,14 +82,14 @@ def _phase(report: Report) -> str:
 
 
 def _reason(report: Report) -> str:
-    """Why it stands as it does. Of one that is ready and yet not all that was wished for, that is more to be known."""
+    """Return the reason of its state. For a ready run with unsupported parts, return that instead."""
     from dayfly.plan.reasons import Reason
 
     unsupported = report.get("ready") and report.get("unsupported")
     return Reason.UNSUPPORTED if unsupported else report["reason"]
 
 
-def _sandboxes(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
+def _print_sandboxes(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -99,10 +99,10 @@ def _sandboxes(found: list[RunView], output: str | None, labels: Sequence[str]) 
         ]
         show.table(("SANDBOX", "PHASE", "REASON", "PROGRESS", "AGE"), rows)
     else:
-        show.talk("No sandbox has matching labels." if labels else "There are no sandboxes.")
+        show.print_message("No sandbox has matching labels." if labels else "There are no sandboxes.")
 
 
-def _groups(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
+def _print_groups(found: list[RunView], output: str | None, labels: Sequence[str]) -> None:
     if output:
         show.emit([_data(each) for each in found], output)
     elif found:
@@ -112,7 +112,7 @@ def _groups(found: list[RunView], output: str | None, labels: Sequence[str]) -> 
         ]
         show.table(("ROUTE GROUP", "PHASE", "REASON", "SANDBOXES", "AGE"), rows, elastic="SANDBOXES")
     else:
-        show.talk("No route group has matching labels." if labels else "There are no route groups.")
+        show.print_message("No route group has matching labels." if labels else "There are no route groups.")
 
 
 def _matched(one: RunView) -> list[str]:
@@ -120,12 +120,11 @@ def _matched(one: RunView) -> list[str]:
     return found
 
 
-def _reached(one: RunView) -> list[Any]:
-    """The endpoints that have an address."""
+def _endpoints_with_url(one: RunView) -> list[Any]:
     return [each for each in (one.status or {}).get("endpoints") or [] if each.get("url")]
 
 
-def _one(found: RunView, output: str | None, kind: str = "Sandbox") -> None:
+def _print_one(found: RunView, output: str | None, kind: str = "Sandbox") -> None:
     from dayfly.cli.output import frame
 
     report = found.report
@@ -140,7 +139,7 @@ def _one(found: RunView, output: str | None, kind: str = "Sandbox") -> None:
             ("Message", report["message"]),
             ("Sandboxes", ", ".join(_matched(found))),
             ("Routing key", found.routing_key),
-            *(("Endpoint", f"{each['name']}: {each['url']}") for each in _reached(found)),
+            *(("Endpoint", f"{each['name']}: {each['url']}") for each in _endpoints_with_url(found)),
             ("Created", f"{found.created} ({show.age(found.created)} ago)" if found.created else ""),
             *_ended(report),
         ]
@@ -149,12 +148,12 @@ def _one(found: RunView, output: str | None, kind: str = "Sandbox") -> None:
         return
     show.line()
     now = int(time.time() * 1000)
-    for line in frame.frame(found.name, report, now, width=_WIDEST, height=_WIDEST):
+    for line in frame.frame(found.name, report, now, width=_UNLIMITED, height=_UNLIMITED):
         show.line(line.text)
 
 
 def _ended(report: Report) -> list[tuple[str, str]]:
-    """Why one that has ended has, and who wished it."""
+    """Return why a run has ended, and by whose request."""
     rows = []
     if (closed := report.get("closed")) and _phase(report) == "Ended":
         rows.append(("Ended", f"{closed['reason']}: {closed['message']}{_author(closed)}"))
@@ -167,7 +166,9 @@ def _author(request: Any) -> str:
     return f" (by {request['by']})" if request.get("by") else ""
 
 
-def _resources(sandboxes: list[RunView], name: str, flags: str, output: str | None, labels: Sequence[str]) -> None:
+def _print_resources(
+    sandboxes: list[RunView], name: str, flags: str, output: str | None, labels: Sequence[str]
+) -> None:
     every = [each for one in sandboxes for each in _resources_of(one)]
     found = [each for each in every if name in ("", each["name"])]
     if name and not found:
@@ -182,27 +183,27 @@ def _resources(sandboxes: list[RunView], name: str, flags: str, output: str | No
         header = ("RESOURCE", "SANDBOX", "PLUGIN", "PHASE", "PROGRESS", "MESSAGE")
         show.table(header, rows, elastic="MESSAGE")
     else:
-        show.talk("No sandbox with matching labels has a resource." if labels else "There are no resources.")
+        show.print_message("No sandbox with matching labels has a resource." if labels else "There are no resources.")
 
 
 def _resources_of(one: RunView) -> Iterator[dict[str, Any]]:
     import msgspec
 
-    from dayfly.plan.phases import of_resource
+    from dayfly.plan.phases import resource_progress
     from dayfly.plan.status import sentence
     from dayfly.spec.report import UnitReport
 
     units = msgspec.convert(one.report["units"], list[UnitReport])
-    for wish in one.spec.get("resources") or ():
-        stands = of_resource(units, wish["name"], closed=bool(one.report.get("closed")))
-        worst = stands.worst
+    for resource in one.spec.get("resources") or ():
+        status = resource_progress(units, resource["name"], closed=bool(one.report.get("closed")))
+        worst = status.worst
         yield {
-            "name": wish["name"],
+            "name": resource["name"],
             "sandbox": one.name,
-            "plugin": wish.get("plugin") or "(its own steps)",
-            "phase": stands.phase if units else _phase(one.report),
-            "progress": f"{stands.done}/{stands.total}",
-            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and stands.troubled else "",
+            "plugin": resource.get("plugin") or "(its own steps)",
+            "phase": status.phase if units else _phase(one.report),
+            "progress": f"{status.done}/{status.total}",
+            "message": f"{worst.name}: {sentence(worst, worst.message)}" if worst and status.has_trouble else "",
         }
 
 

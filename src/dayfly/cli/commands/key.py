@@ -1,4 +1,4 @@
-"""`dayfly key`: API keys of an organisation's people and programs."""
+"""`dayfly key`: API keys of an organisation."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import Noun
+from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@click.group("key", cls=Noun)
+@click.group("key", cls=NounGroup)
 def command() -> None:
-    """Create, list and delete API keys. Only an admin may."""
+    """Create, list and delete API keys. This needs the role admin."""
 
 
 @command.command("create")
@@ -30,7 +30,12 @@ def command() -> None:
     show_default=True,
     help="What the key may do.",
 )
-@click.option("--expires", type=options.Duration(), metavar="DURATION", help="When it ends, such as 30d; else never.")
+@click.option(
+    "--expires",
+    type=options.Duration(),
+    metavar="DURATION",
+    help="The lifetime of the key, such as 30d. By default, the key never expires.",
+)
 @click.option(
     "--scope",
     multiple=True,
@@ -41,14 +46,16 @@ def command() -> None:
 def create(name: str, role: str, expires: float | None, scope: tuple[str, ...], output: str | None) -> None:
     """Create a key and print it. It is shown only this once."""
     if expires is not None and expires < 1:
-        raise click.UsageError("--expires is at least 1s", click.get_current_context())
+        raise click.UsageError("--expires must be at least 1s", click.get_current_context())
     body: dict[str, object] = {"name": name, "role": role} | ({"expiresInSeconds": int(expires)} if expires else {})
     body |= {"scope": list(scope)} if scope else {}
     made = ServerClient.open().post("keys", body=body)
     if output:
         show.emit(made, output)
         return
-    show.talk(f'Made the key {made["id"]} for "{name}" ({describe_rights(role, scope)}). Nobody can show it again:')
+    show.print_message(
+        f'Created the key {made["id"]} for "{name}" ({describe_rights(role, scope)}). It cannot be shown again:'
+    )
     show.line(made["key"])
 
 
@@ -69,7 +76,7 @@ def list_(output: str | None) -> None:
         ]
         show.table(("ID", "NAME", "ROLE", "LAST USED", "EXPIRES", "SCOPE"), rows)
     else:
-        show.talk("There are no keys; make one with: dayfly key create NAME")
+        show.print_message("There are no keys; create one with: dayfly key create NAME")
 
 
 @command.command("delete")
@@ -78,7 +85,7 @@ def list_(output: str | None) -> None:
 def delete(id_: str) -> None:
     """Revoke a key. It stops working within seconds."""
     ServerClient.open().delete("keys", id_)
-    show.talk(f"Revoked the key {id_}.")
+    show.print_message(f"Revoked the key {id_}.")
 
 
 def describe_rights(role: str, scope: Sequence[str]) -> str:

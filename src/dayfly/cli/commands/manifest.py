@@ -1,4 +1,4 @@
-"""`dayfly manifest`: what is in files as objects that kubectl applies. It needs no server."""
+"""`dayfly manifest`: print files as Kubernetes objects for kubectl. It needs no server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dayfly.spec.route_group import RouteGroup
 from dayfly.spec.workload import Workload
 
 if TYPE_CHECKING:
-    from dayfly.spec.documents import Wish
+    from dayfly.spec.documents import TypedDocument
 
 
 @click.command("manifest")
@@ -33,15 +33,15 @@ def command(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -
     wishes = reading.load(files, sets)
     items = [_object(wished.wish) for wished in wishes if not isinstance(wished.wish, Workload)]
     if not items:
-        message = f"{', '.join(files)}: it contains nothing for a cluster"
+        message = f"{', '.join(files)}: contains nothing for a cluster"
         raise DayflyError(Exit.USAGE, message, "write a plugin, sandbox or hook")
     for wished in wishes:
         if isinstance(wished.wish, Workload):
-            show.talk(f"left out: the baseline {wished.name}, for a cluster has Deployments of its own")
+            show.print_message(f"left out: the baseline {wished.name}, because a cluster has its own Deployments")
     show.emit({"apiVersion": "v1", "kind": "List", "items": items}, output or "yaml")
 
 
-def _object(wish: Wish) -> dict[str, Any]:
+def _object(wish: TypedDocument) -> dict[str, Any]:
     metadata: dict[str, Any]
     kind, metadata, spec = "Sandbox", {"name": wish.name}, documents.export(wish)["spec"]
     if isinstance(wish, Plugin):

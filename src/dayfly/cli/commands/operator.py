@@ -1,4 +1,4 @@
-"""`dayfly operator`: the operator of a cluster, as its Deployment runs it; from a checkout too, against any context."""
+"""`dayfly operator`: run the operator of a cluster, in its Deployment or from a checkout against a context."""
 
 from __future__ import annotations
 
@@ -29,63 +29,64 @@ _SYSTEM = "dayfly-system"
 
 
 @click.command("operator")
-@click.option("--context", metavar="NAME", help="A context of the kubeconfig; inside a pod its own account is used.")
+@click.option(
+    "--context", metavar="NAME", help="A context of the kubeconfig. In a pod, the default is its service account."
+)
 @click.option(
     "--runner",
     type=click.Path(path_type=Path),
     envvar="DAYFLY_RUNNER",
-    help="The runner program that is put into steps' pods. Default: $DAYFLY_RUNNER, or what came with the package.",
+    help="The runner program for the pods of steps. Default: $DAYFLY_RUNNER, or the one in the package.",
 )
-@click.option("--port", default=8080, show_default=True, help="Where /healthz, /readyz and /metrics answer.")
-@click.option("--lease/--no-lease", default=True, show_default=True, help="Let one of several replicas do the work.")
+@click.option("--port", default=8080, show_default=True, help="The port of /healthz, /readyz and /metrics.")
+@click.option(
+    "--lease/--no-lease", default=True, show_default=True, help="Only one of several replicas works at a time."
+)
 @click.option(
     "--lease-seconds",
     type=click.IntRange(3, 300),
     default=15,
-    show_default=True,
     envvar="DAYFLY_LEASE_SECONDS",
-    help="How soon another replica takes the place of one that has died; the same for all of them. "
-    "Or set $DAYFLY_LEASE_SECONDS.",
+    help="The time until another replica replaces one that has died; the same for all replicas. "
+    "Default: $DAYFLY_LEASE_SECONDS, or 15.",
 )
 @click.option(
     "--rate",
     type=click.FloatRange(min=1.0),
     envvar="DAYFLY_RATE",
-    help="The most requests a second to the API server. Default: $DAYFLY_RATE, or 1000, which is more than one "
-    "operator needs; the API server limits its clients itself.",
+    help="The maximum number of requests a second to the API server. Default: $DAYFLY_RATE, or 1000, which is more "
+    "than an operator needs; the API server limits its clients itself.",
 )
 @click.option(
     "--fallback-image",
     metavar="IMAGE",
     default="",
     envvar="DAYFLY_FALLBACK_IMAGE",
-    help="An image that every node has or can pull without a secret: in it the runner proves that a step whose own "
-    "image is missing never began. Default: $DAYFLY_FALLBACK_IMAGE, or the operator's own.",
+    help="An image that every node has or can pull without a secret. The runner uses it to prove that a step whose "
+    "image is missing has never started. Default: $DAYFLY_FALLBACK_IMAGE, or the operator's image.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=0),
     default=20,
     envvar="DAYFLY_STEPS",
-    help="How many steps of one namespace's sandboxes run at once, and as many again that clean up, unless its "
-    "annotation dayfly.dev/steps says otherwise. Default: $DAYFLY_STEPS, or 20.",
+    help="The maximum number of concurrent create steps for the sandboxes of a namespace, and of delete steps. The "
+    "annotation dayfly.dev/steps of a namespace overrides it. Default: $DAYFLY_STEPS, or 20.",
 )
 @click.option(
     "--ephemeral-storage",
     metavar="QUANTITY",
     default="2Gi",
-    show_default=True,
     envvar="DAYFLY_EPHEMERAL_STORAGE",
-    help="How much of its node's disk a step may fill (files outside volumes, emptyDir volumes, logs) unless its "
-    "podTemplateOverlay sets another limit. 0 sets no limit. Or set $DAYFLY_EPHEMERAL_STORAGE.",
+    help="The default limit of ephemeral storage for a step (files outside volumes, emptyDir volumes, logs), unless "
+    "its podTemplateOverlay sets a limit. 0 sets no limit. Default: $DAYFLY_EPHEMERAL_STORAGE, or 2Gi.",
 )
 @click.option(
     "--webhook-image",
     metavar="IMAGE",
     default="",
     envvar="DAYFLY_WEBHOOK_IMAGE",
-    help="An image with Dayfly in it, from which webhooks are sent. Default: $DAYFLY_WEBHOOK_IMAGE, or the operator's "
-    "own.",
+    help="An image with Dayfly, which sends webhooks. Default: $DAYFLY_WEBHOOK_IMAGE, or the operator's image.",
 )
 @options.allow_webhook
 @click.option(
@@ -93,29 +94,29 @@ _SYSTEM = "dayfly-system"
     type=click.IntRange(0, 65535),
     default=0,
     envvar="DAYFLY_STATE_PORT",
-    help="Where Terraform states are served to steps, the same as the port of the Service dayfly-state. Default: "
-    "$DAYFLY_STATE_PORT, or 0: they are not.",
+    help="The port that serves Terraform states to steps, the same as that of the Service dayfly-state. 0 serves no "
+    "states. Default: $DAYFLY_STATE_PORT, or 0.",
 )
 @click.option(
     "--server-url",
     metavar="URL",
     default="",
     envvar="DAYFLY_SERVER_URL",
-    help="A server whose sandboxes run in this cluster; the operator dials it, and nothing dials in. Or set "
-    "$DAYFLY_SERVER_URL.",
+    help="A server whose sandboxes run in this cluster. The operator connects to the server, never the other way "
+    "round. Default: $DAYFLY_SERVER_URL.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     envvar="DAYFLY_TOKEN_FILE",
-    help="A file with the cluster's token there. Or set $DAYFLY_TOKEN_FILE.",
+    help="A file with the token of this cluster for the server. Default: $DAYFLY_TOKEN_FILE.",
 )
 @click.option(
     "--server-ca",
     metavar="FILE",
     type=click.Path(path_type=Path),
     envvar="DAYFLY_SERVER_CA",
-    help="Certificates to trust there, rather than this machine's. Or set $DAYFLY_SERVER_CA.",
+    help="CA certificates for the server, instead of those of this machine. Default: $DAYFLY_SERVER_CA.",
 )
 @click.option(
     "--agent-namespace",
@@ -123,7 +124,8 @@ _SYSTEM = "dayfly-system"
     metavar="ORG=NAMESPACE",
     multiple=True,
     envvar="DAYFLY_AGENT_NAMESPACE",
-    help="Where the sandboxes of an organisation of the server live. Or set $DAYFLY_AGENT_NAMESPACE.",
+    help="The namespace for the sandboxes of an organisation of the server. Repeatable. Default: "
+    "$DAYFLY_AGENT_NAMESPACE, separated by spaces.",
 )
 @click.option(
     "--routing-header",
@@ -131,39 +133,38 @@ _SYSTEM = "dayfly-system"
     metavar="NAME",
     multiple=True,
     envvar="DAYFLY_ROUTING_HEADER",
-    help="A further header whose whole value may be a routing key, beside baggage and the usual ones. Or set "
-    "$DAYFLY_ROUTING_HEADER.",
+    help="Another header whose whole value may be a routing key, in addition to baggage and the usual headers. "
+    "Repeatable. Default: $DAYFLY_ROUTING_HEADER, separated by spaces.",
 )
 @click.option(
     "--routing-query",
     metavar="NAME",
     default="",
     envvar="DAYFLY_ROUTING_QUERY",
-    help="A parameter of the query whose value may be a routing key. Or set $DAYFLY_ROUTING_QUERY.",
+    help="A query parameter whose value may be a routing key. Default: $DAYFLY_ROUTING_QUERY.",
 )
 @click.option(
     "--istio",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    show_default=True,
     envvar="DAYFLY_ISTIO",
-    help="Whether Istio's VirtualServices lead requests to forks: where the Gateway API is not installed (auto), or "
-    "wherever Istio is. Or set $DAYFLY_ISTIO.",
+    help="Whether to route requests to forks with Istio's VirtualServices: auto means only if the Gateway API is not "
+    "installed. Default: $DAYFLY_ISTIO, or auto.",
 )
 @click.option(
     "--preview-gateway",
     metavar="NAMESPACE/NAME",
     default="",
     envvar="DAYFLY_PREVIEW_GATEWAY",
-    help="A Gateway at which each endpoint of a sandbox has an address of its own. Or set $DAYFLY_PREVIEW_GATEWAY.",
+    help="A Gateway at which each endpoint of a sandbox gets its own address. Default: $DAYFLY_PREVIEW_GATEWAY.",
 )
 @click.option(
     "--preview-domain",
     metavar="URL",
     default="",
     envvar="DAYFLY_PREVIEW_DOMAIN",
-    help="The domain below which these addresses are, as https://preview.example.com: all names there lead to that "
-    "Gateway. Or set $DAYFLY_PREVIEW_DOMAIN.",
+    help="The domain of these addresses, such as https://preview.example.com: all names in it must resolve to that "
+    "Gateway. Default: $DAYFLY_PREVIEW_DOMAIN.",
 )
 @options.events_to(of="this cluster's sandboxes", envvar="DAYFLY_EVENTS_TO")
 @click.option(
@@ -194,21 +195,20 @@ def command(
     events_to: str | None,
     log_level: str,
 ) -> None:
-    """Run the operator in the foreground until it is asked to end (SIGTERM, Ctrl-C). Logs are JSON lines on stderr."""
+    """Run the operator in the foreground until SIGTERM or Ctrl-C. Logs are JSON lines on stderr."""
     try:
         from dayfly.operator.main import ProcessIdentity
         from dayfly.operator.monitoring import json_log
     except ImportError as error:
-        message = f"the operator's part is not installed ({error.name} is missing)"
-        raise DayflyError(Exit.FAILED, message, installed.operators_part()) from None
-    program = _program(runner)
+        raise installed.missing_extra("operator", error) from None
+    program = _read_runner(runner)
     json_log.to_stderr(log_level)
     pod = os.environ.get("POD_NAME", "")
-    identity = pod or f"{socket.gethostname()}-{os.getpid()}"
+    name = pod or f"{socket.gethostname()}-{os.getpid()}"
     namespace = os.environ.get("POD_NAMESPACE") or _SYSTEM
-    allowed = options.webhook_servers(webhooks)
-    place = ProcessIdentity(
-        identity,
+    allowed = options.parse_webhook_servers(webhooks)
+    identity = ProcessIdentity(
+        name,
         namespace,
         port,
         lease_seconds if lease else 0,
@@ -218,11 +218,15 @@ def command(
         webhook_image,
         allowed,
         state_port=state_port,
-        routing=_routing(_forms(routing_headers, routing_query), istio, _edge(preview_gateway, preview_domain)),
+        routing=_routing(
+            options.parse_routing_forms(routing_headers, routing_query),
+            istio,
+            _preview_gateway(preview_gateway, preview_domain),
+        ),
         ephemeral_storage=_storage_limit(ephemeral_storage),
     )
-    dialled = _Dialled.of(server_url, token_file, server_ca, agent_namespaces) if server_url else None
-    asyncio.run(_operate(context, program, place, rate, dialled, _heralds(events_to, allowed)))
+    server = _ServerOptions.parse(server_url, token_file, server_ca, agent_namespaces) if server_url else None
+    asyncio.run(_operate(context, program, identity, rate, server, _heralds(events_to, allowed)))
 
 
 def _storage_limit(text: str) -> str:
@@ -230,18 +234,18 @@ def _storage_limit(text: str) -> str:
     from dayfly.execute.pod.policy.rows import quantity
 
     for place, problem in quantity()(text, "--ephemeral-storage"):
-        raise DayflyError(Exit.USAGE, f"{place}: {problem}", "give a quantity such as 2Gi, or 0 for no limit")
+        raise DayflyError(Exit.USAGE, f"{place}: {problem}", "use a quantity such as 2Gi, or 0 for no limit")
     return "" if text == "0" else text
 
 
-def _program(runner: Path | None) -> RunnerConfigMap:
-    """What is put into steps' pods."""
+def _read_runner(runner: Path | None) -> RunnerConfigMap:
+    """Return the runner program for the pods of steps."""
     from dayfly.operator.pods.namespaces import RunnerConfigMap
 
     runner = runner or installed.packaged_runner()
     if runner is None:
         raise DayflyError(
-            Exit.USAGE, "no runner program is named", "build one: runner/build.sh OUT x86_64, and give --runner OUT"
+            Exit.USAGE, "no runner program is named", "build one with runner/build.sh OUT x86_64, and add --runner OUT"
         )
     try:
         return RunnerConfigMap.of(runner.read_bytes())
@@ -260,9 +264,9 @@ def _heralds(events_to: str | None, allowed: frozenset[str]) -> Heralds:
     if events_to:
         from dayfly.cli import event_receiver
 
-        to = event_receiver.receiver(events_to, allowed)
+        to = event_receiver.parse_receiver(events_to, allowed)
         receiver = ClusterEventReceiver(event_receiver.Poster(to), to.address.url)
-    return Heralds(receiver, tracing.from_environment(os.environ, installed.part("otel")))
+    return Heralds(receiver, tracing.from_environment(os.environ, installed.install_advice("otel")))
 
 
 def _routing(forms: Forms, istio: str, edge: PreviewGateway | None) -> RoutingSettings:
@@ -271,30 +275,19 @@ def _routing(forms: Forms, istio: str, edge: PreviewGateway | None) -> RoutingSe
     return RoutingSettings(forms, Istio(istio), edge)
 
 
-def _edge(gateway: str, domain: str) -> PreviewGateway | None:
+def _preview_gateway(gateway: str, domain: str) -> PreviewGateway | None:
     from dayfly.execute.gateway.preview import read_edge
     from dayfly.spec.errors import SpecError
 
     try:
         return read_edge(gateway, domain)
     except SpecError as error:
-        wanted = "give both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.com"
+        wanted = "use both: --preview-gateway NAMESPACE/NAME --preview-domain https://preview.example.com"
         raise DayflyError(Exit.USAGE, str(error), wanted) from None
 
 
-def _forms(headers: tuple[str, ...], query: str) -> Forms:
-    from dayfly.spec.errors import SpecError
-    from dayfly.spec.routing.routing_keys import check_forms
-
-    try:
-        return check_forms(headers, query)
-    except SpecError as error:
-        wanted = "see --routing-header and --routing-query"
-        raise DayflyError(Exit.USAGE, str(error), wanted) from None
-
-
-class _Dialled(NamedTuple):
-    """A server, as the options name it."""
+class _ServerOptions(NamedTuple):
+    """The options of the server to connect to."""
 
     url: str
     token: str
@@ -302,45 +295,49 @@ class _Dialled(NamedTuple):
     bound: dict[str, str]
 
     @classmethod
-    def of(cls, url: str, token_file: Path | None, authority: Path | None, namespaces: tuple[str, ...]) -> _Dialled:
+    def parse(
+        cls, url: str, token_file: Path | None, authority: Path | None, namespaces: tuple[str, ...]
+    ) -> _ServerOptions:
         if token_file is None:
-            raise DayflyError(Exit.USAGE, "--server-url needs the cluster's token", "give --token-file FILE")
+            raise DayflyError(Exit.USAGE, "--server-url needs the token of the cluster", "add --token-file FILE")
         try:
             token = token_file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise DayflyError(Exit.USAGE, f"cannot read the token {token_file}: {error}", "see --token-file") from None
         if not token.isascii() or not token.isprintable() or not token:
             raise DayflyError(
-                Exit.USAGE, f"{token_file} contains no token", "it must be one line, as the server printed it"
+                Exit.USAGE,
+                f"{token_file} contains no token",
+                "it must contain one line, the token that the server printed",
             )
         pairs = [each.partition("=") for each in namespaces]
         if not pairs or not all(org and namespace for org, _, namespace in pairs):
-            wanted = "say where an organisation's sandboxes live: --agent-namespace ORG=NAMESPACE"
-            raise DayflyError(Exit.USAGE, "--server-url needs a namespace for them", wanted)
+            wanted = "add --agent-namespace ORG=NAMESPACE for each organisation"
+            raise DayflyError(Exit.USAGE, "--server-url needs namespaces for sandboxes", wanted)
         if any(org == "cluster" for org, _, _ in pairs):
-            # Grants call whoever publishes in this cluster itself so.
-            wanted = "name the organisation otherwise at the server"
-            raise DayflyError(Exit.USAGE, "no organisation may be called cluster here", wanted)
+            # Grants use this name for plugins that were published in the cluster itself.
+            wanted = "use an organisation with another name"
+            raise DayflyError(Exit.USAGE, "the name cluster is reserved, also for organisations", wanted)
         return cls(url, token, str(authority or ""), {org: namespace for org, _, namespace in pairs})
 
-    def agents(self, home: str) -> tuple[Agents, ServerConnection]:
-        """Who dials it, and the connection."""
+    def connect(self, home: str) -> tuple[Agents, ServerConnection]:
+        """Return a factory for the agent, and its connection."""
         from dayfly.link.http import HttpWay
         from dayfly.operator.agent.agent import Agent
 
         try:
-            way = HttpWay(self.url, self.token, self.authority)
+            connection = HttpWay(self.url, self.token, self.authority)
         except (ValueError, OSError) as error:
             raise DayflyError(Exit.USAGE, f"--server-url: {error}", "see dayfly operator --help") from None
-        return lambda cluster, admit: Agent(cluster, way, self.bound, home, admit), way
+        return lambda cluster, admit: Agent(cluster, connection, self.bound, home, admit), connection
 
 
 async def _operate(
     context: str | None,
     runner: RunnerConfigMap,
-    place: ProcessIdentity,
+    identity: ProcessIdentity,
     rate: float | None,
-    dialled: _Dialled | None,
+    server: _ServerOptions | None,
     heralds: Heralds,
 ) -> None:
     from dayfly.kube.auth import CredentialsError, load
@@ -360,20 +357,22 @@ async def _operate(
         credentials = await load(context=context)
     except CredentialsError as error:
         raise DayflyError(Exit.FAILED, f"cannot reach a cluster: {error}", "see --context and $KUBECONFIG") from None
-    agents, way = dialled.agents(place.namespace) if dialled else (None, None)
+    agents, connection = server.connect(identity.namespace) if server else (None, None)
     clock = ServerClock()
     transport = Dated(HttpTransport(credentials), clock)
     client = Client(transport, Limits(rate=rate, burst=math.ceil(rate)) if rate else None)
     try:
         await operate(
-            client, runner, place, stop, SandboxesExtension, HooksExtension, Groups, agents, heralds, clock.now
+            client, runner, identity, stop, SandboxesExtension, HooksExtension, Groups, agents, heralds, clock.now
         )
     except OSError as error:
         sys.stderr.flush()
-        raise DayflyError(Exit.FAILED, f"cannot answer on port {place.port}: {error.strerror}", "see --port") from None
+        raise DayflyError(
+            Exit.FAILED, f"cannot listen on port {identity.port}: {error.strerror}", "see --port"
+        ) from None
     finally:
         if heralds.tracer is not None:
             await asyncio.to_thread(heralds.tracer.close)
         await client.close()
-        if way is not None:
-            await way.close()
+        if connection is not None:
+            await connection.close()

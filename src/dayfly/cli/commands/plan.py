@@ -1,4 +1,4 @@
-"""`dayfly plan`: what some files would do. It needs no server, unless a plugin is in none of the files."""
+"""`dayfly plan`: show what files would do. It needs a server only for plugins that are in none of the files."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
     Plugins = dict[tuple[str, str], Plugin]
 
-# Drawn when a sandbox is made; what a plan shows instead.
-_NOT_YET = "drawn-at-apply"
+# Shown instead of values that are generated when a sandbox is created.
+_GENERATED = "drawn-at-apply"
 
 
 @click.command("plan")
 @options.files()
 @options.sets
-@click.option("--diff", is_flag=True, help="Show what differs from the sandboxes of these names that live.")
-@options.cluster
+@click.option("--diff", is_flag=True, help="Compare with the existing sandboxes of these names.")
+@options.backend_options
 @options.output
 def command(
     files: tuple[str, ...],
@@ -51,12 +51,12 @@ def command(
     namespace: str | None,
     output: str | None,
 ) -> None:
-    """Show what files would do: steps in waves, values and their sources, and how it is deleted.
+    """Show what files would do: steps in waves, values and their sources, and the deletion.
 
-    Plugins come from the same files, or else from the running server or the cluster.
+    Plugins are read from the same files, or else from the running server or the cluster.
     """
-    host = functools.cache(lambda: _host(context, namespace))
-    find = functools.partial(_fetched, host)
+    host = functools.cache(lambda: _find_backend(context, namespace))
+    find = functools.partial(_fetch_plugin, host)
     local = ToLocal.CLUSTER if context else ToLocal.UNKNOWN
     wishes = reading.load(files, sets)
     plugins = {(w.wish.name, w.wish.version): w.wish for w in wishes if isinstance(w.wish, Plugin)}
@@ -66,13 +66,13 @@ def command(
         wish, document = wished
         if isinstance(wish, Sandbox):
             preview = _preview(wish, document, plugins, sources, find, local)
-            planned = _Planned({"sandbox": wish.name}, preview, plan_lines.of_sandbox(wish, preview))
-            found.append(_beside(planned, wish, document, plugins, host, find) if diff else planned)
+            planned = _Planned({"sandbox": wish.name}, preview, plan_lines.sandbox_lines(wish, preview))
+            found.append(_compare(planned, wish, document, plugins, host, find) if diff else planned)
         elif isinstance(wish, LifecycleHook | RouteGroup):
-            found.append(_around(wish, document))
+            found.append(_plan_hooks(wish, document))
     if not found:
-        message = f"{', '.join(files)}: it contains no sandbox, no route group and no lifecycle hook"
-        raise DayflyError(Exit.USAGE, message, "a plan is made for a sandbox; add one that uses the plugin")
+        message = f"{', '.join(files)}: contains no sandbox, no route group and no lifecycle hook"
+        raise DayflyError(Exit.USAGE, message, "add a sandbox that uses the plugin: plans are made for sandboxes")
     if output:
         data = [{**each.name, **msgspec.to_builtins(each.preview)} for each in found]
         show.emit(data, output)
@@ -83,18 +83,18 @@ def command(
         for line in each.lines:
             show.block(line)
         for warning in each.preview.warnings:
-            show.talk(f"warning: {warning}")
+            show.print_message(f"warning: {warning}")
 
 
 class _Planned(NamedTuple):
-    """What one wish would do: its name by its kind, as data, and in words."""
+    """The plan of one document: its name by kind, as data, and as lines."""
 
     name: dict[str, Any]
     preview: CompilePreview
     lines: Iterable[str]
 
 
-def _beside(
+def _compare(
     planned: _Planned,
     wish: Sandbox,
     document: ParsedDocument,
@@ -102,29 +102,29 @@ def _beside(
     host: Callable[[], Backend | None],
     find: Callable[[str, str], Plugin],
 ) -> _Planned:
-    """The plan of a sandbox's file beside what lives of that name."""
-    there = host()
-    if there is None:
+    """Compare the plan of a sandbox's file with the existing sandbox of that name."""
+    backend = host()
+    if backend is None:
         raise DayflyError(Exit.NO_SERVER, "no server is running, so there is no sandbox to compare with", START)
-    standing = there.sandbox(wish.name)
-    if not standing.spec:
-        raise DayflyError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "without --diff there is the plan of the file")
-    now = plan_diff.living(standing.spec, wish.name)
+    existing = backend.sandbox(wish.name)
+    if not existing.spec:
+        raise DayflyError(Exit.NOT_FOUND, f'"{wish.name}" has ended', "see the plan of the file without --diff")
+    now = plan_diff.parse_existing(existing.spec, wish.name)
     preview = _preview(now, document, plugins, {}, find)
-    between = plan_diff.difference(now, wish)
-    lines = plan_diff.lines(plan_lines.of_sandbox(now, preview), planned.lines)
-    data = {**planned.name, "changes": between.changes, "refused": between.refused}
+    between = plan_diff.find_difference(now, wish)
+    lines = plan_diff.diff_lines(plan_lines.sandbox_lines(now, preview), planned.lines)
+    data = {**planned.name, "changes": between.changes, "refused": between.immutable}
     return _Planned(data, planned.preview, [*lines, "", between.sentence(wish.name)])
 
 
-def _around(wish: LifecycleHook | RouteGroup, document: ParsedDocument) -> _Planned:
-    """Of what has steps of its own and no workloads."""
+def _plan_hooks(wish: LifecycleHook | RouteGroup, document: ParsedDocument) -> _Planned:
+    """Return the plan of a document that has hooks and no workloads."""
     if isinstance(wish, RouteGroup):
         preview = compiler.preview_hook(compiler.check_group(wish, source=document))
-        return _Planned({"routeGroup": wish.name}, preview, plan_lines.of_group(wish, preview))
+        return _Planned({"routeGroup": wish.name}, preview, plan_lines.route_group_lines(wish, preview))
     made = compiler.check_hook(wish, source=document)
-    preview = compiler.preview_hook(made, compiler.hook_doubts(wish, source=document))
-    return _Planned({"hook": wish.name}, preview, plan_lines.of_hook(wish, preview))
+    preview = compiler.preview_hook(made, compiler.hook_warnings(wish, source=document))
+    return _Planned({"hook": wish.name}, preview, plan_lines.lifecycle_hook_lines(wish, preview))
 
 
 def _preview(
@@ -141,21 +141,21 @@ def _preview(
             plugin = find(name, version)
             known[plugin.name, plugin.version] = plugin
     compiled = compiler.compile(
-        sandbox, known, uid=_NOT_YET, routing_key=_NOT_YET, local=local, source=document, plugin_sources=sources
+        sandbox, known, uid=_GENERATED, routing_key=_GENERATED, local=local, source=document, plugin_sources=sources
     )
     return compiler.preview(compiled)
 
 
-def _host(context: str | None, namespace: str | None) -> Backend | None:
-    """Who may have the plugins that are in no file; None if no server runs."""
+def _find_backend(context: str | None, namespace: str | None) -> Backend | None:
+    """Return the backend for plugins that are in no file; None if no server runs."""
     return hosts.find(context, namespace) if context or namespace or api.find() else None
 
 
-def _fetched(host: Callable[[], Backend | None], name: str, version: str) -> Plugin:
+def _fetch_plugin(host: Callable[[], Backend | None], name: str, version: str) -> Plugin:
     wanted = f"{name}@{version}" if version else name
     found = host()
     if found is None:
-        message = f'the plugin "{wanted}" is in none of these files, and no server is running that might have it'
+        message = f'the plugin "{wanted}" is in none of these files, and no server is running'
         raise DayflyError(Exit.NOT_FOUND, message, "add its file with -f, or start the server with: dayfly up")
     try:
         return found.plugin(name, version)

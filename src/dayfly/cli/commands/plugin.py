@@ -1,4 +1,4 @@
-"""`dayfly plugin`: apply, get, list, delete; init and lint, for whoever writes one."""
+"""`dayfly plugin`: apply, get, list and delete plugins; init, lint and test for authors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import click
 
 from dayfly.cli import options
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import Noun
+from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit, not_there
 from dayfly.spec.plugin import Plugin
 from dayfly.spec.scalars import semver
 
 
-@click.group("plugin", cls=Noun)
+@click.group("plugin", cls=NounGroup)
 def command() -> None:
     """Start, check, test, apply, get, list and delete resource plugins (rp). Published versions never change."""
 
@@ -28,25 +28,25 @@ def command() -> None:
 @options.sets
 @options.output
 def apply(files: tuple[str, ...], sets: tuple[str, ...], output: str | None) -> None:
-    """Publish the one plugin of a file; the same version with the same content is left as it is."""
+    """Publish the plugin in a file. The same version with the same content is not changed."""
     from dayfly.cli import apply_spec
     from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "plugin")
-    stored = apply_spec.hand_over(ServerClient.open(), wished)
+    stored = apply_spec.apply_one(ServerClient.open(), wished)
     if output:
         show.emit(stored, output)
 
 
 @command.command("get")
 @options.server
-@options.named("name", "plugins", metavar="NAME[@VERSION]")
-@click.option("--readme", is_flag=True, help="Print its README alone.")
+@options.name_argument("name", "plugins", metavar="NAME[@VERSION]")
+@click.option("--readme", is_flag=True, help="Only print its README.")
 @options.output
 def get(name: str, output: str | None, *, readme: bool) -> None:
-    """Show one version of a plugin, the highest if none is named."""
+    """Show a version of a plugin, by default the highest."""
     if readme and output:
-        raise click.UsageError("give either --readme or -o; -o has the README as well", click.get_current_context())
+        raise click.UsageError("use either --readme or -o, which includes the README", click.get_current_context())
     bare, version = semver.split_reference(name)
     plugin = _find(ServerClient.open(), bare, version)
     if readme:
@@ -79,7 +79,7 @@ def get(name: str, output: str | None, *, readme: bool) -> None:
 
 @command.command("list")
 @options.server
-@click.option("-A", "--all-versions", is_flag=True, help="Every version, not only the highest.")
+@click.option("-A", "--all-versions", is_flag=True, help="List all versions, not only the highest.")
 @options.output
 def list_(all_versions: bool, output: str | None) -> None:
     """List plugins."""
@@ -90,16 +90,16 @@ def list_(all_versions: bool, output: str | None) -> None:
         rows = [(*semver.split_name(each["name"]), show.age(each["createdAt"]), _in_use(each)) for each in found]
         show.table(("NAME", "VERSION", "CREATED", "STATUS"), rows)
     else:
-        show.talk("There are no plugins; publish one with: dayfly plugin apply -f FILE")
+        show.print_message("There are no plugins; publish one with: dayfly plugin apply -f FILE")
 
 
 @command.command("delete")
 @options.server
-@options.named("name", "plugins", metavar="NAME[@VERSION]", required=False)
+@options.name_argument("name", "plugins", metavar="NAME[@VERSION]", required=False)
 @options.files(required=False)
 @options.sets
 def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> None:
-    """Delete one version of a plugin, the highest if none is named. One that a sandbox uses stays."""
+    """Delete a version of a plugin, by default the highest. A version that sandboxes use is not deleted."""
     if bool(name) == bool(files):
         raise click.UsageError("give either a name or -f FILE", click.get_current_context())
     if name:
@@ -114,22 +114,24 @@ def delete(name: str | None, files: tuple[str, ...], sets: tuple[str, ...]) -> N
         versions = [semver.split_name(one["name"])[1] for one in client.get("resource-plugins", bare, "versions")]
         if not versions:
             message = f'resource plugin "{bare}" has no published versions to delete'
-            raise _unknown(client, bare, message)
+            raise _not_found_error(client, bare, message)
         version = versions[0] if version == semver.LATEST else version
         _delete(client, bare, version)
         left = len(versions) - 1
         remain = f"; {left} other version{'s remain' if left > 1 else ' remains'}" if left else ""
-        show.talk(f'Deleted resource plugin "{bare}@{version}"{remain}.')
+        show.print_message(f'Deleted resource plugin "{bare}@{version}"{remain}.')
 
 
 @command.command("lint")
 @click.argument("paths", metavar="[FILE|DIR|-]...", nargs=-1)
 @options.files(required=False)
 @options.sets
-@click.option("--select", multiple=True, metavar="CODES", help="Only these rules; DF2 means all that begin so.")
-@click.option("--ignore", multiple=True, metavar="CODES", help="All rules but these.")
+@click.option(
+    "--select", multiple=True, metavar="CODES", help="Use only these rules. A prefix such as DF2 selects several."
+)
+@click.option("--ignore", multiple=True, metavar="CODES", help="Do not use these rules.")
 @click.option("-o", "--output", type=click.Choice(["json", "sarif"]), help="Print data instead of text.")
-@click.option("--explain", metavar="CODE", help="Say what a rule means, and look at nothing.")
+@click.option("--explain", metavar="CODE", help="Only explain this rule.")
 def lint(
     paths: tuple[str, ...],
     files: tuple[str, ...],
@@ -139,10 +141,10 @@ def lint(
     output: str | None,
     explain: str | None,
 ) -> int:
-    """Find mistakes in plugins: what apply would refuse, and what you would regret later.
+    """Find mistakes in plugins: what apply would reject, and what causes trouble later.
 
-    It reports all mistakes at once and needs no server. Without a file, it reads the plugins in this folder. The exit
-    code is 1 if anything was found. The comment "# dayfly: ignore=CODE" turns a rule off for its line or the next one.
+    The command reports all mistakes at once and needs no server. Without a file, it reads the plugins in this folder.
+    The exit code is 1 after a finding. The comment "# dayfly: ignore=CODE" disables a rule in its line or the next one.
     """
     from dayfly.cli import linter
 
@@ -157,11 +159,11 @@ def lint(
 @options.sets
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @options.secrets_file
-@click.option("--only", default="", metavar="WORDS", help="Play only the lives with these words in their names.")
+@click.option("--only", default="", metavar="TEXT", help="Run only scenarios whose names contain this text.")
 @options.timeout("1m")
 @options.allow_webhook
-@options.within
-@click.option("--publish", is_flag=True, help="Publish the plugin for the test, which takes a publisher's rights.")
+@options.cluster_options
+@click.option("--publish", is_flag=True, help="Publish the plugin for the test, which needs the right to publish.")
 @click.option("-o", "--output", type=click.Choice(["json", "junit"]), help="Print data instead of text.")
 def test(
     files: tuple[str, ...],
@@ -177,43 +179,43 @@ def test(
     publish: bool,
     output: str | None,
 ) -> int:
-    """Play many lives of a plugin, in each of which something goes wrong, and report what is left behind.
+    """Run many scenarios of a plugin, each with one fault, and report what is left behind.
 
     Each step is killed at its start, in its middle and at its end. The sandbox is deleted while a step is running.
     Outputs are lost. Delete steps run twice. Two sandboxes exist at once. Params are missing, very long or full of
     quotes. The plugin's inventory reports what is left. --timeout limits each wait. The exit code is 1 after a finding.
 
-    Without --context, everything runs on this machine, with a server of its own.
+    Without --context, everything runs on this machine with a separate server.
     """
     from dayfly.cli.plugin_test import session
-    from dayfly.cli.temporary_spec import params_of
+    from dayfly.cli.temporary_spec import plugin_params
     from dayfly.client import files as reading
 
     plugin = reading.load_one(files, sets, "plugin").wish
-    assert isinstance(plugin, Plugin), "asked for by its kind"
-    given = params_of(plugin, params)
+    assert isinstance(plugin, Plugin), "the kind is an argument"
+    given = plugin_params(plugin, params)
     if context is None and namespace is None and not publish:
         from dayfly.cli import secret_files
         from dayfly.cli.plugin_test import local_host
 
-        bench = local_host.bench(plugin, timeout, webhooks, secret_files.given_to(plugin, secrets_file))
-        return session.play(plugin, given, bench, only=only, output=output)
+        bench = local_host.bench(plugin, timeout, webhooks, secret_files.choose_for_plugin(plugin, secrets_file))
+        return session.run_scenarios(plugin, given, bench, only=only, output=output)
     bench = _in_cluster(plugin, context, namespace, timeout, publish=publish)
-    return session.play(plugin, given, bench, only=only, output=output)
+    return session.run_scenarios(plugin, given, bench, only=only, output=output)
 
 
 def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, timeout: float, *, publish: bool) -> Any:
-    """A place in a cluster where a plugin is tested: a context manager of `session.Bench`."""
+    """Return a context manager of `session.Bench` for a cluster."""
     from dayfly.cli.backends import hosts
 
     if context is None:
         if publish:
-            raise DayflyError(Exit.USAGE, "--publish is for a cluster", "name it too, with --context NAME")
-        raise hosts.no_cluster()
+            raise DayflyError(Exit.USAGE, "--publish needs a cluster", "add --context NAME")
+        raise hosts.namespace_without_cluster()
     if secrets := plugin.spec.secrets():
-        from dayfly.plan.messages import no_secrets
+        from dayfly.plan.messages import secrets_not_available
 
-        raise DayflyError(Exit.USAGE, no_secrets(tuple(sorted(secrets))), "leave --context out")
+        raise DayflyError(Exit.USAGE, secrets_not_available(tuple(sorted(secrets))), "remove --context")
     cluster = hosts.cluster(context, namespace)
     from dayfly.cli.plugin_test import cluster_host
 
@@ -224,25 +226,25 @@ def _in_cluster(plugin: Plugin, context: str | None, namespace: str | None, time
 @click.argument("folder", metavar="DIR", type=click.Path())
 @click.option("--from", "example", metavar="NAME", help="Copy this example of the gallery.")
 def init(folder: str, example: str | None) -> None:
-    """Start a plugin: make a new folder with a plugin, a sandbox, a README and a test that passes.
+    """Start a plugin: create a folder with a plugin, a sandbox, a README and a test that passes.
 
-    The plugin is named after DIR. Existing files are never changed.
+    The plugin gets the name of DIR. Existing files are never changed.
     """
     from dayfly.cli import scaffold
 
-    scaffold.begin(folder, example)
+    scaffold.create(folder, example)
 
 
 def _print_readme(plugin: Any) -> None:
-    told = plugin.get("readme", "")
-    if not told:
+    text = plugin.get("readme", "")
+    if not text:
         message = f'resource plugin "{plugin["name"]}" has no README'
-        raise DayflyError(Exit.NOT_FOUND, message, "put a README.md beside its plugin.yaml and apply that again")
-    show.block(told.removesuffix("\n"))
+        raise DayflyError(Exit.NOT_FOUND, message, "add a README.md next to its plugin.yaml and apply it again")
+    show.block(text.removesuffix("\n"))
 
 
 def _params(spec: Any) -> list[str]:
-    """What a sandbox may give, as `PluginSpec.params` has it: this verb reads the plugin as it came."""
+    """Return the params as text. This function reads JSON, where `PluginSpec.params` needs the typed spec."""
     found: dict[str, str] = {}
     for wanted in (each for event in ("create", "delete") for step in spec.get(event) or [] for each in step["inputs"]):
         if wanted.get("valueFromSandbox"):
@@ -258,11 +260,11 @@ def _find(client: ServerClient, bare: str, version: str) -> Any:
         return client.get("resource-plugins", bare, version=version)
     except DayflyError as fault:
         if fault.code == Exit.NOT_FOUND:
-            raise _unknown(client, bare, fault.message) from None
+            raise _not_found_error(client, bare, fault.message) from None
         raise
 
 
-def _unknown(client: ServerClient, bare: str, message: str) -> DayflyError:
+def _not_found_error(client: ServerClient, bare: str, message: str) -> DayflyError:
     known: list[str] = []
     with contextlib.suppress(DayflyError):
         every = [semver.split_name(each["name"]) for each in client.get("resource-plugins", version="all")]
@@ -282,7 +284,7 @@ def _delete(client: ServerClient, bare: str, version: str) -> None:
         users = client.get("resource-plugins", bare, version=version)["status"].get("resources") or []
         names = ", ".join(sorted({user["sandbox"] for user in users})) or "outside the scope of your key"
         message = f"resource plugin {bare}@{version} is still referenced by sandbox(es): {names}"
-        raise DayflyError(Exit.FAILED, message, "delete them first, with: dayfly sandbox delete NAME") from None
+        raise DayflyError(Exit.FAILED, message, "delete them first with: dayfly sandbox delete NAME") from None
 
 
 def _in_use(plugin: Any) -> str:

@@ -1,4 +1,4 @@
-"""`dayfly routegroup`: apply and get, and what it has alike with sandboxes."""
+"""`dayfly routegroup`: apply and get route groups, and the verbs of `crud`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 from dayfly.cli import crud, options
 from dayfly.cli.backends import wire
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import Noun
+from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
 from dayfly.client import subject
 from dayfly.client.errors import Exit
 
 
-@click.group("routegroup", cls=Noun)
+@click.group("routegroup", cls=NounGroup)
 def command() -> None:
     """Apply, get, list, extend and delete route groups (rg)."""
 
@@ -28,27 +28,27 @@ def command() -> None:
 @options.timeout("3m")
 @options.output
 def apply(files: tuple[str, ...], sets: tuple[str, ...], wait: bool, timeout: float, output: str | None) -> int:
-    """Apply the one route group of a file and wait until it is ready."""
+    """Apply the route group in a file and wait until it is ready."""
     from dayfly.cli import apply_spec, watch
     from dayfly.client import files as reading
 
     wished = reading.load_one(files, sets, "route group")
     client = ServerClient.open()
-    group = apply_spec.hand_over(client, wished)
+    group = apply_spec.apply_one(client, wished)
     code = Exit.OK
     if wait:
-        code, group = watch.settle(client, wished.subject, group, timeout)
+        code, group = watch.report_until_ready(client, wished.subject, group, timeout)
     _print(group, output)
     return code
 
 
 @command.command("get")
-@options.cluster
-@options.named("name", "routegroups")
+@options.backend_options
+@options.name_argument("name", "routegroups")
 @options.output
 def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
-    """Show one route group, and which sandboxes it has now."""
-    _print(wire.one(subject.group(name), context, namespace), output)
+    """Show one route group and its present sandboxes."""
+    _print(wire.fetch(subject.group(name), context, namespace), output)
 
 
 def _print(group: Any, output: str | None) -> None:
@@ -63,9 +63,9 @@ def _print(group: Any, output: str | None) -> None:
             ("Routing key", group.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{group['createdAt']} ({show.age(group['createdAt'])} ago)"),
-            ("Expires", crud.expires(status) or _after(spec)),
+            ("Expires", crud.expiry(status) or _after(spec)),
             ("Sandboxes", ", ".join(status.get("matchedSandboxes") or ())),
-            ("Status", crud.state(group)),
+            ("Status", crud.short_state(group)),
             ("Message", status.get("message", "")),
         ]
     )
@@ -87,13 +87,13 @@ def _row(group: Any) -> tuple[str, ...]:
         group["spec"].get("cluster", ""),
         show.age(group["createdAt"]),
         ", ".join(group["status"].get("matchedSandboxes") or ()),
-        crud.state(group),
+        crud.short_state(group),
     )
 
 
-_SORT = crud.Sort("route group", "route groups", "routegroups", "RouteGroup", subject.group)
+_KIND = crud.RunKind("route group", "route groups", "routegroups", "RouteGroup", subject.group)
 _HEADER = ("NAME", "ROUTING KEY", "CLUSTER", "CREATED", "SANDBOXES", "STATUS")
-_DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes stay."
-crud.lists(command, _SORT, _HEADER, _row, elastic="SANDBOXES")
-crud.deletes(command, _SORT, _DELETE)
-crud.extends(command, _SORT)
+_DELETE = "Delete a route group, by name or by its file, and wait until its hooks have run. Its sandboxes are kept."
+crud.add_list(command, _KIND, _HEADER, _row, elastic="SANDBOXES")
+crud.add_delete(command, _KIND, _DELETE)
+crud.add_extend(command, _KIND)

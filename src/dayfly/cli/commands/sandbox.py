@@ -1,4 +1,4 @@
-"""`dayfly sandbox`: apply and get, and what it has alike with route groups. What only some need is imported in them."""
+"""`dayfly sandbox`: apply and get sandboxes, and the verbs of `crud`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 from dayfly.cli import crud, options
 from dayfly.cli.backends import wire
 from dayfly.cli.backends.target_server import ServerClient
-from dayfly.cli.options import Noun
+from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import Exit
 
 
-@click.group("sandbox", cls=Noun)
+@click.group("sandbox", cls=NounGroup)
 def command() -> None:
     """Apply, get, list, extend and delete sandboxes (sb)."""
 
@@ -35,7 +35,7 @@ def apply(
     timeout: float,
     output: str | None,
 ) -> int:
-    """Apply the one sandbox of a file and wait until it is ready."""
+    """Apply the sandbox in a file and wait until it is ready."""
     from dayfly.cli import apply_spec, watch
     from dayfly.client import files as reading
 
@@ -45,22 +45,22 @@ def apply(
     if secrets_file is not None:
         from dayfly.cli import secret_files
 
-        secrets = secret_files.of_wishes([wished], secrets_file, client)[wished.name]
-    sandbox = apply_spec.hand_over(client, wished, secrets)
+        secrets = secret_files.choose_for_files([wished], secrets_file, client)[wished.name]
+    sandbox = apply_spec.apply_one(client, wished, secrets)
     code = Exit.OK
     if wait:
-        code, sandbox = watch.settle(client, wished.subject, sandbox, timeout)
+        code, sandbox = watch.report_until_ready(client, wished.subject, sandbox, timeout)
     _print(sandbox, output)
     return code
 
 
 @command.command("get")
-@options.cluster
-@options.named("name", "sandboxes")
+@options.backend_options
+@options.name_argument("name", "sandboxes")
 @options.output
 def get(name: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Show one sandbox."""
-    _print(wire.one(name, context, namespace), output)
+    _print(wire.fetch(name, context, namespace), output)
 
 
 def _print(sandbox: Any, output: str | None) -> None:
@@ -75,9 +75,9 @@ def _print(sandbox: Any, output: str | None) -> None:
             ("Routing key", sandbox.get("routingKey", "")),
             ("Description", spec.get("description", "")),
             ("Created", f"{sandbox['createdAt']} ({show.age(sandbox['createdAt'])} ago)"),
-            ("Expires", crud.expires(status)),
+            ("Expires", crud.expiry(status)),
             ("Resources", ", ".join(_resource(resource) for resource in spec.get("resources") or [])),
-            ("Status", crud.state(sandbox)),
+            ("Status", crud.short_state(sandbox)),
             ("Message", status.get("message", "")),
         ]
     )
@@ -99,12 +99,12 @@ def _row(sandbox: Any) -> tuple[str, ...]:
         spec.get("description", ""),
         spec["cluster"],
         show.age(sandbox["createdAt"]),
-        crud.state(sandbox),
+        crud.short_state(sandbox),
     )
 
 
-_SORT = crud.Sort("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
+_KIND = crud.RunKind("sandbox", "sandboxes", "sandboxes", "Sandbox", str)
 _HEADER = ("NAME", "ROUTING KEY", "DESCRIPTION", "CLUSTER", "CREATED", "STATUS")
-crud.lists(command, _SORT, _HEADER, _row, elastic="DESCRIPTION")
-crud.deletes(command, _SORT, "Delete a sandbox, by name or by its file, and wait until everything it had is gone.")
-crud.extends(command, _SORT)
+crud.add_list(command, _KIND, _HEADER, _row, elastic="DESCRIPTION")
+crud.add_delete(command, _KIND, "Delete a sandbox, by name or by its file, and wait until all its resources are gone.")
+crud.add_extend(command, _KIND)

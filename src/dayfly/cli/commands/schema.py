@@ -1,4 +1,4 @@
-"""`dayfly schema`: the JSON Schema of a kind of file, for editors and checks. It needs no server."""
+"""`dayfly schema`: print the JSON Schema of a kind of file, for editors and checks. It needs no server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dayfly.spec.schema import json_schema
 def command(kind: str) -> None:
     """Print the JSON Schema of plugins, sandboxes, route groups, hooks or baselines.
 
-    An editor with the YAML language server takes it from a comment at the top of a file:
+    An editor with the YAML language server uses it after a comment at the top of a file:
     # yaml-language-server: $schema=plugin.schema.json
     """
     show.emit(json_schema.of(kind), "json")

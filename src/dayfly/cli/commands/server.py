@@ -1,4 +1,4 @@
-"""`dayfly server`: the server alone, for many people and clusters. This file only puts it together."""
+"""`dayfly server`: run a server for many users and clusters, without a host."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import asyncio
 import contextlib
 import gc
 import ipaddress
-import logging
 import re
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from dayfly.cli import installed, options
+from dayfly.cli.local import server_process
 from dayfly.cli.local.server_process import listening
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
@@ -37,13 +35,13 @@ _database = click.option(
     "--database",
     metavar="URL",
     envvar="DAYFLY_DATABASE",
-    help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///PATH; better as $DAYFLY_DATABASE, since others may see "
-    "a command line. Default: server.db in the home.",
+    help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///PATH; better as $DAYFLY_DATABASE, because other "
+    "users may see command lines. Default: server.db in the home.",
 )
 
 
 class _ServerOptions(NamedTuple):
-    """What the command line asks of a server."""
+    """The options of the server."""
 
     certificate: Certificate | None
     rate: float
@@ -54,15 +52,15 @@ class _ServerOptions(NamedTuple):
 @click.group("server", invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", default=_LISTEN, show_default=True, help="Port 0 takes a free one.")
 @_database
-@click.option("--tls-cert", metavar="FILE", help="The certificate, and those that lead to its root (PEM).")
-@click.option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
-@click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback: a proxy in front speaks it.")
+@click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The private key of the certificate (PEM).")
+@click.option("--plain", is_flag=True, help="Listen without TLS beyond loopback, behind a proxy with TLS.")
 @click.option(
     "--rate",
     type=click.FloatRange(0),
     default=50,
     show_default=True,
-    help="Requests a second for each key, above which they wait; 0: any.",
+    help="The maximum number of requests a second for each key. Further requests wait. 0 sets no limit.",
 )
 @options.events_to(of="all organisations' sandboxes")
 @options.allow_webhook
@@ -78,32 +76,29 @@ def command(
     events_to: str | None,
     webhooks: tuple[str, ...],
 ) -> None:
-    """Run a server for many people, with organisations, API keys with roles, and clusters whose agents connect to it.
+    """Run a server for many users, with organisations, API keys with roles, and clusters whose agents connect to it.
 
-    It runs no steps itself. Several servers can share one PostgreSQL. `dayfly server init ORG` creates the first
-    organisation.
+    It runs no steps. Several servers can share one PostgreSQL. `dayfly server init ORG` creates the first organisation.
     """
     if ctx.invoked_subcommand:
         return
-    host, port = _address(listen)
-    certificate = _certificate(tls_cert, tls_key)
+    host, port = _parse_address(listen)
+    certificate = _check_certificate(tls_cert, tls_key)
     if certificate is None and not plain and not _is_loopback(host):
-        message = f"keys would travel readable to {listen}"
-        raise DayflyError(
-            Exit.USAGE, message, "give --tls-cert and --tls-key, or --plain behind a proxy that speaks TLS"
-        )
+        message = f"keys would be sent unencrypted to {listen}"
+        raise DayflyError(Exit.USAGE, message, "add --tls-cert and --tls-key, or --plain behind a proxy with TLS")
     receiver = None
     if events_to:
         from dayfly.cli import event_receiver
 
-        receiver = event_receiver.told(events_to, options.webhook_servers(webhooks))
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _ServerOptions(certificate, rate, _is_loopback(host), receiver)
-    # What a start makes stays: to look through it again and again for what is garbage is a seventh of its work.
+        receiver = event_receiver.build_receiver(events_to, options.parse_webhook_servers(webhooks))
+    server_process.log_warnings()
+    settings = _ServerOptions(certificate, rate, _is_loopback(host), receiver)
+    # The objects of the start-up are permanent. Garbage collections during the start would take a seventh of its time.
     gc.disable()
     try:
-        with _opened(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
-            asyncio.run(_serve(store, sock, wish))
+        with _open_store(database) as store, listening(host, port, "choose another with --listen HOST:PORT") as sock:
+            asyncio.run(_serve(store, sock, settings))
     finally:
         gc.enable()
 
@@ -120,15 +115,17 @@ def init(org: str, database: str | None) -> None:
     from dayfly.server.admin import keys
     from dayfly.server.db.store import StoreError
 
-    with _opened(database) as store:
+    with _open_store(database) as store:
         try:
             key = asyncio.run(keys.create_organisation(store, org))
         except StoreError as fault:
             raise DayflyError(Exit.FAILED, str(fault)) from None
     if key is None:
-        message = f'the organisation "{org}" is there already'
-        raise DayflyError(Exit.FAILED, message, "an admin of it gives out keys with: dayfly key create")
-    show.talk(f'Made the organisation "{org}". This is the key of its first admin; nobody can show it again:')
+        message = f'the organisation "{org}" already exists'
+        raise DayflyError(Exit.FAILED, message, "its admins create keys with: dayfly key create")
+    show.print_message(
+        f'Created the organisation "{org}". This is the key of its first admin; it cannot be shown again:'
+    )
     show.line(key)
 
 
@@ -138,44 +135,41 @@ def init(org: str, database: str | None) -> None:
 def migrate(revision: str, database: str | None) -> None:
     """Migrate a database that no server is using, forward or back, to a schema such as 0001.
 
-    A server migrates an older database by itself. Going back loses what only the newer schema can store.
+    A server migrates an older database by itself. Migrating back loses data that only the newer schema can store.
     """
     from dayfly.server.db.store import Store, StoreError
 
     try:
-        Store.migrate(_where(database), revision)
+        Store.migrate(_database_url(database), revision)
     except StoreError as fault:
         raise DayflyError(Exit.FAILED, str(fault)) from None
-    show.talk(f"The database has schema {revision} now.")
+    show.print_message(f"The database now has schema {revision}.")
 
 
-async def _serve(store: Store, sock: socket.socket, wish: _ServerOptions) -> None:
+async def _serve(store: Store, sock: socket.socket, settings: _ServerOptions) -> None:
     from dayfly import __version__
     from dayfly.server import app as control
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    tls = wish.certificate is not None
+    stop = server_process.stop_on_signals()
+    tls = settings.certificate is not None
     app = control.create_app(
         store,
         {},
         version=__version__,
-        loopback=wish.loopback,
+        loopback=settings.loopback,
         tls=tls,
-        rate=wish.rate,
-        receiver=wish.receiver,
+        rate=settings.rate,
+        receiver=settings.receiver,
     )
     gc.freeze()
     gc.enable()
-    serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=wish.certificate))
+    serving = asyncio.create_task(control.serve(app, [sock], stop=stop, certificate=settings.certificate))
     host, port = sock.getsockname()[:2]
-    show.talk(f"dayfly serves at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
+    show.print_message(f"dayfly serves at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
     await serving
 
 
-def _where(database: str | None) -> str:
+def _database_url(database: str | None) -> str:
     if database:
         return database
     home = Home.find()
@@ -184,18 +178,18 @@ def _where(database: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _opened(database: str | None) -> Iterator[Store]:
-    """The store.
+def _open_store(database: str | None) -> Iterator[Store]:
+    """Open the store while the context lasts.
 
     Raises:
-        DayflyError: it cannot be opened.
+        DayflyError: the store cannot be opened.
     """
     from dayfly.server.db.store import Store, StoreError
 
     try:
-        store = Store.open(_where(database))
+        store = Store.open(_database_url(database))
     except StoreError as fault:
-        advice = installed.part("server") if isinstance(fault.__cause__, ImportError) else ""
+        advice = installed.install_advice("server") if isinstance(fault.__cause__, ImportError) else ""
         raise DayflyError(Exit.FAILED, str(fault), advice) from None
     try:
         yield store
@@ -203,9 +197,9 @@ def _opened(database: str | None) -> Iterator[Store]:
         store.close()
 
 
-def _address(listen: str) -> tuple[str, int]:
+def _parse_address(listen: str) -> tuple[str, int]:
     host, colon, written = listen.rpartition(":")
-    port = numbers.whole(written, numbers.MOST_PORT)
+    port = numbers.whole(written, numbers.MAX_PORT)
     if not (colon and host) or port is None:
         raise DayflyError(Exit.USAGE, f"{listen!r} is not an address to listen on", "write --listen HOST:PORT")
     return host.removeprefix("[").removesuffix("]"), port
@@ -218,23 +212,23 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _certificate(chain: str | None, key: str | None) -> Certificate | None:
-    """The files of the certificate, tried once: whoever serves with them would say less of what is wrong.
+def _check_certificate(chain: str | None, key: str | None) -> Certificate | None:
+    """Return the files of the certificate after loading them once, for a precise error.
 
     Raises:
-        DayflyError: there is only one of them, or they do not go together.
+        DayflyError: a file is missing, or the key does not match the certificate.
     """
     from dayfly.server.http.tls import Certificate, context
 
     if not chain and not key:
         return None
     if not (chain and key):
-        raise DayflyError(Exit.USAGE, "a certificate needs its key", "give both --tls-cert and --tls-key")
+        raise DayflyError(Exit.USAGE, "a certificate needs its key", "use both --tls-cert and --tls-key")
     found = Certificate(chain, key)
     try:
         context(found)
     except OSError as fault:
         reason = getattr(fault, "reason", "") or (fault.strerror or "cannot be read").lower()
         missing = next((each for each in (chain, key) if not Path(each).is_file()), chain)
-        raise DayflyError(Exit.USAGE, f"{missing}: {reason}", "give a certificate and its key, both as PEM") from None
+        raise DayflyError(Exit.USAGE, f"{missing}: {reason}", "use a certificate and its key, both as PEM") from None
     return found

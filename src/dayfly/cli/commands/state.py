@@ -1,4 +1,4 @@
-"""`dayfly state`: the Terraform states that are kept, read where they lie with the reader's own rights; no server's."""
+"""`dayfly state`: read stored Terraform states directly from a home or a cluster, with the rights of the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from dayfly.cli import options
-from dayfly.cli.options import Noun
+from dayfly.cli.options import NounGroup
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
 from dayfly.client.home import Home
@@ -26,20 +26,20 @@ _SYSTEM = "dayfly-system"
 _HEADER = ("SANDBOX", "RESOURCE", "VERSION", "WRITTEN", "BY", "BYTES")
 
 
-class Kept(Protocol):
+class StateStore(Protocol):
     """The states of a home or a cluster."""
 
     def heads(self) -> Mapping[StateOwner, Head | DamagedError]:
-        """All that there are, also those of sandboxes that were abandoned; why one cannot be read, in its place."""
+        """Return all states, also of abandoned sandboxes. A damaged state is an error instead."""
 
     def keys(self) -> StateKeys:
-        """What they were sealed with."""
+        """Return the keys with which the states are encrypted."""
 
     def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
-        """The chunks of a version."""
+        """Return the chunks of a version."""
 
 
-@click.group("state", cls=Noun)
+@click.group("state", cls=NounGroup)
 def command() -> None:
     """List the Terraform states of resources, or print one.
 
@@ -50,97 +50,97 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("sandbox", required=False, default="")
-@options.within
+@options.cluster_options
 def list_(sandbox: str, context: str | None, namespace: str | None) -> None:
-    """List the versions that are kept of all states, or of those of SANDBOX; the last one of each is the newest."""
-    rows, every = [], kept(context, namespace).heads()
-    for head in _whole(every).values():
+    """List the stored versions of all states, or those of SANDBOX. The last version of each state is the newest."""
+    rows, every = [], open_store(context, namespace).heads()
+    for head in _readable(every).values():
         if sandbox in ("", head.sandbox) and namespace in (None, head.namespace):
             rows += [_row(head, version) for version in head.versions]
     if rows:
         show.table(_HEADER, rows)
-    # Whose a damaged one is cannot be known, so it may be of those that are asked for.
-    if damaged := _damaged(every):
+    # The owner of a damaged state is unknown: it may be one of the requested states.
+    if damaged := _damage(every):
         raise DayflyError(Exit.FAILED, damaged)
     if not rows:
-        raise DayflyError(Exit.NOT_FOUND, f"no state is kept{f' for {sandbox}' if sandbox else ''}")
+        raise DayflyError(Exit.NOT_FOUND, f"no state is stored{f' for {sandbox}' if sandbox else ''}")
 
 
 @command.command("show")
 @click.argument("sandbox")
 @click.argument("resource")
 @click.option("--version", "number", type=click.IntRange(min=1), help="Print this version, not the newest.")
-@options.within
+@options.cluster_options
 def show_(sandbox: str, resource: str, number: int | None, context: str | None, namespace: str | None) -> None:
     """Print a state to standard output, as `terraform state pull` does. It may contain secrets."""
     from dayfly.execute.state.seal import SpoiledError, unseal
 
-    states = kept(context, namespace)
+    states = open_store(context, namespace)
     every = states.heads()
     named = {
         place: head
-        for place, head in _whole(every).items()
+        for place, head in _readable(every).items()
         if (head.sandbox, head.resource) == (sandbox, resource) and namespace in (None, head.namespace)
     }
-    if not named and (damaged := _damaged(every)):
+    if not named and (damaged := _damage(every)):
         raise DayflyError(Exit.FAILED, damaged)
     if not named:
-        raise DayflyError(Exit.NOT_FOUND, f"no state of {sandbox}/{resource} is kept", "see: dayfly state list")
-    # A sandbox of that name that was abandoned may have left another one.
+        raise DayflyError(Exit.NOT_FOUND, f"no state of {sandbox}/{resource} is stored", "see: dayfly state list")
+    # An abandoned sandbox of the same name may have left another state.
     place, head = max(named.items(), key=lambda each: max((version.at for version in each[1].versions), default=0))
     found = head.newest if number is None else next((v for v in head.versions if v.number == number and v.blob), None)
     if found is None:
         what = f"version {number}" if number else "content"
         raise DayflyError(Exit.NOT_FOUND, f"the state of {sandbox}/{resource} has no {what}", "see: dayfly state list")
     try:
-        show.put(unseal(states.keys(), place, found, states.chunks(place, found)))
+        show.print_bytes(unseal(states.keys(), place, found, states.chunks(place, found)))
     except SpoiledError as error:
         raise DayflyError(Exit.FAILED, str(error)) from None
-    show.finish()
+    show.end_bytes()
 
 
-def resources(states: Kept, sandbox: str, namespace: str | None) -> list[str]:
-    """The resources of a sandbox of which there is a state to be read.
+def resources(states: StateStore, sandbox: str, namespace: str | None) -> list[str]:
+    """Return the resources of a sandbox that have a readable state.
 
     Raises:
-        DayflyError: that may not be looked at.
+        DayflyError: the user may not read states.
     """
-    every = _whole(states.heads()).values()
+    every = _readable(states.heads()).values()
     mine = [head for head in every if head.sandbox == sandbox and namespace in (None, head.namespace) and head.newest]
     return sorted(head.resource for head in mine)
 
 
-def _whole(found: Mapping[StateOwner, Head | DamagedError]) -> dict[StateOwner, Head]:
+def _readable(found: Mapping[StateOwner, Head | DamagedError]) -> dict[StateOwner, Head]:
     return {place: head for place, head in found.items() if not isinstance(head, Exception)}
 
 
-def _damaged(found: Mapping[StateOwner, Head | DamagedError]) -> str:
+def _damage(found: Mapping[StateOwner, Head | DamagedError]) -> str:
     return "; ".join(str(head) for head in found.values() if isinstance(head, Exception))
 
 
-def kept(context: str | None, namespace: str | None = None) -> Kept:
-    """The states of this home; with a context, of that cluster.
+def open_store(context: str | None, namespace: str | None = None) -> StateStore:
+    """Return the states of this home, or of the cluster of a context.
 
     Raises:
-        DayflyError: there is a namespace, and no cluster that it is part of.
+        DayflyError: there is a namespace without a context.
     """
     from dayfly.cli.backends import hosts
 
     if context is None:
         if namespace is not None:
-            raise hosts.no_cluster()
-        return _OfHome(Home.find())
-    return kept_by(hosts.find(context, None))
+            raise hosts.namespace_without_cluster()
+        return _HomeStore(Home.find())
+    return store_of(hosts.find(context, None))
 
 
-def kept_by(host: Backend) -> Kept:
-    """The states of a host that was found already."""
+def store_of(host: Backend) -> StateStore:
+    """Return the states of a backend."""
     from dayfly.cli.backends import hosts
 
-    return _OfHome(Home.find()) if isinstance(host, hosts.Served) else _OfCluster(host)
+    return _HomeStore(Home.find()) if isinstance(host, hosts.ServerBackend) else _ClusterStore(host)
 
 
-class _OfHome:
+class _HomeStore:
     def __init__(self, home: Home) -> None:
         home.check()
         self._home = home.path
@@ -164,27 +164,27 @@ class _OfHome:
         return states.chunks(self._home, place, version)
 
 
-class _OfCluster:
+class _ClusterStore:
     def __init__(self, cluster: Any) -> None:
         self._cluster: ClusterBackend = cluster
 
     def heads(self) -> Mapping[StateOwner, Head | DamagedError]:
         from dayfly.operator.states import state_secrets
 
-        return self._cluster.ask(lambda client: state_secrets.heads(client, _SYSTEM))
+        return self._cluster.call(lambda client: state_secrets.heads(client, _SYSTEM))
 
     def keys(self) -> StateKeys:
         from dayfly.operator.states import authority
 
         try:
-            return self._cluster.ask(lambda client: authority.load(client, _SYSTEM, make_it=False)).keys
+            return self._cluster.call(lambda client: authority.load(client, _SYSTEM, make_it=False)).keys
         except authority.BrokenAuthorityError as error:
             raise DayflyError(Exit.FAILED, str(error)) from None
 
     def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         from dayfly.operator.states import state_secrets
 
-        return self._cluster.ask(lambda client: state_secrets.chunks(client, _SYSTEM, place, version))
+        return self._cluster.call(lambda client: state_secrets.chunks(client, _SYSTEM, place, version))
 
 
 def _row(head: Head, version: Version) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`dayfly status`: the server, how many sandboxes are how, and those in trouble by name."""
+"""`dayfly status`: show the server, the number of sandboxes by state, and the sandboxes that are not ready."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dayfly.cli.backends.target_server import ServerClient, is_elsewhere
 from dayfly.cli.output import show
 from dayfly.client.home import Home
 
-# What people call it, for each reason of a run; troubles first. Any other reason is progress: `starting`.
-_WORDS = {
+# The state for each reason of a run, problems first. All other reasons mean `starting`.
+_STATES = {
     "CleanupStuck": "stuck",
     "OutcomeUnknown": "unknown",
     "ResourceFailed": "failed",
@@ -39,34 +39,34 @@ def command(output: str | None) -> None:
     client = ServerClient.open(home)
     version = client.health().get("version", "")
     sandboxes = client.get("sandboxes")
-    counts = Counter(_word(sandbox) for sandbox in sandboxes)
+    counts = Counter(_state(sandbox) for sandbox in sandboxes)
     pid = None if is_elsewhere() else home.server_process()
     if output:
-        troubled = [{"name": one["name"], "state": _word(one), **one["status"]} for one in _unready(sandboxes)]
+        troubled = [{"name": one["name"], "state": _state(one), **one["status"]} for one in _unready(sandboxes)]
         found = {"home": str(home.path), "url": client.address.url, "version": version, "process": pid}
         show.emit({**found, "counts": {word: counts[word] for word in _ORDER}, "notReady": troubled}, output)
         return
-    told = ", ".join(f"{counts[word]} {word}" for word in _ORDER if counts[word])
+    summary = ", ".join(f"{counts[word]} {word}" for word in _ORDER if counts[word])
     process = f"process {pid}, " if pid else ""
     show.facts(
         [
             ("Server", f"{client.address.url} ({process}dayfly {version})"),
             ("Home", str(home.path)),
-            ("Sandboxes", f"{len(sandboxes)}: {told}" if sandboxes else "none"),
+            ("Sandboxes", f"{len(sandboxes)}: {summary}" if sandboxes else "none"),
         ]
     )
     if unready := _unready(sandboxes):
         show.line()
-        rows = [(one["name"], _word(one), one["status"].get("message", "")) for one in unready]
+        rows = [(one["name"], _state(one), one["status"].get("message", "")) for one in unready]
         show.table(("SANDBOX", "STATE", "MESSAGE"), rows, elastic="MESSAGE")
 
 
-def _word(sandbox: Any) -> str:
+def _state(sandbox: Any) -> str:
     status = sandbox["status"]
-    return "ready" if status.get("ready") else _WORDS.get(status.get("reason", ""), "starting")
+    return "ready" if status.get("ready") else _STATES.get(status.get("reason", ""), "starting")
 
 
 def _unready(sandboxes: list[Any]) -> list[Any]:
-    """All that are not ready, the worst first."""
-    found = [sandbox for sandbox in sandboxes if _word(sandbox) != "ready"]
-    return sorted(found, key=lambda sandbox: (_ORDER.index(_word(sandbox)), sandbox["name"]))
+    """Return the sandboxes that are not ready, the worst first."""
+    found = [sandbox for sandbox in sandboxes if _state(sandbox) != "ready"]
+    return sorted(found, key=lambda sandbox: (_ORDER.index(_state(sandbox)), sandbox["name"]))

@@ -1,15 +1,12 @@
-"""`dayfly up`: server and host of one home in one process. This file only puts them together."""
+"""`dayfly up`: run the server and the host of one home in one process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import shutil
-import signal
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,11 +37,11 @@ if TYPE_CHECKING:
 
 _ADDRESS = "127.0.0.1"
 _PORT = 7850
-LONGEST_CLUSTER = 255
+MAX_CLUSTER_NAME_BYTES = 255
 
 
 class _UpOptions(NamedTuple):
-    """What the command line asks of a server."""
+    """The options of the server."""
 
     home: Home
     key: str
@@ -63,9 +60,13 @@ class _UpOptions(NamedTuple):
 
 @click.command("up")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0 takes a free one.")
-@click.option("--detach", is_flag=True, help="Return once it answers; it keeps running in the background.")
+@click.option("--detach", is_flag=True, help="Return when it answers; it keeps running in the background.")
 @click.option(
-    "--parallel", type=click.IntRange(1, 1024), default=16, show_default=True, help="The most steps to run at once."
+    "--parallel",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    help="The maximum number of concurrent steps.",
 )
 @click.option(
     "--engine",
@@ -74,19 +75,19 @@ class _UpOptions(NamedTuple):
     show_default=True,
     help="Run steps as processes of this machine, or in containers of their images.",
 )
-@options.a_file("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
-@click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve as this cluster. Repeatable.")
+@options.file_option("--baseline", "baselines", help="Declare the baselines in this file. Repeatable.")
+@click.option("--cluster", "clusters", multiple=True, metavar="NAME", help="Also serve this cluster name. Repeatable.")
 @options.allow_webhook
 @options.events_to(of="sandboxes")
 @click.option("--routing", is_flag=True, help="Route requests to forks by their routing key. Needs Envoy.")
 @click.option(
-    "--routing-header", "headers", multiple=True, metavar="NAME", help="Another header that may hold a routing key."
+    "--routing-header", "headers", multiple=True, metavar="NAME", help="Another header that may contain a routing key."
 )
 @click.option(
-    "--routing-query", "query", default="", metavar="NAME", help="A query parameter that may hold a routing key."
+    "--routing-query", "query", default="", metavar="NAME", help="A query parameter that may contain a routing key."
 )
-@click.option("--while-used", is_flag=True, hidden=True, help="End once no process uses it and no sandbox is left.")
-@click.option("--background", is_flag=True, hidden=True, help="Return once it answers, as a child of no process.")
+@click.option("--while-used", is_flag=True, hidden=True, help="Stop when no process uses it and no sandbox exists.")
+@click.option("--background", is_flag=True, hidden=True, help="Return when it answers, without a parent process.")
 def command(
     port: int,
     detach: bool,
@@ -105,19 +106,21 @@ def command(
 ) -> None:
     """Run the server of this home: the API on 127.0.0.1, and the engine that runs steps on this machine.
 
-    It stays in the foreground until Ctrl-C or `dayfly down`. Running steps then continue, and the next server takes
-    them over.
+    The server stays in the foreground until Ctrl-C or `dayfly down`. Running steps then continue, and the next server
+    takes them over.
 
-    A sandbox names the cluster that it is for. This machine serves as `local`, as each --cluster, and as the clusters
-    of the sandboxes that it already has.
+    A sandbox names its cluster. This machine serves the cluster `local`, each --cluster, and the clusters of the
+    sandboxes that it already has.
     """
     home = Home.find()
-    if wrong := [name for name in clusters if not 0 < len(name.encode()) <= LONGEST_CLUSTER or not name.isprintable()]:
-        message = f"{wrong[0]!r} is not the name of a cluster"
-        raise DayflyError(Exit.USAGE, message, "write it as the sandbox's file does")
-    servers = options.webhook_servers(webhooks)
+    if wrong := [
+        name for name in clusters if not 0 < len(name.encode()) <= MAX_CLUSTER_NAME_BYTES or not name.isprintable()
+    ]:
+        message = f"{wrong[0]!r} is not a valid name for a cluster"
+        raise DayflyError(Exit.USAGE, message, "use the name in the sandbox's file")
+    servers = options.parse_webhook_servers(webhooks)
     receiver = _receiver(events_to, servers, home)
-    forms, proxy = _forms(headers, query), _proxy(routing=routing)
+    forms, proxy = options.parse_routing_forms(headers, query), _proxy(routing=routing)
     declared = _baselines(baselines)
     containers = _containers(engine)
     _check_free(home)
@@ -126,11 +129,13 @@ def command(
         words += [*_host_options(clusters, servers, events_to), *_routing_options(forms, routing=routing)]
         _detach(home, [*words, *(["--while-used"] if while_used else [])], baselines, declared)
         return
-    report_ready = server_process.fork() if background else lambda: None  # before anything starts a thread
+    report_ready = (
+        server_process.continue_in_background() if background else lambda: None
+    )  # before anything starts a thread
     from dayfly.execute import tracing
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    wish = _UpOptions(
+    server_process.log_warnings()
+    settings = _UpOptions(
         home=home,
         key=home.make_key(),
         runner=installed.find_runner(),
@@ -140,14 +145,14 @@ def command(
         clusters=clusters,
         webhooks=servers,
         receiver=receiver,
-        tracer=tracing.from_environment(os.environ, installed.part("otel")),
+        tracer=tracing.from_environment(os.environ, installed.install_advice("otel")),
         proxy=proxy,
         forms=forms,
         while_used=while_used,
     )
     advice = "choose another with --port N, or any free one with --port 0"
     with listening(_ADDRESS, port, advice, called=f"port {port}") as sock:
-        asyncio.run(_serve(wish, sock, report_ready))
+        asyncio.run(_serve(settings, sock, report_ready))
 
 
 def _host_options(clusters: tuple[str, ...], webhooks: frozenset[str], events_to: str | None) -> list[str]:
@@ -164,15 +169,15 @@ def _routing_options(forms: Forms, *, routing: bool) -> list[str]:
 
 
 def _detach(home: Home, words: list[str], baselines: tuple[str, ...], declared: list[Wished]) -> None:
-    """Start it with these words as a process of its own, which declares what is in files as well."""
+    """Start the server as a separate process, which also declares the baselines."""
     from dayfly.client.files import STANDARD_INPUT
 
     named = [each for each in baselines if each != STANDARD_INPUT and (Path(each).is_file() or Path(each).is_dir())]
     files = [word for name in named for word in ("--baseline", str(Path(name).absolute()))]
     client = server_process.start(home, [*words, *files])
-    if len(named) < len(baselines):  # no process can read standard input or a pipe again
+    if len(named) < len(baselines):  # another process cannot read standard input or a pipe again
         _declare(client.address, declared)
-    show.talk(f"dayfly is up at {client.address.url} (process {home.server_process()}, log {home.log})")
+    show.print_message(f"dayfly is up at {client.address.url} (process {home.server_process()}, log {home.log})")
 
 
 def _check_free(home: Home) -> None:
@@ -181,7 +186,7 @@ def _check_free(home: Home) -> None:
         raise DayflyError(Exit.FAILED, message, "stop it with: dayfly down, or choose another DAYFLY_HOME")
 
 
-async def _serve(wish: _UpOptions, sock: socket.socket, report_ready: Callable[[], None]) -> None:
+async def _serve(settings: _UpOptions, sock: socket.socket, report_ready: Callable[[], None]) -> None:
     from dayfly.embedded.host import EmbeddedHost
     from dayfly.embedded.ledger import LedgerError
     from dayfly.embedded.startup import HomeBusyError
@@ -189,41 +194,40 @@ async def _serve(wish: _UpOptions, sock: socket.socket, report_ready: Callable[[
     from dayfly.server import app as control
     from dayfly.server.db.store import Store, StoreError
 
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # what nohup has us ignore stays ignored
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = server_process.stop_on_signals()
     try:
         host = await EmbeddedHost.open(
-            wish.home.path,
-            runner=wish.runner,
-            parallel=wish.parallel,
-            engine=wish.engine,
-            webhooks=wish.webhooks,
+            settings.home.path,
+            runner=settings.runner,
+            parallel=settings.parallel,
+            engine=settings.engine,
+            webhooks=settings.webhooks,
             serve=serve_states,
-            proxy=wish.proxy,
-            forms=wish.forms,
-            tracer=wish.tracer,
+            proxy=settings.proxy,
+            forms=settings.forms,
+            tracer=settings.tracer,
         )
     except HomeBusyError as fault:
         raise DayflyError(Exit.FAILED, str(fault)) from None
     except LedgerError as fault:
-        raise DayflyError(Exit.FAILED, f"the ledger of {wish.home.path} cannot be used: {fault}") from None
+        raise DayflyError(Exit.FAILED, f"the ledger of {settings.home.path} cannot be used: {fault}") from None
     try:
-        store = Store.open(wish.home.store)
+        store = Store.open(settings.home.store)
         try:
-            names = {CLUSTER, *wish.clusters, *await control.read_used_clusters(store, ORGANISATION)}
+            names = {CLUSTER, *settings.clusters, *await control.read_used_clusters(store, ORGANISATION)}
             hosts = dict.fromkeys(sorted(names), host.end)
-            app = _application(wish, store, hosts, dict.fromkeys(names, host.secrets), host)
+            app = _application(settings, store, hosts, dict.fromkeys(names, host.secrets), host)
             await control.prepare(app)
             host.start()
             serving = asyncio.create_task(control.serve(app, [sock], stop=stop))
             try:
-                with _told(wish.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
-                    await asyncio.to_thread(_declare, Address(url, wish.key), wish.baselines)
-                    show.talk(f"dayfly is up at {url} (process {os.getpid()}, home {wish.home.path}); Ctrl-C stops it")
+                with _publish_url(settings.home, f"http://{_ADDRESS}:{sock.getsockname()[1]}") as url:
+                    await asyncio.to_thread(_declare, Address(url, settings.key), settings.baselines)
+                    show.print_message(
+                        f"dayfly is up at {url} (process {os.getpid()}, home {settings.home.path}); Ctrl-C stops it"
+                    )
                     report_ready()
-                    async with _ending_with_its_users(wish, store, stop):
+                    async with _stop_when_unused(settings, store, stop):
                         await serving
             finally:
                 stop.set()
@@ -234,13 +238,13 @@ async def _serve(wish: _UpOptions, sock: socket.socket, report_ready: Callable[[
         raise DayflyError(Exit.FAILED, str(fault)) from None
     finally:
         await host.close()
-        if wish.tracer is not None:
-            await asyncio.to_thread(wish.tracer.close)
+        if settings.tracer is not None:
+            await asyncio.to_thread(settings.tracer.close)
 
 
 @contextlib.asynccontextmanager
-async def _ending_with_its_users(wish: _UpOptions, store: Store, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Within this, a server that was started for some commands stops once none runs and no sandbox is left."""
+async def _stop_when_unused(settings: _UpOptions, store: Store, stop: asyncio.Event) -> AsyncIterator[None]:
+    """With `--while-used`, stop the server once no command uses it and no sandbox exists."""
     from dayfly.server import app as control
     from dayfly.server.db.store import StoreError
 
@@ -250,10 +254,10 @@ async def _ending_with_its_users(wish: _UpOptions, store: Store, stop: asyncio.E
         except StoreError:  # unknown, as on a full disk: the next poll may find out
             return False
 
-    if not wish.while_used:
+    if not settings.while_used:
         yield
         return
-    watching = asyncio.create_task(temporary_server.stop_when_unused(wish.home, is_idle, stop))
+    watching = asyncio.create_task(temporary_server.stop_when_unused(settings.home, is_idle, stop))
     try:
         yield
     finally:
@@ -261,13 +265,13 @@ async def _ending_with_its_users(wish: _UpOptions, store: Store, stop: asyncio.E
 
 
 def _application(
-    wish: _UpOptions,
+    settings: _UpOptions,
     store: Store,
     hosts: Mapping[str, HostTransport],
     secrets: Mapping[str, SecretStore],
     baselines: BaselineHost,
 ) -> Starlette:
-    """The API, which listens on loopback alone."""
+    """Return the REST API."""
     from dayfly import __version__
     from dayfly.server import app as control
     from dayfly.server.access.callers import single
@@ -276,9 +280,9 @@ def _application(
         store,
         hosts,
         org=ORGANISATION,
-        keys=single(wish.key),
+        keys=single(settings.key),
         version=__version__,
-        receiver=wish.receiver,
+        receiver=settings.receiver,
         secret_stores=secrets,
         baseline_hosts=(baselines,),
     )
@@ -289,34 +293,23 @@ def _receiver(url: str | None, allowed: frozenset[str], home: Home) -> EventRece
         return None
     from dayfly.cli import event_receiver
 
-    return event_receiver.told(url, allowed, f"urn:dayfly:{socket.gethostname()}:{home.path}")
-
-
-def _forms(headers: tuple[str, ...], query: str) -> Forms:
-    """Where else than in the usual headers requests carry a key."""
-    from dayfly.spec.errors import SpecError
-    from dayfly.spec.routing.routing_keys import check_forms
-
-    try:
-        return check_forms(headers, query)
-    except SpecError as fault:
-        raise DayflyError(Exit.USAGE, str(fault), "name another one") from None
+    return event_receiver.build_receiver(url, allowed, f"urn:dayfly:{socket.gethostname()}:{home.path}")
 
 
 def _proxy(*, routing: bool) -> str:
-    """The Envoy that leads requests to forks; empty where none does."""
+    """Return the path of Envoy; empty without `--routing`."""
     if not routing:
         return ""
     from dayfly.embedded.routes import envoy
 
     program = envoy.find()
     if not program:
-        raise DayflyError(Exit.FAILED, "no Envoy is installed", installed.part("routing"))
+        raise DayflyError(Exit.FAILED, "no Envoy is installed", installed.install_advice("routing"))
     return program
 
 
 def _containers(engine: str) -> str:
-    """The path of the program that runs containers; empty where steps are processes."""
+    """Return the path of the container engine; empty if steps are processes."""
     if engine == "process":
         return ""
     program = shutil.which(engine)
@@ -344,13 +337,13 @@ def _declare(address: Address, baselines: list[Wished]) -> None:
 
     client = ServerClient(address)
     for wished in baselines:
-        apply_spec.hand_over(client, wished)
+        apply_spec.apply_one(client, wished)
     client.close()
 
 
 @contextlib.contextmanager
-def _told(home: Home, url: str) -> Iterator[str]:
-    """The home says where its server is, as long as it is there."""
+def _publish_url(home: Home, url: str) -> Iterator[str]:
+    """Store the URL in the home while the context lasts."""
     fresh = home.url.with_suffix(f".{os.getpid()}")
     try:
         fresh.write_text(url + "\n", encoding="utf-8")

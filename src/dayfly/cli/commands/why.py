@@ -1,4 +1,4 @@
-"""`dayfly why`: from a sandbox down to the root of what holds it up."""
+"""`dayfly why`: explain what a sandbox waits for, down to the root cause."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command("why")
-@options.named("sandbox", "subjects")
-@options.cluster
+@options.name_argument("sandbox", "subjects")
+@options.backend_options
 @options.output
 def command(sandbox: str, context: str | None, namespace: str | None, output: str | None) -> None:
     """Explain what a sandbox is waiting for, down to the root cause, since when, and what to do.
@@ -31,18 +31,18 @@ def command(sandbox: str, context: str | None, namespace: str | None, output: st
     resourceplugin/NAME.
     """
     host = hosts.find(context, namespace)
-    blocker = host.why(sandbox)
+    obstacle = host.why(sandbox)
     if output:
-        show.emit(blocker or _ready(host, sandbox), output)
-    elif blocker:
-        for line in _tree(blocker, int(time.time() * 1000), "", ""):
+        show.emit(obstacle or _ready(host, sandbox), output)
+    elif obstacle:
+        for line in _tree(obstacle, int(time.time() * 1000), "", ""):
             show.line(line)
     else:
         show.line(f"{sandbox} is not waiting for anything")
 
 
 def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
-    """Return the answer for an object that waits for nothing, in the form of all others."""
+    """Return the JSON for an object that waits for nothing."""
     from dayfly.plan import why
     from dayfly.plan.reasons import Reason
 
@@ -50,14 +50,14 @@ def _ready(host: Backend, sandbox: str) -> dict[str, Any]:
     return {"subject": why.subject(sandbox), "reason": reason, "message": "it is not waiting for anything"}
 
 
-def _tree(blocker: Any, now: int, first: str, rest: str) -> Iterator[str]:
-    """The blocker, then those beneath it; `first` stands before its own line, `rest` before all others."""
-    since = blocker.get("since", 0)
-    how_long = f" (for {span(now - since)})" if since else ""
-    said = with_reason(blocker["reason"], blocker["message"])
-    yield f"{first}{blocker['subject']}: {said}{how_long}"
-    deeper = blocker.get("because", [])
-    if advice := blocker.get("next", ""):
+def _tree(obstacle: Any, now: int, first: str, rest: str) -> Iterator[str]:
+    """Yield the obstacle and its causes. `first` is the prefix of the first line, `rest` that of the others."""
+    since = obstacle.get("since", 0)
+    duration = f" (for {span(now - since)})" if since else ""
+    explanation = with_reason(obstacle["reason"], obstacle["message"])
+    yield f"{first}{obstacle['subject']}: {explanation}{duration}"
+    deeper = obstacle.get("because", [])
+    if advice := obstacle.get("next", ""):
         yield f"{rest}{'|  ' if deeper else '   '}to do: {advice}"
     for number, each in enumerate(deeper, 1):
         last = number == len(deeper)

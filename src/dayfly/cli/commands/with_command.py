@@ -1,8 +1,8 @@
-"""`dayfly with`: resources for as long as one command runs.
+"""`dayfly with`: create resources, run a command, delete the resources.
 
-Whatever ends the command ends the resource: its exit, a signal, a failure before it started. If this very process is
-killed, nobody renews the lease and the server cleans up. If a server that was started for the command is killed, it is
-started again.
+The resources are deleted when the command exits, after a signal, and if the command cannot start. If this process is
+killed, its lease expires and the server cleans up. If a server that was started for the command is killed, it is
+restarted.
 """
 
 from __future__ import annotations
@@ -33,39 +33,50 @@ if TYPE_CHECKING:
     from typing import Self
 
 LEASE_S = 30
-SUSPENDED_S = 86_400
-"""How long a command that Ctrl-Z has stopped keeps its resource: as long as a server lets a lease be."""
-KEPT_S = 3600
-RENEW_S = 5
-CLEANUP_S = 600
+SUSPENDED_LEASE_S = 86_400
+"""The lease while Ctrl-Z has stopped the command: the longest lease of a server."""
+KEPT_LEASE_S = 3600
+RENEW_INTERVAL_S = 5
+CLEANUP_TIMEOUT_S = 600
 _CLEANUP_ATTEMPTS = 3
 
-_CANNOT_BE_RUN = 126
-_NO_SUCH_COMMAND = 127
-_SIGNALLED = 128
-_NO_MORE = (404, 409)
-"""How the server answers to a lease of a sandbox that is gone or going."""
+_NOT_EXECUTABLE = 126
+_NOT_FOUND = 127
+_SIGNAL_BASE = 128
+_NO_LEASE = (404, 409)
+"""Statuses with which the server rejects the lease of a deleted or ending sandbox."""
 
 
 @click.command("with", context_settings={"allow_interspersed_args": False})
 @options.server
-@click.option(
-    "--cluster", metavar="NAME", help="The cluster for plugins' files; by default the server's only one, or local."
-)
+@click.option("--cluster", metavar="NAME", help="The cluster for plugins; by default the server's only one, or local.")
 @options.files()
 @options.sets
 @click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A param of the plugin. Repeatable.")
 @click.option(
-    "--param-file", "param_files", multiple=True, metavar="NAME=PATH", help="A param that is a file's text. Repeatable."
+    "--param-file",
+    "param_files",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="A param whose value is the text of a file. Repeatable.",
 )
 @options.secrets_file
 @click.option(
-    "-e", "--env", "renames", multiple=True, metavar="VAR=STEP.OUTPUT", help="One more name for an output. Repeatable."
+    "-e",
+    "--env",
+    "renames",
+    multiple=True,
+    metavar="VAR=STEP.OUTPUT",
+    help="Another variable for an output. Repeatable.",
 )
-@click.option("--keep", is_flag=True, help="If it fails, keep what it had for an hour, to look at.")
-@click.option("--reuse", is_flag=True, help="Keep it for a day, for the next --reuse of the same files and params.")
+@click.option("--keep", is_flag=True, help="After a failure, keep the resources for an hour.")
+@click.option(
+    "--reuse", is_flag=True, help="Keep the resources for a day, for the next --reuse with the same files and params."
+)
 @options.timeout("5m")
-@options.named("command_line", "a_file", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@options.name_argument(
+    "command_line", "file_paths", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED
+)
 def command(
     files: tuple[str, ...],
     sets: tuple[str, ...],
@@ -82,55 +93,57 @@ def command(
 ) -> int:
     """Provision plugins or a sandbox, run COMMAND with their outputs in its environment, clean up, and return its code.
 
-    Outputs are named as `dayfly env` names them: <RESOURCE>_<STEP>_<OUTPUT>, with the plugin's name for the resource's.
-    Cleanup comes in any case, also after Ctrl-C. Where no server runs, one is started and stopped again.
+    Outputs are named as by `dayfly env`: <RESOURCE>_<STEP>_<OUTPUT>. A plugin's resource has the plugin's name. The
+    cleanup also runs after Ctrl-C. If no server runs, one is started, and stopped at the end.
     """
-    borrowed = temporary_spec.read(files, sets, params, param_files, renames)
-    if cluster and borrowed.is_sandbox:
-        raise DayflyError(Exit.USAGE, "a sandbox's file names its cluster", "leave --cluster out")
+    spec = temporary_spec.read(files, sets, params, param_files, renames)
+    if cluster and spec.is_sandbox:
+        raise DayflyError(Exit.USAGE, "a sandbox's file names its cluster", "remove --cluster")
     if keep and reuse:
-        raise DayflyError(Exit.USAGE, "--reuse keeps it in any case, --keep after a failure", "give one of them")
+        raise DayflyError(
+            Exit.USAGE, "--reuse always keeps the resources, --keep only after a failure", "use one of them"
+        )
     if shutil.which(program := command_line[0]) is None:
-        there = os.path.exists(program) if os.sep in program else shutil.which(program, os.F_OK) is not None  # noqa: PTH110 # Path has opinions of names
-        what = "exists but cannot be run" if there else "no such command"
-        show.talk(f"dayfly: {program}: {what}; nothing was provisioned")
-        return _CANNOT_BE_RUN if there else _NO_SUCH_COMMAND
-    given = functools.partial(secret_files.given, borrowed.body, secrets_file)
-    # Before anything starts, unless the server has to be asked what its plugins take.
-    secrets = given() if borrowed.is_whole else None
+        exists = os.path.exists(program) if os.sep in program else shutil.which(program, os.F_OK) is not None  # noqa: PTH110 # Path normalises names
+        what = "exists but is not executable" if exists else "no such command"
+        show.print_message(f"dayfly: {program}: {what}; nothing was provisioned")
+        return _NOT_EXECUTABLE if exists else _NOT_FOUND
+    choose_secrets = functools.partial(secret_files.choose_for_sandbox, spec.body, secrets_file)
+    # Before anything starts, unless published plugins must be fetched from the server.
+    secrets = choose_secrets() if spec.is_self_contained else None
     with Signals() as signals, running_server(Home.find()) as server_:
-        ending = Ending.REUSE if reuse else Ending.KEEP if keep else Ending.REMOVE
+        after = AfterCommand.REUSE if reuse else AfterCommand.KEEP if keep else AfterCommand.DELETE
         if secrets is None:
-            secrets = given(server_.client)
-        body = _wish(server_.client, borrowed, cluster, secrets, reuse=reuse)
-        return _use(server_, signals, body, borrowed.aliases, command_line, seconds=timeout, ending=ending)
+            secrets = choose_secrets(server_.client)
+        body = _prepare(server_.client, spec, cluster, secrets, reuse=reuse)
+        return _provision_and_run(server_, signals, body, spec.aliases, command_line, seconds=timeout, after=after)
 
 
-def _wish(
-    client: ServerClient, borrowed: temporary_spec.Borrowed, cluster: str | None, secrets: Any, *, reuse: bool
+def _prepare(
+    client: ServerClient, spec: temporary_spec.TemporarySpec, cluster: str | None, secrets: Any, *, reuse: bool
 ) -> Any:
-    """The sandbox for this server, whose baselines it has by then.
+    """Return the body of the sandbox, and declare its baselines.
 
     Raises:
-        DayflyError: it cannot be had there.
+        DayflyError: the server is not suitable.
     """
-    if not borrowed.is_sandbox:
-        borrowed = borrowed.placed(_cluster(client, cluster))
-    name = borrowed.same_name(client.address.key, secrets) if reuse else borrowed.name()
-    body = {**borrowed.body, "name": name, "lease": {"seconds": LEASE_S}}
+    if not spec.is_sandbox:
+        spec = spec.in_cluster(_choose_cluster(client, cluster))
+    name = spec.stable_name(client.address.key, secrets) if reuse else spec.unique_name()
+    body = {**spec.body, "name": name, "lease": {"seconds": LEASE_S}}
     if secrets:
-        secret_files.refuse_elsewhere(client.address.url)
+        secret_files.reject_remote_server(client.address.url)
         body["secrets"] = secrets
-    for baseline in borrowed.baselines:
-        apply_spec.hand_over(client, baseline)
+    for baseline in spec.baselines:
+        apply_spec.apply_one(client, baseline)
     return body
 
 
-def _cluster(client: ServerClient, named: str | None) -> str:
-    """Where plugins run that come without a sandbox.
+def _choose_cluster(client: ServerClient, named: str | None) -> str:
+    """Return the cluster for plugins without a sandbox.
 
     Raises:
-        DayflyError: the server has several clusters, and none is named.
+        DayflyError: the server has several clusters, and `--cluster` is missing.
     """
     if named or not is_elsewhere():
         return named or CLUSTER
@@ -138,21 +151,19 @@ def _cluster(client: ServerClient, named: str | None) -> str:
     if CLUSTER in known or not known:
         return CLUSTER
     if len(known) > 1:
-        raise DayflyError(
-            Exit.USAGE, f"{client.address.url} has the clusters {', '.join(known)}", "give --cluster NAME"
-        )
+        raise DayflyError(Exit.USAGE, f"{client.address.url} has the clusters {', '.join(known)}", "add --cluster NAME")
     return str(known[0])
 
 
-class Ending(enum.Enum):
-    """What becomes of it after the command."""
+class AfterCommand(enum.Enum):
+    """What happens to the sandbox after the command."""
 
-    REMOVE = "remove"
+    DELETE = "delete"
     KEEP = "keep"
     REUSE = "reuse"
 
 
-def _use(
+def _provision_and_run(
     server_: SharedServer,
     signals: Signals,
     body: Any,
@@ -160,89 +171,91 @@ def _use(
     command_line: tuple[str, ...],
     *,
     seconds: float,
-    ending: Ending,
+    after: AfterCommand,
 ) -> int:
-    """Provision, run, clean up; the exit code."""
+    """Create the sandbox, run the command, clean up. Return the exit code."""
     client, name = server_.client, body["name"]
     first = "dayfly up --detach; " if server_.started else ""
     code: int = Exit.FAILED
     lease = _Lease(server_, name)
     try:
         try:
-            with lease, signals.pausing(lease.suspended):
+            with lease, signals.pausing(lease.suspend):
                 with signals.raising():
-                    _put(client, body, ending)
+                    _create(client, body, after)
                     watch.until_ready(client, name, seconds, first=first)
                     environment = _environment(client.get("sandboxes", name, "outputs"), aliases)
-                lease.kept = True
-                # Several commands may share one sandbox that is used again.
-                mark = f"{name}/{os.getpid()}" if ending is Ending.REUSE else name
+                lease.is_ready = True
+                # Several commands may share a sandbox of --reuse.
+                mark = f"{name}/{os.getpid()}" if after is AfterCommand.REUSE else name
                 code = signals.run(command_line, environment, mark)
         except Interrupted as fault:
-            show.talk(f"dayfly: {fault}; cleaning up")
+            show.print_message(f"dayfly: {fault}; cleaning up")
             code = 128 + fault.number
         except DayflyError as fault:
-            show.talk(f"dayfly: {fault}")
+            show.print_message(f"dayfly: {fault}")
             code = fault.code
         except OSError as fault:
-            show.talk(f"dayfly: {command_line[0]}: {(fault.strerror or 'cannot be run').lower()}; cleaning up")
-            code = _CANNOT_BE_RUN
+            show.print_message(f"dayfly: {command_line[0]}: {(fault.strerror or 'cannot be run').lower()}; cleaning up")
+            code = _NOT_EXECUTABLE
     finally:
-        if (ending is Ending.REUSE and lease.kept) or (ending is Ending.KEEP and 0 < code < _SIGNALLED):
-            lease.settle()
-            ended = _keep(server_, signals, name, ending)
+        if (after is AfterCommand.REUSE and lease.is_ready) or (after is AfterCommand.KEEP and 0 < code < _SIGNAL_BASE):
+            lease.join()
+            ended = _keep(server_, signals, name, after)
         else:
             ended = _clean_up(server_, signals, name)
     return code or ended
 
 
-def _put(client: ServerClient, body: Any, ending: Ending) -> None:
-    """Wish for the sandbox. One that is to be used again, and has failed meanwhile, is made anew."""
+def _create(client: ServerClient, body: Any, after: AfterCommand) -> None:
+    """Create the sandbox. With `REUSE`, an existing sandbox that failed or ended is replaced."""
     name = body["name"]
-    if ending is Ending.REUSE:
+    if after is AfterCommand.REUSE:
         report = client.get("sandboxes", name, "report") if lookup.exists(client, name) else {}
         if report.get("reason") in FAILED or report.get("closed"):
             client.delete("sandboxes", name)
-            watch.until_gone(client, name, report["uid"], CLEANUP_S)
+            watch.until_gone(client, name, report["uid"], CLEANUP_TIMEOUT_S)
     client.put("sandboxes", name, body=body)
 
 
-def _keep(server_: SharedServer, signals: Signals, name: str, ending: Ending) -> int:
-    """Let it live for a while."""
+def _keep(server_: SharedServer, signals: Signals, name: str, after: AfterCommand) -> int:
+    """Extend the lease instead of deleting the sandbox."""
     client = _client_after_signal(server_, signals)
-    for_, seconds = ("an hour", KEPT_S) if ending is Ending.KEEP else ("a day", SUSPENDED_S)
+    for_, seconds = ("an hour", KEPT_LEASE_S) if after is AfterCommand.KEEP else ("a day", SUSPENDED_LEASE_S)
     try:
         client.put("sandboxes", name, "lease", body={"seconds": seconds})
     except DayflyError as fault:
-        return _left(name, str(fault), fault.code)
+        return _report_kept(name, str(fault), fault.code)
     where = f"{name}{client.flags}"
-    show.talk(f"{name} is kept for {for_}; see: dayfly get sandbox {where}; end it with: dayfly sandbox delete {where}")
+    show.print_message(
+        f"{name} is kept for {for_}; see: dayfly get sandbox {where}; delete it with: dayfly sandbox delete {where}"
+    )
     return Exit.OK
 
 
 def _clean_up(server_: SharedServer, signals: Signals, name: str) -> int:
-    """Delete the sandbox and wait until it is gone. One more signal ends the waiting, not the cleanup."""
+    """Delete the sandbox and wait until it is gone. Another signal ends the wait, not the cleanup."""
     try:
         for attempt in range(1, _CLEANUP_ATTEMPTS + 1):
             client = _client_after_signal(server_, signals)
             try:
-                # No look first: the wish for it may still be on its way, and the server takes this one behind it.
+                # Do not check first that it exists: the PUT may be in flight, and the server handles it before this.
                 client.delete("sandboxes", name)
                 uid = client.get("sandboxes", name, "report").get("uid", "")
                 with signals.raising():
-                    watch.until_gone(client, name, uid, CLEANUP_S)
+                    watch.until_gone(client, name, uid, CLEANUP_TIMEOUT_S)
                 break
             except UnreachableError:
                 if attempt == _CLEANUP_ATTEMPTS or not server_.was_killed:
                     raise
     except RefusedError as fault:
-        if fault.code == Exit.NOT_FOUND:  # it was never made
+        if fault.code == Exit.NOT_FOUND:  # it was never created
             return Exit.OK
-        return _left(name, str(fault), fault.code)
+        return _report_kept(name, str(fault), fault.code)
     except Interrupted as fault:
-        return _left(name, f"{fault}; the server goes on cleaning up", 128 + fault.number)
+        return _report_kept(name, f"{fault}; the server continues the cleanup", 128 + fault.number)
     except DayflyError as fault:
-        return _left(name, str(fault), fault.code)
+        return _report_kept(name, str(fault), fault.code)
     return Exit.OK
 
 
@@ -254,45 +267,47 @@ def _client_after_signal(server_: SharedServer, signals: Signals) -> ServerClien
     return server_.client
 
 
-def _left(name: str, message: str, code: int) -> int:
-    show.talk(f"dayfly: {name}: {message}")
+def _report_kept(name: str, message: str, code: int) -> int:
+    show.print_message(f"dayfly: {name}: {message}")
     return code
 
 
 class _Lease:
-    """Keeps the sandbox while this process lives: renewed by a thread of its own, with a connection of its own.
+    """Renews the lease of the sandbox while this process lives, in a separate thread with its own connection.
 
     Attributes:
-        kept: Whether the sandbox is there and stays until we end it; that it goes before is worth a word.
+        is_ready: Whether the sandbox is ready. From then on, its end is reported.
     """
 
     def __init__(self, server_: SharedServer, name: str) -> None:
-        self.kept = False
+        self.is_ready = False
         self._server = server_
-        self._client = ServerClient(server_.client.address, timeout=RENEW_S)
+        self._client = ServerClient(server_.client.address, timeout=RENEW_INTERVAL_S)
         self._name = name
         self._seconds = LEASE_S
-        self._news, self._told, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._changed, self._renewed, self._stopped = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def _renew(self) -> None:
         while True:
-            self._news.wait(RENEW_S)
-            self._news.clear()
-            if self._over.is_set():
+            self._changed.wait(RENEW_INTERVAL_S)
+            self._changed.clear()
+            if self._stopped.is_set():
                 break
             seconds = self._seconds
             try:
                 self._client.put("sandboxes", self._name, "lease", body={"seconds": seconds})
                 if seconds == self._seconds:
-                    self._told.set()
+                    self._renewed.set()
             except RefusedError as fault:
-                self._told.set()
-                if self.kept and fault.status in _NO_MORE and not self._over.is_set():
-                    show.talk(f"dayfly: {self._name} has ended, and the command is still running: {fault.message}")
-                    self.kept = False  # said once
+                self._renewed.set()
+                if self.is_ready and fault.status in _NO_LEASE and not self._stopped.is_set():
+                    show.print_message(
+                        f"dayfly: {self._name} has ended, and the command is still running: {fault.message}"
+                    )
+                    self.is_ready = False  # reported once
             except DayflyError:
-                if not self._over.is_set():
+                if not self._stopped.is_set():
                     self._server.follow(self._client)
         self._client.close()
 
@@ -303,44 +318,39 @@ class _Lease:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        self._news.set()
+        self._stopped.set()
+        self._changed.set()
 
-    def settle(self) -> None:
-        """Wait until its last renewal is over, which would shorten a longer lease."""
+    def join(self) -> None:
+        """Wait for the last renewal. If it came later, it would shorten a longer lease."""
         self._thread.join()
 
     @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Within this nobody renews it, for Ctrl-Z stops us: it is made long before, and short again after."""
-        self._seconds = SUSPENDED_S
-        self._told.clear()
-        self._news.set()
-        if self._told.wait(RENEW_S) and self.kept:
-            show.talk(f"dayfly: {self._name} is kept while the command is suspended, for a day at most")
+    def suspend(self) -> Iterator[None]:
+        """Extend the lease while Ctrl-Z has stopped this process, which cannot renew it then."""
+        self._seconds = SUSPENDED_LEASE_S
+        self._renewed.clear()
+        self._changed.set()
+        if self._renewed.wait(RENEW_INTERVAL_S) and self.is_ready:
+            show.print_message(f"dayfly: {self._name} is kept while the command is suspended, at most for a day")
         yield
         self._seconds = LEASE_S
-        self._news.set()
+        self._changed.set()
 
 
 def _environment(found: list[Any], aliases: dict[str, str]) -> dict[str, str]:
-    """Our own environment and every output that a variable can carry."""
+    """Return the environment of this process with all outputs that a variable can hold."""
     environment = dict(os.environ)
     values: dict[str, str] = {}
-    for variable in outputs.variables(found):
-        if variable.value is None:
-            show.talk(f"{variable.lacks}, so no variable holds it")
-            continue
-        if variable.is_too_long:
-            show.talk(f"{variable.name} has {variable.size} bytes, which is more than a variable can hold")
-            continue
+    for variable in outputs.usable(outputs.variables(found), show.print_message):
+        assert variable.value is not None, "usable"
         environment[variable.name] = variable.value
-        way = "/".join(part for part in (variable.resource, variable.step) if part)
-        values[f"{way}.{variable.output}"] = variable.value
+        step = "/".join(part for part in (variable.resource, variable.step) if part)
+        values[f"{step}.{variable.output}"] = variable.value
     for name, key in aliases.items():
         meant = [each for each in values if each == key or each.endswith(f"/{key}")]
         if len(meant) != 1:
-            why = "it is missing, binary, too large, or sensitive in a cluster that dials in"
-            raise DayflyError(Exit.FAILED, f"the output {key} cannot be in {name}", why)
+            why = "it is missing, binary, too large, or sensitive in a cluster with an agent"
+            raise DayflyError(Exit.FAILED, f"the variable {name} cannot hold the output {key}", why)
         environment[name] = values[meant[0]]
     return environment

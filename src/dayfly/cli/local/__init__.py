@@ -1,1 +1,1 @@
-"""This machine: the server as a process, and the command of `dayfly with` with its signals."""
+"""Processes of this machine: the server, and the command of `dayfly with` with its signals."""

@@ -1,4 +1,4 @@
-"""A command that runs in our place at the terminal: signals reach it once, and ours wait until it has ended."""
+"""Runs a command in the foreground: each signal reaches it once, and this process waits until it has ended."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 _KILLED = 128 + signal.SIGKILL
 """The exit code after SIGKILL, also of a shell that waited for the killed process."""
-_REMIND_S = 1.0
-_MOST_NAMES = 5
+_REMIND_AFTER_S = 1.0
+_MAX_NAMES = 5
 
 
-class Interrupted(Exception):  # noqa: N818 # not an error: somebody wants us to end
-    """A signal asked us to end."""
+class Interrupted(Exception):  # noqa: N818 # a request, not an error
+    """A signal requested the end of this process."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -41,21 +41,21 @@ class Interrupted(Exception):  # noqa: N818 # not an error: somebody wants us to
 
 
 class Signals:
-    """Holds the signals that end a program for the time of a `with`: noted, raised, or passed on to a child."""
+    """Catches signals that would end this process. They are recorded, raised, or forwarded to a child."""
 
     def __init__(self) -> None:
-        self._noted: list[int] = []
+        self._pending: list[int] = []
         self._raising = False
         self._before: dict[int, object] = {}
-        self._stoppable = False
+        self._is_stoppable = False
         self._pause: Pause = contextlib.nullcontext
 
     def __enter__(self) -> Self:
-        self._stoppable = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
-        if self._stoppable:
+        self._is_stoppable = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+        if self._is_stoppable:
             signal.signal(signal.SIGTSTP, self._stop)
         for number in FORWARDED:
-            # What our parent has us ignore (nohup, a shell's background job) stays ignored, for the child too.
+            # Signals that the parent ignores (nohup, a background job of a shell) stay ignored, for the child too.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._take)
         return self
@@ -65,21 +65,21 @@ class Signals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type] # what `signal` returned, `signal` takes
-        if self._stoppable:
+        if self._is_stoppable:
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
-        """Stop as anybody does. The terminal has told the command as well; whoever tells us alone stops us alone."""
-        signal.signal(number, signal.SIG_IGN)  # what follows is not to be begun twice
+        """Stop this process. A terminal also stops the command; other senders stop only this process."""
+        signal.signal(number, signal.SIG_IGN)  # no second stop during this one
         with self._pause():
             signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)  # we stand still here, until a SIGCONT
+            os.kill(os.getpid(), number)  # stopped here until SIGCONT
             signal.signal(number, signal.SIG_IGN)
         signal.signal(number, self._stop)
 
     @contextlib.contextmanager
     def pausing(self, pause: Pause) -> Iterator[None]:
-        """Within this, what `pause` gives is entered before Ctrl-Z stops this process, and left when it goes on."""
+        """Enter the context of `pause` before Ctrl-Z stops this process, and leave it afterwards."""
         self._pause = pause
         try:
             yield
@@ -88,75 +88,75 @@ class Signals:
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if self._raising:
-            self._raising = False  # once: what clears up after it must not be interrupted by its twin
+            self._raising = False  # only once: a second signal must not interrupt the cleanup
             raise Interrupted(number)
-        self._noted.append(number)
+        self._pending.append(number)
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Within this, a signal raises `Interrupted`, also one that was noted before."""
+        """Raise `Interrupted` for signals within this context, and for a recorded signal."""
         self._raising = True
         try:
-            if self._noted:
+            if self._pending:
                 self._raising = False
-                raise Interrupted(self._noted.pop(0))
+                raise Interrupted(self._pending.pop(0))
             yield
         finally:
             self._raising = False
 
     def forget(self) -> None:
-        """Drop what was noted; it has been answered."""
-        self._noted.clear()
+        """Drop recorded signals, which were handled."""
+        self._pending.clear()
 
     def run(self, command: Sequence[str], environment: Mapping[str, str], mark: str) -> int:
-        """Run a command to its end; its exit code, or 128 + n if signal n ended it.
+        """Run a command. Return its exit code, or 128 + n if signal n ended it.
 
-        If a signal to us came before its end, all processes with the mark are ended too.
+        If this process receives a signal before the end of the command, all processes with the mark are ended too.
 
         Args:
             command: The command and its arguments.
-            environment: All of its environment but the mark.
-            mark: Tells what belongs to it: should we be killed, that is ended.
+            environment: Its environment without the mark.
+            mark: Identifies its processes, which the guard ends if this process is killed.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the command cannot be started.
         """
         is_killed = False
-        with _guarded(mark) as tell:
+        with _guarded(mark) as send:
             try:
                 child = subprocess.Popen(list(command), env={**environment, guard.MARK: mark})
-                tell(f"{child.pid}\n".encode())
+                send(f"{child.pid}\n".encode())
                 code = self._wait(child, mark)
                 # A CI runner that kills a job may kill this process next, so the guard ends what is left.
                 is_killed = code == _KILLED
                 return code
             finally:
                 if not is_killed:
-                    tell(guard.DONE)
+                    send(guard.DONE)
 
     def _wait(self, child: subprocess.Popen[bytes], mark: str) -> int:
         waited = {*(signal.Signals(number) for number in self._before), signal.SIGCHLD}
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
-        family = _Family(mark, child.pid)
+        processes = _CommandProcesses(mark, child.pid)
         try:
-            while self._noted:
-                family.look()
-                child.send_signal(self._noted.pop(0))
+            while self._pending:
+                processes.record()
+                child.send_signal(self._pending.pop(0))
             while child.poll() is None:
-                news = signal.sigtimedwait(waited, 0.5)
-                if news is not None and news.si_signo != signal.SIGCHLD:
-                    family.look()
-                    if not _had_it_too(child.pid, news):
-                        child.send_signal(news.si_signo)
+                received = signal.sigtimedwait(waited, 0.5)
+                if received is not None and received.si_signo != signal.SIGCHLD:
+                    processes.record()
+                    if not _child_received(child.pid, received):
+                        child.send_signal(received.si_signo)
             code = child.returncode if child.returncode >= 0 else 128 - child.returncode
-            family.settle(waited, is_killed=code == _KILLED)
+            processes.end_or_report(waited, is_killed=code == _KILLED)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return code
 
     @staticmethod
     def start_blocked(thread: threading.Thread) -> None:
-        """Start a thread that takes none of these signals away from the main one."""
+        """Start a thread that receives none of these signals, so that the main thread does."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
         try:
             thread.start()
@@ -164,22 +164,25 @@ class Signals:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-class _Family:
-    """The processes that a command has started: ended after a signal, and otherwise reported."""
+class _CommandProcesses:
+    """The processes that a command has started. They are ended after a signal, and otherwise reported."""
 
     def __init__(self, mark: str, command: int) -> None:
         self._mark = mark
         self._command = command
-        self._seen: dict[int, str] = {}
+        self._recorded: dict[int, str] = {}
         self._signalled = False
 
-    def look(self) -> None:
-        """Note, before the command gets a signal, its children: those without the mark are not found after its end."""
-        self._signalled = True
-        found = guard.belonging(self._mark, {self._command})
-        self._seen |= {process: guard.born(process) for process in found}
+    def record(self) -> None:
+        """Record the children of the command before it gets a signal.
 
-    def settle(self, waited: Collection[int], *, is_killed: bool) -> None:
+        After its end, children without the mark cannot be found.
+        """
+        self._signalled = True
+        found = guard.find_processes(self._mark, {self._command})
+        self._recorded |= {process: guard.start_time(process) for process in found}
+
+    def end_or_report(self, waited: Collection[int], *, is_killed: bool) -> None:
         """End or report the processes that are left after the command.
 
         Args:
@@ -187,39 +190,43 @@ class _Family:
             is_killed: Whether SIGKILL has ended the command or what its shell waited for. The guard ends the rest.
         """
         if not self._signalled:
-            if not is_killed and (left := guard.belonging(self._mark)):
-                show.talk(f"The command has ended; processes that it started are still running: {_names(left)}")
+            if not is_killed and (left := guard.find_processes(self._mark)):
+                show.print_message(
+                    f"The command has ended; processes that it started are still running: {_describe(left)}"
+                )
             return
-        known = {process for process, began in self._seen.items() if began and began == guard.born(process)}
-        remind_at = time.monotonic() + _REMIND_S
+        known = {process for process, began in self._recorded.items() if began and began == guard.start_time(process)}
+        remind_at = time.monotonic() + _REMIND_AFTER_S
 
         def wait() -> bool:
             nonlocal remind_at
             if time.monotonic() > remind_at:
                 remind_at = math.inf
-                left = _names(guard.belonging(self._mark, known))
-                show.talk(f"dayfly: waiting for processes of the command: {left}; send another signal to kill them")
-            news = signal.sigtimedwait(waited, guard.AGAIN_S)
-            return news is not None and news.si_signo != signal.SIGCHLD
+                left = _describe(guard.find_processes(self._mark, known))
+                show.print_message(
+                    f"dayfly: waiting for processes of the command: {left}; send another signal to kill them"
+                )
+            received = signal.sigtimedwait(waited, guard.POLL_INTERVAL_S)
+            return received is not None and received.si_signo != signal.SIGCHLD
 
-        guard.end(self._mark, known, guard.GRACE_S, wait)
+        guard.terminate(self._mark, known, guard.GRACE_S, wait)
 
 
-def _names(processes: Collection[int]) -> str:
-    """Their names and numbers, of a few."""
+def _describe(processes: Collection[int]) -> str:
+    """Return names and process IDs of the first processes."""
     found = []
-    for process in sorted(processes)[:_MOST_NAMES]:
+    for process in sorted(processes)[:_MAX_NAMES]:
         with contextlib.suppress(OSError):
             name = Path(f"/proc/{process}/comm").read_text(errors="replace").strip()
             found.append(f"{show.plain(name)} ({process})")
-    more = len(processes) - _MOST_NAMES
+    more = len(processes) - _MAX_NAMES
     return ", ".join(found) + (f" and {more} more" if more > 0 else "")
 
 
 @contextlib.contextmanager
 def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
-    """A process beside us that ends the command should we be killed; yields what tells it the command's number."""
-    # Apart from the terminal's signals, our folder and our output: it must not outlive us for anybody who waits.
+    """Run the guard, which ends the command if this process is killed. Yield a function that writes to its pipe."""
+    # The guard has its own session, folder and output, so that no program waits for it by a terminal, folder or pipe.
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, mark, guard.DETACHED],
         stdin=subprocess.PIPE,
@@ -229,35 +236,35 @@ def _guarded(mark: str) -> Iterator[Callable[[bytes], None]]:
         env={},
         start_new_session=True,
     )
-    pipe, its_end = watcher.stdin, watcher.stdout
-    assert pipe is not None, "asked for above"
-    assert its_end is not None, "asked for above"
+    pipe, output = watcher.stdin, watcher.stdout
+    assert pipe is not None, "a pipe was requested"
+    assert output is not None, "a pipe was requested"
 
-    def tell(word: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed it: the command does without
-            pipe.write(word)
+    def send(message: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the guard was killed: continue without it
+            pipe.write(message)
             pipe.flush()
 
     try:
-        its_end.read(len(guard.READY))  # from now on, killing all our descendants spares it
-        yield tell
+        output.read(len(guard.READY))  # from now on, the guard is no descendant of this process
+        yield send
     finally:
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
-        its_end.read()  # until it ends
-        its_end.close()
+        output.read()  # until the guard ends
+        output.close()
         watcher.wait()
 
 
-def _had_it_too(child: int, news: signal.struct_siginfo) -> bool:
-    """Whether the terminal, which sent us a signal, sent it to our child as well. What a process sends, it sends to us.
+def _child_received(child: int, received: signal.struct_siginfo) -> bool:
+    """Whether the child received the same signal from the terminal. A signal from a process reaches only this process.
 
-    Ctrl-C goes to the process group in the foreground, so not to a child that has made itself one of its own, as
-    `timeout` does. That the terminal is gone is told to the leader of the session alone, which we are under `ssh -t`.
+    Ctrl-C goes to the foreground process group, and not to a child in its own group, as with `timeout`. SIGHUP of a
+    closed terminal goes only to the session leader, which this process is under `ssh -t`.
     """
-    if news.si_code <= 0:  # the kernel's own are above
+    if received.si_code <= 0:  # sent by a process, not by the kernel
         return False
-    if news.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid():
+    if received.si_signo == signal.SIGHUP and os.getsid(0) == os.getpid():
         return False
     try:
         return os.getpgid(child) == os.getpgrp()
@@ -269,8 +276,8 @@ def run_group(program: Path, environment: Mapping[str, str], seconds: float) -> 
     """Run a program in its folder, as a separate process group that is killed after the time limit.
 
     Raises:
-        OSError: it cannot be started.
-        subprocess.TimeoutExpired: it took more than `seconds`.
+        OSError: the program cannot be started.
+        subprocess.TimeoutExpired: the program took more than `seconds`.
     """
     with subprocess.Popen(
         [program], cwd=program.parent, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -279,7 +286,7 @@ def run_group(program: Path, environment: Mapping[str, str], seconds: float) -> 
         try:
             out, err = process.communicate(timeout=seconds)
         except BaseException:
-            # Its own end first frees the number of its group.
+            # The group ID is valid, because the process is not reaped yet.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise

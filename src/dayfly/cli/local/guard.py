@@ -1,10 +1,10 @@
-"""Ends what a command of `dayfly with` has started, so that it does not go on beside a resource that is removed.
+"""Ends the processes that a command of `dayfly with` has started, so that they do not outlive its resources.
 
-`with` calls `end` if a signal has ended its command. If `with` itself is killed, this file does so as a separate
+`with` calls `terminate` if a signal has ended its command. If `with` itself is killed, this file does so as a separate
 program, which imports no other module of Dayfly. It reads a pipe whose other end only `with` holds: the process ID of
-the command, and a last word once the command has ended. Without the last word, the end of the pipe means that `with`
-or its command has been killed. `end` sends SIGTERM, and SIGKILL after a grace period, to the command, to its
-descendants in its session, and to every process with the mark of this `with` in its environment, in any session.
+the command, and `DONE` once the command has ended. Without `DONE`, the end of the pipe means that `with` or its command
+was killed. `terminate` sends SIGTERM, and SIGKILL after a grace period, to the command, to its descendants in its
+session, and to every process with the mark of this `with` in its environment, in any session.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ DONE = b"done\n"
 READY = b"."
 
 DETACHED = "detached"
-"""An argument after the mark: lose the parent, because CI runners also kill the children of a job's processes."""
+"""The argument after the mark for running without a parent: CI runners also kill children of a job's processes."""
 GRACE_S = 10.0
 SEARCH_S = 2.0
 """How long the guard searches for processes of a killed command or a killed `with`."""
-AGAIN_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 def main() -> None:
-    """Wait for the end of `with`; the argument is the value of the mark."""
+    """Wait for the end of `with`. The argument is the value of the mark."""
     mark = sys.argv[1]
     if DETACHED in sys.argv[2:]:
         if os.fork():
@@ -42,51 +42,54 @@ def main() -> None:
     pipe = sys.stdin.buffer
     first = pipe.readline()
     root = int(first) if first.endswith(b"\n") else 0
-    began = born(root)
+    started = start_time(root)
     if first and pipe.readline() == DONE:
         return
-    # A process that is just being replaced by another program has no environment for a moment.
+    # During an exec, a process has no environment for a moment.
     until = time.monotonic() + SEARCH_S
     while time.monotonic() < until:
-        # The number may be another process's by now.
-        end(mark, {root} if began and began == born(root) else (), GRACE_S)
+        # Another process may have the process ID by now.
+        terminate(mark, {root} if started and started == start_time(root) else (), GRACE_S)
         _wait()
 
 
-def born(process: int) -> str:
-    """When a process began, in ticks since the machine did; empty if it is not there. Whatever it does, that stays."""
+def start_time(process: int) -> str:
+    """Return the start time of a process in ticks since the boot; empty if it does not exist.
+
+    The start time tells a process apart from a later one with the same process ID.
+    """
     return "".join(_stat(process)[2:3])
 
 
 def _wait() -> bool:
-    time.sleep(AGAIN_S)
+    time.sleep(POLL_INTERVAL_S)
     return False
 
 
-def end(mark: str, known: Collection[int], grace: float, wait: Callable[[], bool] = _wait) -> None:
+def terminate(mark: str, known: Collection[int], grace: float, wait: Callable[[], bool] = _wait) -> None:
     """Send SIGTERM to all processes of a command, and SIGKILL to the rest after `grace` seconds.
 
     Args:
         mark: The value of the mark in the environment of these processes.
-        known: Processes that are ended too, with their children in the same session.
+        known: Further processes to end, with their children in the same session.
         grace: Seconds between SIGTERM and SIGKILL, and the longest wait after SIGKILL.
-        wait: Waits for a moment; returns True to continue with SIGKILL at once.
+        wait: Waits for a poll interval; returns True to continue with SIGKILL at once.
     """
     ours = {*known}
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace
-        told: set[int] = set()
-        while ours := belonging(mark, ours):
-            for process in ours - told:
+        signalled: set[int] = set()
+        while ours := find_processes(mark, ours):
+            for process in ours - signalled:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, number)
-            told |= ours
+            signalled |= ours
             if wait() or time.monotonic() > deadline:
                 break
 
 
-def belonging(mark: str, known: Collection[int] = ()) -> set[int]:
-    """The processes that run of those known, of their children in the same session, and of those with the mark."""
+def find_processes(mark: str, known: Collection[int] = ()) -> set[int]:
+    """Return the running processes: `known`, their children in the same session, and those with the mark."""
     line = f"{MARK}={mark}".encode()
     every = {process: found for process in _processes() if (found := _stat(process)) and found[3] not in ("Z", "X")}
     ours = {process for process in every if process in known or line in _environment(process)}
@@ -112,7 +115,7 @@ def _environment(process: int) -> list[bytes]:
 
 
 def _stat(process: int) -> tuple[int, int, str, str] | tuple[()]:
-    """Parent, session, when it began, and state; nothing for a process that is not there."""
+    """Return parent, session, start time and state of a process; empty if it does not exist."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123 # as above
             words = file.read().rpartition(b")")[2].decode().split()

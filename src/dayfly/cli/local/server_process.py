@@ -1,8 +1,10 @@
-"""Servers as processes of this machine: start one apart from the terminal, stop it, go to the background, listen."""
+"""Servers as processes of this machine: start one in the background, stop it, and open its listening socket."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -23,24 +25,24 @@ if TYPE_CHECKING:
 
     from dayfly.client.home import Home
 
-_ANSWERS_WITHIN = 60
-_ENDS_WITHIN = 10
-_SAID = "dayfly: "
-_SIGNALLED = 128
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 10
+_MESSAGE_PREFIX = "dayfly: "
+_SIGNAL_BASE = 128
 
 
 def start(home: Home, arguments: Sequence[str]) -> ServerClient:
-    """Run `dayfly up` with these arguments in a session of its own and wait until it answers.
+    """Run `dayfly up` with these arguments in a new session and wait until it answers.
 
-    It outlives a CI job that starts it: its environment has no mark of the job, and its parent ends once it answers.
+    It outlives a CI job that starts it: its environment has no mark of the job, and its parent ends when it answers.
 
     Raises:
-        DayflyError: it ended instead, with what it said last; or it does not answer in time.
+        DayflyError: the server ended, with its last message; or it does not answer in time.
     """
     home.make()
-    installed.find_runner()  # may build it, which takes its time and has something to say
+    installed.find_runner()  # may build the runner, which takes time and prints messages
     with home.log.open("ab") as log:
-        began = log.tell()
+        offset = log.tell()
         child = subprocess.Popen(
             [sys.executable, "-m", "dayfly", "up", "--background", *arguments],
             stdin=subprocess.DEVNULL,
@@ -51,70 +53,84 @@ def start(home: Home, arguments: Sequence[str]) -> ServerClient:
             start_new_session=True,
         )
     try:
-        code = child.wait(_ANSWERS_WITHIN)
+        code = child.wait(_START_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         _give_up(child)
-        message = f"the server does not answer after {_ANSWERS_WITHIN} s"
+        message = f"the server does not answer after {_START_TIMEOUT_S} s"
         raise DayflyError(Exit.TIMED_OUT, message, f"see {home.log}") from None
     except BaseException:  # as Ctrl-C
         _give_up(child)
         raise
     # Only a server that answered ends its parent with 0. It may have been stopped since.
-    if code == 0 and home.server_process() is not None and (client := answering(home)):
+    if code == 0 and home.server_process() is not None and (client := connect_if_answering(home)):
         return client
     with home.log.open("rb") as log:
-        log.seek(began)
+        log.seek(offset)
         lines = log.read().decode(errors="replace").splitlines()
-    # Another server that was quicker writes there as well; only a server that ends begins a line with "dayfly: ".
-    said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
-    message = said[-1] if said else f"the server ended at once with code {code}"
+    # Another, quicker server writes to the same log. Only a server that ends starts a line with "dayfly: ".
+    messages = [line.removeprefix(_MESSAGE_PREFIX) for line in lines if line.startswith(_MESSAGE_PREFIX)]
+    message = messages[-1] if messages else f"the server ended at once with code {code}"
     given = Exit(code) if code and code in set(Exit) else Exit.FAILED
-    raise DayflyError(given, message, "" if said else f"see {home.log}")
+    raise DayflyError(given, message, "" if messages else f"see {home.log}")
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGINT, SIGTERM or SIGHUP sets. Ignored signals (nohup) stay ignored."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def log_warnings() -> None:
+    """Log warnings of this process on stderr."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> None:
     """End a server that does not answer, and its parent. Steps continue, and the next server adopts them."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if child.returncode is None:  # then it is not reaped, and the number is still its own
+        if child.returncode is None:  # not reaped, so its process ID is still valid
             os.killpg(child.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_ENDS_WITHIN)
+                child.wait(_STOP_TIMEOUT_S)
 
 
 def _environment(home: Home) -> dict[str, str]:
-    """Our environment without the marks by which CI runners, and a `dayfly with` that we run in, find what they end."""
+    """Return the environment without the marks by which CI runners and `dayfly with` find processes to end."""
     kept = {name: value for name, value in without_ci_marks(os.environ).items() if name != MARK}
     return {**kept, "DAYFLY_HOME": str(home.path)}
 
 
 def stop(home: Home, pid: int, seconds: float) -> None:
-    """Ask the server to end and wait until it has.
+    """Stop the server and wait until it has ended.
 
     Raises:
-        DayflyError: it may not be asked, or takes too long.
+        DayflyError: another user owns the server, or it takes too long.
     """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        if home.server_process() != pid:  # it ended, and its number may be somebody else's by now
+        if home.server_process() != pid:  # it ended, and another process may have its ID
             return
         signal.pidfd_send_signal(handle, signal.SIGTERM)
         if not select.select([handle], [], [], seconds)[0]:
-            message = f"the server (process {pid}) still runs after {seconds:g} s"
+            message = f"the server (process {pid}) is still running after {seconds:g} s"
             raise DayflyError(Exit.TIMED_OUT, message, f"see {home.log}")
     except ProcessLookupError:
         return
     except PermissionError:
-        message = f"the server (process {pid}) belongs to somebody else"
+        message = f"the server (process {pid}) belongs to another user"
         raise DayflyError(Exit.DENIED, message, "stop it as its owner") from None
     finally:
         os.close(handle)
 
 
-def answering(home: Home) -> ServerClient | None:
-    """A client of the home's server if it answers."""
+def connect_if_answering(home: Home) -> ServerClient | None:
+    """Return a client of the home's server if it answers."""
     url = home.read(home.url)
     if not url:
         return None
@@ -125,41 +141,41 @@ def answering(home: Home) -> ServerClient | None:
     return None
 
 
-def fork() -> Callable[[], None]:
+def continue_in_background() -> Callable[[], None]:
     """Continue in a child process; return a function that reports that the child is ready.
 
     A server in the background has no parent: CI runners also kill the children of a job's processes.
 
     The parent ends with code 0 once the child is ready, or with the child's code if the child ends before that.
     """
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # it may have been started by a thread that blocks some
-    ours, childs = socket.socketpair()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started this process may block signals
+    parent_end, child_end = socket.socketpair()
     if child := os.fork():
-        childs.close()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to both; the parent ends after the child
-        os._exit(0 if ours.recv(1) else _code(child))
-    ours.close()
+        child_end.close()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # both receive it; the parent ends after the child
+        os._exit(0 if parent_end.recv(1) else _code(child))
+    parent_end.close()
 
     def report_ready() -> None:
-        childs.send(b".")
-        childs.close()
+        child_end.send(b".")
+        child_end.close()
 
     return report_ready
 
 
 def _code(child: int) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code if code >= 0 else _SIGNALLED - code
+    return code if code >= 0 else _SIGNAL_BASE - code
 
 
 @contextlib.contextmanager
 def listening(host: str, port: int, advice: str, *, called: str = "") -> Iterator[socket.socket]:
-    """A socket that is bound and listens while the context lasts; port 0 takes a free one.
+    """Open a listening socket while the context lasts. Port 0 uses a free one.
 
-    Who connects waits until somebody serves there. `called` is what a refusal calls the address, if not by itself.
+    Connections wait until the socket is served. `called` replaces the address in errors.
 
     Raises:
-        DayflyError: that address cannot be had; `advice` says how to name another.
+        DayflyError: the address cannot be used; `advice` says how to choose another.
     """
     with contextlib.ExitStack() as opened:
         try:

@@ -1,8 +1,8 @@
-"""A server that is started for one command, and shared with others that run at the same time: the last one stops it.
+"""A server that is started for one command and shared with concurrent commands. The last command stops it.
 
-That it has no sandboxes does not show that it is unused: another command may have found it and applied nothing yet.
-If all commands were killed, the server stops itself once their sandboxes have ended. If the server was killed, it is
-started again, so that the sandboxes are deleted.
+A server without sandboxes may still be in use: another command may have found it and applied nothing yet. If all
+commands were killed, the server stops itself once their sandboxes have ended. If the server was killed, it is
+restarted, so that the sandboxes are deleted.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 _LOCK_POLL_S = 0.02
 _POLL_S = 0.1
-_STOP_S = 60
+_STOP_TIMEOUT_S = 60
 _IDLE_POLL_S = 0.5
-_LONGEST, _MOST = 16, (1 << 22) - 1  # as many processes as Linux knows
+_MAX_TEXT_BYTES, _MAX_PROCESS_ID = 16, (1 << 22) - 1
 
 
-class Sharing:
-    """Held while a server is used. The kernel lets go of it with our process, however that ends.
+class UserLock:
+    """A shared lock of all users of a server. The kernel releases it when the process ends.
 
-    Where no lock can be had there is none: a command is not refused for that.
+    If the file system has no locks, the command runs without one.
     """
 
     def __init__(self, home: Home, seconds: float) -> None:
-        """`seconds` is how long at most is waited for one that is just stopping its server."""
+        """`seconds` is the longest wait for a command that is stopping its server."""
         self._home = home
         self._seconds = seconds
         self._descriptor: int | None = None
@@ -55,21 +55,21 @@ class Sharing:
             while not self._locked(fcntl.LOCK_SH) and time.monotonic() < deadline:
                 time.sleep(_LOCK_POLL_S)
         except (OSError, DayflyError):
-            self._let_go()
+            self._release()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def alone(self) -> bool:
-        """Whether no other command uses it. If so, who comes now waits until we are done with it.
+    def release_as_last(self) -> bool:
+        """Release the lock. Return whether no other command uses the server; then new users wait until the end.
 
-        We use it no more in either case: of several that ask at once the last one is alone.
+        The lock is released first, so that exactly one of several concurrent commands is the last.
         """
         import fcntl
 
@@ -78,18 +78,20 @@ class Sharing:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         return self._locked(fcntl.LOCK_EX)
 
-    def note(self, server: int) -> None:
-        """Have the last who uses it stop the server of that process; 0: none is to be stopped."""
+    def store_process(self, server: int) -> None:
+        """Store the server process that the last user stops; 0 for none."""
         if self._descriptor is not None:
             text = f"{server}\n" if server else ""
-            with contextlib.suppress(OSError):  # as of a disk that is full: then who has started it stops it, if alone
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: then the command that started the server stops it, if it is the last
                 os.pwrite(self._descriptor, text.encode(), 0)
                 os.truncate(self._descriptor, len(text))
 
-    def noted(self) -> int:
-        """The process of the server that the last is to stop; 0 if none is."""
-        text = b"" if self._descriptor is None else os.pread(self._descriptor, _LONGEST, 0)
-        return whole(text.decode(errors="replace").strip(), _MOST) or 0
+    def stored_process(self) -> int:
+        """Return the server process that the last user stops; 0 for none."""
+        text = b"" if self._descriptor is None else os.pread(self._descriptor, _MAX_TEXT_BYTES, 0)
+        return whole(text.decode(errors="replace").strip(), _MAX_PROCESS_ID) or 0
 
     def _locked(self, how: int) -> bool:
         assert self._descriptor is not None, "there is a file to be locked"
@@ -99,8 +101,8 @@ class Sharing:
 async def stop_when_unused(home: Home, is_idle: Callable[[], Awaitable[bool]], stop: asyncio.Event) -> None:
     """Set `stop` once no process holds the home's lock for users and the server is idle.
 
-    The lock is kept then until this process ends: a new user waits for that, and starts another server.
-    Without a working lock it is unknown whether the server is used, so it is not stopped.
+    Then the lock is held until this process ends: a new user waits for that and starts another server. Without a
+    working lock, it is unknown whether the server is in use, so it is not stopped.
     """
     import asyncio
     import fcntl
@@ -127,21 +129,21 @@ class SharedServer:
     """The server of the home, or the one that the command line names.
 
     Attributes:
-        client: Of the server, for the main thread.
+        client: A client for the main thread.
         started: The process of the server if this command started it; 0 otherwise.
     """
 
-    def __init__(self, home: Home, sharing: Sharing | None) -> None:
-        """`sharing` is None if the command line names the server."""
+    def __init__(self, home: Home, lock: UserLock | None) -> None:
+        """`lock` is None if the command line names the server."""
         self.started = 0
-        self._home, self._sharing = home, sharing
+        self._home, self._lock = home, lock
         self._reviving = threading.Lock()
         self.client = self._open()
 
     @property
     def is_temporary(self) -> bool:
         """Whether it was started for commands like this one, by this command or by another."""
-        return self._sharing is not None and bool(self._sharing.noted() or self.started)
+        return self._lock is not None and bool(self._lock.stored_process() or self.started)
 
     @property
     def was_killed(self) -> bool:
@@ -150,7 +152,7 @@ class SharedServer:
 
     def follow(self, client: ServerClient) -> None:
         """Let `client` use the address at which the home's server listens now. Restart a killed temporary server."""
-        if self._sharing is None:
+        if self._lock is None:
             return
         with contextlib.suppress(DayflyError), self._reviving:
             self._revive()
@@ -162,10 +164,10 @@ class SharedServer:
         try:
             client = ServerClient.open(self._home)
             client.health()
-            if self._sharing is None or not self._home.is_left_behind():
+            if self._lock is None or not self._home.is_left_behind():
                 return client
         except DayflyError as fault:
-            if fault.code != Exit.NO_SERVER or self._sharing is None:
+            if fault.code != Exit.NO_SERVER or self._lock is None:
                 raise
         return self._start()
 
@@ -174,31 +176,33 @@ class SharedServer:
         try:
             client = server_process.start(self._home, ["--port", "0", "--while-used"])
         except DayflyError:
-            started = server_process.answering(self._home)
+            started = server_process.connect_if_answering(self._home)
             if started is None:
                 raise
             return started
         self.started = self._home.server_process() or 0
-        if self._sharing is not None and self.started:
-            self._sharing.note(self.started)
+        if self._lock is not None and self.started:
+            self._lock.store_process(self.started)
         return client
 
     def _revive(self) -> None:
         """Start a killed server again, or wait until another command has done so.
 
         Raises:
-            DayflyError: it does not start.
+            DayflyError: the server does not start.
         """
-        deadline = time.monotonic() + _STOP_S
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         while self.is_temporary and self._home.read(self._home.url) and time.monotonic() < deadline:
-            client = server_process.answering(self._home) if self._home.server_process() is not None else None
+            client = (
+                server_process.connect_if_answering(self._home) if self._home.server_process() is not None else None
+            )
             if client is not None:
                 client.close()
                 return
             try:
                 if self.was_killed:
                     self._start().close()
-                    show.talk("dayfly: the server was killed and has been started again")
+                    show.print_message("dayfly: the server was killed and has been started again")
                     return
             except DayflyError:
                 if self._home.server_process() is None:
@@ -208,28 +212,28 @@ class SharedServer:
 
 @contextlib.contextmanager
 def running_server(home: Home) -> Iterator[SharedServer]:
-    """The home's server. One that is started for a `with` is stopped after the last of those that use it then."""
-    with contextlib.nullcontext() if is_elsewhere() else Sharing(home, _STOP_S) as sharing:
-        server_ = SharedServer(home, sharing)
+    """Return the server of the home, started if necessary. The last user stops a server that was started for it."""
+    with contextlib.nullcontext() if is_elsewhere() else UserLock(home, _STOP_TIMEOUT_S) as lock:
+        server_ = SharedServer(home, lock)
         try:
             yield server_
         finally:
-            if sharing is not None and sharing.alone() and (started := sharing.noted() or server_.started):
-                # If it has sandboxes it stops itself after the last of them.
-                sharing.note(0)
+            if lock is not None and lock.release_as_last() and (started := lock.stored_process() or server_.started):
+                # If it has sandboxes, it stops itself after the last one.
+                lock.store_process(0)
                 _stop_unless_used(home, server_.client, started)
 
 
 def _stop_unless_used(home: Home, client: ServerClient, ours: int) -> None:
     try:
         used = bool(client.get("sandboxes"))
-        if home.server_process() != ours:  # it was stopped, and what may run by now is somebody else's
+        if home.server_process() != ours:  # it was stopped, and another command may have started a new one
             return
         if used:
-            show.talk(
+            show.print_message(
                 "The server that was started keeps running until its sandboxes have ended; stop it with: dayfly down"
             )
         else:
-            server_process.stop(home, ours, _STOP_S)
+            server_process.stop(home, ours, _STOP_TIMEOUT_S)
     except DayflyError as fault:
-        show.talk(f"dayfly: {fault}")
+        show.print_message(f"dayfly: {fault}")

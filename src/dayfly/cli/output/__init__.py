@@ -1,1 +1,1 @@
-"""What users see: tables, the progress of a run, plans in words."""
+"""Output for users: tables, the progress of a run, plans as text."""

@@ -1,4 +1,4 @@
-"""One picture of a run: a heading and a line for each unit, in as many lines and columns as there are. Pure."""
+"""The progress display of a run: a heading and a line for each unit, cut to the size of the terminal. Pure."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from dayfly.cli.output.show import cut, plain
 from dayfly.plan.messages import span
 
 Report: TypeAlias = "dict[str, Any]"
-"""A run's report as it comes from the server: `spec.report.Report` in its form on the wire."""
+"""A run's report from the server: `spec.report.RunReport` as JSON."""
 Unit: TypeAlias = "dict[str, Any]"
 
 CREATING = ("preStart", "start", "postStart")
 EVENTS = (*CREATING, "preStop", "postStop")
 
 
-class Look(NamedTuple):
-    """How a state is drawn: a sign (and one for terminals without Unicode) beside its word, and a colour on top."""
+class StateStyle(NamedTuple):
+    """How a state is drawn: a symbol, a symbol for terminals without Unicode, and a style of rich."""
 
-    sign: str
+    symbol: str
     ascii: str
     style: str
 
 
-# Troubles first: the order in which a crowded picture shows them.
-LOOKS = {
-    "failed": Look("✗", "x", "bold red"),
-    "unknown": Look("?", "?", "bold magenta"),
-    "retrying": Look("↻", "~", "yellow"),
-    "running": Look("●", "*", "cyan"),
-    "waiting": Look("○", ".", "dim"),
-    "succeeded": Look("✓", "+", "green"),
-    "stopped": Look("■", "=", "dim"),
-    "skipped": Look("–", "-", "dim"),  # noqa: RUF001 # a dash that looks like one
+# Problems first: the order in a display with folded states.
+STATE_STYLES = {
+    "failed": StateStyle("✗", "x", "bold red"),
+    "unknown": StateStyle("?", "?", "bold magenta"),
+    "retrying": StateStyle("↻", "~", "yellow"),
+    "running": StateStyle("●", "*", "cyan"),
+    "waiting": StateStyle("○", ".", "dim"),
+    "succeeded": StateStyle("✓", "+", "green"),
+    "stopped": StateStyle("■", "=", "dim"),
+    "skipped": StateStyle("–", "-", "dim"),  # noqa: RUF001 # a dash that looks like one
 }
-_WORD = max(map(len, LOOKS))
-# What is folded into one line each when there is no room, least interesting first.
-_FOLDED = ("skipped", "stopped", "succeeded", "waiting", "running", "retrying", "unknown", "failed")
+_STATE_WIDTH = max(map(len, STATE_STYLES))
+# The order in which states are folded into one line each if the display is too small.
+_FOLD_ORDER = ("skipped", "stopped", "succeeded", "waiting", "running", "retrying", "unknown", "failed")
 
 
 class Line(NamedTuple):
-    """One line of the picture, cut to the width, with its style."""
+    """One line of the display with its style, cut to the width."""
 
     text: str
     style: str
 
 
 def frame(name: str, report: Report, now: int, *, width: int, height: int, unicode: bool = True) -> list[Line]:
-    """The picture of a report at `now` (unix milliseconds), in at most `height` lines of `width` characters."""
+    """Return the display of a report at `now` (Unix milliseconds) in at most `height` lines of `width` cells."""
     closed = report.get("closed")
     since = (closed or {}).get("at") or report.get("bornAt", now)
     done = f"{report.get('done', 0)}/{report.get('total', 0)}"
@@ -55,7 +55,7 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
     shown = ordered(report)
     room = max(height - 1, 1)
     folded: set[str] = set()
-    for state in _FOLDED:
+    for state in _FOLD_ORDER:
         if _count(shown, folded) <= room:
             break
         folded.add(state)
@@ -63,17 +63,17 @@ def frame(name: str, report: Report, now: int, *, width: int, height: int, unico
     if not folded:
         lines += [_line(unit, now, shown, width, unicode=unicode) for unit in shown]
     else:
-        lines += _crowded(shown, folded, now, width, unicode=unicode)
+        lines += _folded_lines(shown, folded, now, width, unicode=unicode)
     return lines[: room + 1]
 
 
 def ordered(report: Report) -> list[Unit]:
-    """The units of the phase the run is in, each behind those it reads."""
+    """Return the units of the current phase, each after the units that it reads."""
     units: list[Unit] = report["units"]
     if report["phase"] == "open":
         units = [unit for unit in units if unit["event"] in CREATING]
     else:
-        units = [unit for unit in units if _matters_at_the_end(unit)]
+        units = [unit for unit in units if _is_shown_in_cleanup(unit)]
     pending = sorted(units, key=lambda unit: EVENTS.index(unit["event"]))
     names = {unit["id"] for unit in pending}
     found: list[Unit] = []
@@ -86,19 +86,19 @@ def ordered(report: Report) -> list[Unit]:
     return found
 
 
-def _matters_at_the_end(unit: Unit) -> bool:
-    """Whether a unit is part of the way back: a cleanup, a fork that stops, or something that still runs."""
+def _is_shown_in_cleanup(unit: Unit) -> bool:
+    """Whether a unit is part of the cleanup: a delete step, a fork that stops, or a unit that still runs."""
     return unit["event"] not in CREATING or unit["kind"] == "fork" or unit["state"] in ("running", "unknown")
 
 
-def lasted(unit: Unit, now: int) -> str:
-    """How long a unit has been running, or ran; empty if it has not started."""
+def duration(unit: Unit, now: int) -> str:
+    """Return how long a unit has run; empty if it has not started."""
     started = unit.get("startedAt", 0)
     if not started:
         return ""
     ended = unit.get("endedAt", 0) if unit["state"] not in ("running", "unknown") else now
     if ended == started and started % 1000 == 0:
-        return "< 1 s"  # Kubernetes' own times have whole seconds
+        return "< 1 s"  # times from Kubernetes are in whole seconds
     return span(ended - started) if ended >= started else ""
 
 
@@ -107,9 +107,9 @@ def _count(units: list[Unit], folded: set[str]) -> int:
     return sum(state not in folded for state in states) + len(folded.intersection(states))
 
 
-def _crowded(units: list[Unit], folded: set[str], now: int, width: int, *, unicode: bool) -> list[Line]:
+def _folded_lines(units: list[Unit], folded: set[str], now: int, width: int, *, unicode: bool) -> list[Line]:
     lines: list[Line] = []
-    by_state = {state: [unit for unit in units if unit["state"] == state] for state in LOOKS}
+    by_state = {state: [unit for unit in units if unit["state"] == state] for state in STATE_STYLES}
     alone = {state for state, members in by_state.items() if state not in folded or len(members) == 1}
     shown = [unit for unit in units if unit["state"] in alone]
     for state, members in by_state.items():
@@ -118,27 +118,27 @@ def _crowded(units: list[Unit], folded: set[str], now: int, width: int, *, unico
         elif members:
             names = ", ".join(unit["id"] for unit in members)
             text = f"{_head(state, unicode=unicode)}  {len(members)} units: {plain(names)}"
-            lines.append(Line(cut(text, width), LOOKS[state].style))
+            lines.append(Line(cut(text, width), STATE_STYLES[state].style))
     return lines
 
 
 def _line(unit: Unit, now: int, all_: list[Unit], width: int, *, unicode: bool) -> Line:
     state = unit["state"]
     names = max(len(plain(other["id"])) for other in all_)
-    times = max(len(lasted(other, now)) for other in all_)
+    times = max(len(duration(other, now)) for other in all_)
     columns = [_head(state, unicode=unicode), f"{plain(unit['id']):<{names}}"]
     if times:
-        columns.append(f"{lasted(unit, now):>{times}}")
+        columns.append(f"{duration(unit, now):>{times}}")
     text = "  ".join([*columns, plain(_remark(unit))])
-    return Line(cut(text.rstrip(), width).rstrip(), LOOKS[state].style)
+    return Line(cut(text.rstrip(), width).rstrip(), STATE_STYLES[state].style)
 
 
 def _remark(unit: Unit) -> str:
-    """What is worth saying beside state and duration: what went wrong, what is waited for, else what it reads."""
-    told = unit["state"] in ("succeeded", "skipped", "stopped") or unit.get("reason") == "Running"
+    """Return the last column: the error, what the unit waits for, or which units it reads."""
+    is_expected = unit["state"] in ("succeeded", "skipped", "stopped") or unit.get("reason") == "Running"
     if unit["state"] == "failed":
         return ": ".join(filter(None, (unit.get("reason"), unit.get("message"))))
-    if not told and unit.get("message"):
+    if not is_expected and unit.get("message"):
         return str(unit["message"])
     parts = []
     if unit["state"] == "running" and unit.get("attempt", 1) > 1:
@@ -149,5 +149,5 @@ def _remark(unit: Unit) -> str:
 
 
 def _head(state: str, *, unicode: bool) -> str:
-    look = LOOKS[state]
-    return f"{look.sign if unicode else look.ascii} {state:<{_WORD}}"
+    style = STATE_STYLES[state]
+    return f"{style.symbol if unicode else style.ascii} {state:<{_STATE_WIDTH}}"

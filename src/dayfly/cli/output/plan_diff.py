@@ -1,4 +1,4 @@
-"""A plan beside the sandbox that lives: what applying the files would change, and whether it may."""
+"""The difference between a plan and the existing sandbox, and whether the changes are allowed."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 
 class Difference(NamedTuple):
-    """Fields of `spec` that differ: those that applying the file changes, and those that cannot change any more."""
+    """Fields of `spec` that differ: those that the file changes, and those that are immutable."""
 
     changes: tuple[str, ...]
-    refused: tuple[str, ...]
+    immutable: tuple[str, ...]
 
     def sentence(self, name: str) -> str:
-        """What follows of it."""
-        if self.refused:
-            fixed = ", ".join(self.refused)
-            return f'"{name}" cannot be changed so while it lives ({fixed}): delete it and apply the file again'
+        """Return the difference as one sentence."""
+        if self.immutable:
+            fixed = ", ".join(self.immutable)
+            return f'"{name}" is immutable in {fixed}: delete it and apply the file again'
         if self.changes:
             return f'Applying the file changes {", ".join(self.changes)} of "{name}".'
-        return f'"{name}" is as the file says.'
+        return f'"{name}" matches the file.'
 
 
-def living(spec: Any, name: str) -> Sandbox:
-    """The wish that a sandbox was made of."""
-    wish = documents.from_wire({"name": name, "spec": spec}, "Sandbox")
-    assert isinstance(wish, Sandbox), "asked for by its kind"
-    return wish
+def parse_existing(spec: Any, name: str) -> Sandbox:
+    """Parse the spec of an existing sandbox."""
+    sandbox = documents.from_wire({"name": name, "spec": spec}, "Sandbox")
+    assert isinstance(sandbox, Sandbox), "the kind is an argument"
+    return sandbox
 
 
-def difference(now: Sandbox, wished: Sandbox) -> Difference:
-    """Between what lives and what a file wishes for. A plugin without a version means the one that lives."""
+def find_difference(now: Sandbox, wished: Sandbox) -> Difference:
+    """Compare an existing sandbox with a file. A plugin without a version means the existing version."""
     has = {resource.name: resource.plugin for resource in now.spec.resources}
     resources = tuple(
-        msgspec.structs.replace(each, plugin=_meant(each.plugin, has.get(each.name, "")))
+        msgspec.structs.replace(each, plugin=_resolve_version(each.plugin, has.get(each.name, "")))
         for each in wished.spec.resources
     )
     new = msgspec.structs.replace(wished.spec, resources=resources)
@@ -55,15 +55,15 @@ def difference(now: Sandbox, wished: Sandbox) -> Difference:
     )
 
 
-def _meant(wished: str, has: str) -> str:
-    """The reference that lives, if what is wished for may mean it, as a server takes it."""
+def _resolve_version(wished: str, has: str) -> str:
+    """Return the existing reference if the file's reference matches it, as the server resolves references."""
     if not wished or not has:
         return wished
     (name, version), (of, lives) = semver.split_reference(wished), semver.split_reference(has)
     return has if name == of and version in (semver.LATEST, lives) else wished
 
 
-def lines(now: Iterable[str], wished: Iterable[str]) -> list[str]:
-    """The plan of what lives and that of the files, line by line: as it is, taken away, added."""
+def diff_lines(now: Iterable[str], wished: Iterable[str]) -> list[str]:
+    """Return the line diff between the existing plan and the plan of the files."""
     before, after = ("\n".join(each).split("\n") for each in (now, wished))
     return [line for line in difflib.ndiff(before, after) if not line.startswith("?")]

@@ -1,4 +1,4 @@
-"""A preview in words: what would run, in which order, with which values."""
+"""Previews as text: what would run, in which order, with which values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dayfly.spec.steps.kube_object import ReadyRule
 
 
-def of_sandbox(sandbox: Sandbox, preview: CompilePreview) -> Iterator[str]:
-    """What a sandbox would do."""
+def sandbox_lines(sandbox: Sandbox, preview: CompilePreview) -> Iterator[str]:
+    """Return the preview of a sandbox."""
     yield f'Sandbox "{sandbox.name}" in cluster "{sandbox.spec.cluster}"'
     yield from _waves(preview, LifecycleEvent.PRE_START)
     yield from _forks(preview)
@@ -29,43 +29,43 @@ def of_sandbox(sandbox: Sandbox, preview: CompilePreview) -> Iterator[str]:
         yield "\ndelete: nothing to run"
 
 
-def of_group(group: RouteGroup, preview: CompilePreview) -> Iterator[str]:
-    """What a route group's own hooks would do. Whom it matches only a server knows."""
-    where = f'in cluster "{group.spec.cluster}"' if group.spec.cluster else "of every cluster"
+def route_group_lines(group: RouteGroup, preview: CompilePreview) -> Iterator[str]:
+    """Return the preview of a route group's hooks. Only a server knows which sandboxes the group matches."""
+    where = f'in cluster "{group.spec.cluster}"' if group.spec.cluster else "in all clusters"
     yield f'Route group "{group.name}" {where}'
     yield from _waves(preview, LifecycleEvent.PRE_START)
     yield from _waves(preview, LifecycleEvent.POST_START)
-    yield from _stages(preview, preview.deletion, "delete", stop="  its routing key means nothing any more")
+    yield from _stages(preview, preview.deletion, "delete", stop="  its routing key is no longer routed")
 
 
-def of_hook(hook: LifecycleHook, preview: CompilePreview) -> Iterator[str]:
-    """What a lifecycle hook would do with each of its objects."""
+def lifecycle_hook_lines(hook: LifecycleHook, preview: CompilePreview) -> Iterator[str]:
+    """Return the preview of a lifecycle hook for each selected object."""
     spec = hook.spec
-    yield f'LifecycleHook "{hook.name}" for {_meant(spec.selector)}'
+    yield f'LifecycleHook "{hook.name}" for {_describe_selector(spec.selector)}'
     if spec.hold is not None:
         where = f"annotation {spec.hold.annotation}" if spec.hold.annotation else spec.hold.path
         value = "" if spec.hold.value is None else spec.hold.value
         yield f"\nhold\n  {where} = {_quoted(value)}, until preStop is done"
     yield from _waves(preview, LifecycleEvent.PRE_START)
-    started = f"  has started once {_holds(spec.started)}" if spec.started else "  has started once it exists"
+    started = f"  has started once {_describe_rule(spec.started)}" if spec.started else "  has started once it exists"
     yield f"\nstart\n{started}"
     yield from _waves(preview, LifecycleEvent.POST_START)
-    gone = _holds(spec.stopped) if spec.stopped else "no finalizer but Dayfly's is left"
+    gone = _describe_rule(spec.stopped) if spec.stopped else "only Dayfly's finalizer is left"
     yield from _stages(preview, preview.deletion, "delete", stop=f"  has stopped once {gone}")
     yield from _stages(preview, preview.removal, "removal of the hook")
     if not preview.removal:
         yield "\nremoval of the hook: nothing to run"
 
 
-def _meant(selector: Selector) -> str:
-    """`any Machine of namespace shop with backup=yes`."""
+def _describe_selector(selector: Selector) -> str:
+    """Return text like `any Machine of namespace shop with backup=yes`."""
     names = selector.namespaces
     where = f"namespace{'s' if len(names) > 1 else ''} {' and '.join(names)}" if names else "any namespace"
     labels = "".join(f" {'with' if not n else 'and'} {k}={v}" for n, (k, v) in enumerate(selector.labels.items()))
     return f"any {selector.kind} of {where}{labels}"
 
 
-def _holds(verdict: ReadyRule) -> str:
+def _describe_rule(verdict: ReadyRule) -> str:
     if verdict.contract:
         return "its contract says that it is ready"
     if verdict.when is not None:
@@ -82,7 +82,7 @@ def _waves(preview: CompilePreview, wanted: LifecycleEvent) -> Iterator[str]:
 
 
 def _stages(preview: CompilePreview, stages: tuple[Stage, ...], word: str, *, stop: str = "") -> Iterator[str]:
-    """`stop` says what the stage without units waits for."""
+    """Yield the stages of a deletion. `stop` is the line of a stage without units."""
     steps = {step.id: step for event in preview.events for wave in event.waves for step in wave}
     for number, stage in enumerate(stages, 1):
         yield f"\n{word}, stage {number}: {stage.what}"
@@ -132,7 +132,7 @@ def _targets(line: InputLine) -> str:
 def _source(source: str, value: str | None, sensitive: bool) -> str:
     if source:
         return f"{source}{' (sensitive)' if sensitive else ''}"
-    return show.cut(_quoted(value), 80) if value is not None else "nothing: no value is given"
+    return show.cut(_quoted(value), 80) if value is not None else "(no value)"
 
 
 def _quoted(value: object) -> str:

@@ -1,4 +1,4 @@
-"""A run's progress on stderr while somebody waits: a picture that redraws itself, or one line for each change."""
+"""The progress of a run on stderr: a display that is redrawn in place, or one line for each change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from dayfly.cli.output.frame import Report, frame, lasted, ordered
-from dayfly.cli.output.show import hush, plain, talk
+from dayfly.cli.output.frame import Report, duration, frame, ordered
+from dayfly.cli.output.show import discard_output, plain, print_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class ProgressView(Protocol):
-    """What is told how a run is doing. `pause` is the longest time in seconds it likes to be left without news."""
+    """Shows the reports of a run. `pause` is the longest time in seconds between two calls of `show`."""
 
     pause: float
 
     def show(self, report: Report) -> None:
-        """Take in a report, which may be the one before with a later clock."""
+        """Show a report. It may be the same as before, with a later time."""
 
     def __enter__(self) -> Self: ...
 
@@ -33,13 +33,13 @@ class ProgressView(Protocol):
 
 
 def begin(name: str) -> ProgressView:
-    """A picture if somebody looks at a terminal that can move its cursor, else lines."""
-    looked_at = sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
-    return Picture(name) if looked_at else Lines(name)
+    """Return a display if stderr is a terminal that can move its cursor, otherwise lines."""
+    is_interactive = sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    return LiveDisplay(name) if is_interactive else ChangeLog(name)
 
 
-class Lines:
-    """One line whenever a unit changes; nothing else, so that logs of build servers stay short."""
+class ChangeLog:
+    """Prints one line when a unit changes, so that logs of CI jobs stay short."""
 
     pause = 10.0
 
@@ -53,7 +53,7 @@ class Lines:
             if self.seen.get(unit["id"], ("waiting", 0)) == state:
                 continue
             self.seen[unit["id"]] = state
-            talk(f"{self.name}: {unit['id']}: {self._words(unit)}")
+            print_message(f"{self.name}: {unit['id']}: {self._describe(unit)}")
 
     def __enter__(self) -> Self:
         return self
@@ -64,27 +64,27 @@ class Lines:
         pass
 
     @staticmethod
-    def _words(unit: dict[str, object]) -> str:
+    def _describe(unit: dict[str, object]) -> str:
         state = str(unit["state"])
         words = (unit.get("reason"), unit.get("message")) if state == "failed" else (unit.get("message"),)
         message = ": ".join(str(word) for word in words if word)
         if state == "succeeded":
-            took = lasted(unit, 0)
+            took = duration(unit, 0)
             return f"{state} after {took}" if took else state
         return f"{state}: {message}" if message and state in ("failed", "unknown", "retrying") else state
 
 
-class Picture:
-    """All units at once, redrawn in place; its last state stays on the terminal."""
+class LiveDisplay:
+    """Shows all units and redraws them in place. The last state stays on the terminal."""
 
-    pause = 1.0  # a clock that is shown must go
+    pause = 1.0  # the display shows elapsed seconds
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self.name = plain(name)
-        self.styled = not os.environ.get("NO_COLOR")  # rich leaves bold and dim
+        self.styled = not os.environ.get("NO_COLOR")  # rich would still use bold and dim
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.unicode = "utf" in self.console.encoding
         self.live = Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -93,7 +93,7 @@ class Picture:
         from rich.text import Text
 
         size = self.console.size
-        # The cursor stands in the line below the picture; the last column would wrap on some terminals.
+        # The cursor is in the line below the display. Some terminals wrap after the last column.
         lines = frame(
             self.name,
             report,
@@ -105,25 +105,25 @@ class Picture:
         text = Text("\n", no_wrap=True, overflow="crop").join(
             Text(line.text, line.style if self.styled else "") for line in lines
         )
-        with _whoever_looks():
+        with _ignore_closed_terminal():
             self.live.update(text, refresh=True)
 
     def __enter__(self) -> Self:
-        with _whoever_looks():
+        with _ignore_closed_terminal():
             self.live.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with _whoever_looks():
+        with _ignore_closed_terminal():
             self.live.__exit__(kind, fault, trace)
 
 
 @contextlib.contextmanager
-def _whoever_looks() -> Iterator[None]:
-    """A terminal that is gone is drawn on no more, and what was to be shown goes on."""
+def _ignore_closed_terminal() -> Iterator[None]:
+    """Continue without a display if the terminal is closed."""
     try:
         yield
     except OSError:
-        hush(sys.stderr)
+        discard_output(sys.stderr)

@@ -1,9 +1,8 @@
-r"""How results and talk are laid out: JSON, YAML, tables, ages. Results go to stdout, talk to stderr.
+r"""All output: results on stdout as JSON, YAML, tables or text, and messages on stderr.
 
-This is the one place of output, so the one place where it is made harmless: what scripts, files and other people wrote
-may hold commands for a terminal (retitle it, hide lines, type for its owner). Whatever is laid out here has them
-written as `\x1b`, wherever it goes. What is printed as it is, logs and the values of `env`, is made visible likewise
-where stdout is a terminal, and is left byte for byte as it was for a file or a pipe.
+Output is sanitised here. Text of scripts, files and other users may contain escape sequences that retitle a terminal,
+hide lines or type input. Formatted output always shows them escaped, like `\x1b`. Raw output (logs and the values of
+`env`) shows them escaped only on a terminal; files and pipes get the original bytes.
 """
 
 from __future__ import annotations
@@ -20,76 +19,76 @@ if TYPE_CHECKING:
 
 GAP = "   "
 _LAYOUT = frozenset("\n\t")
-_WIDEST = 2
-"""Cells of a terminal that a character takes at most."""
+_MAX_CHAR_CELLS = 2
+"""The widest character, in cells of a terminal."""
 
 
 def emit(data: Any, output: str) -> None:
-    """Print data as JSON or YAML, as `output` says.
+    """Print data as JSON or YAML, as `output` names it.
 
-    Where output is not in UTF-8 (`LC_ALL=de_DE.ISO-8859-1`, an old container), what is not ASCII is written in escapes
-    of JSON or YAML itself: those of the stream mean nothing in either.
+    If stdout is not UTF-8 (`LC_ALL=de_DE.ISO-8859-1`), other characters than ASCII are written as escapes of JSON or
+    YAML. The escapes of the stream would be valid in neither.
     """
     utf8 = codecs.lookup(sys.stdout.encoding).name == "utf-8"
     dump = _json if output == "json" else _yaml
     text = dump(data, unicode=utf8)
-    if utf8 and not all(map(_harmless, text)):
+    if utf8 and not all(map(_is_harmless, text)):
         text = dump(data, unicode=False)
     sys.stdout.write(text)
 
 
 def line(text: str = "") -> None:
-    """Print one line for people."""
+    """Print one line of text."""
     sys.stdout.write(plain(text) + "\n")
 
 
 def block(text: str) -> None:
-    """Print text of several lines for people."""
+    """Print text of several lines."""
     sys.stdout.write(visible(text) + "\n")
 
 
-class Screen:
-    """Bytes on their way to a terminal: read as UTF-8, whatever pieces they come in, and made harmless."""
+class TerminalWriter:
+    """Decodes bytes as UTF-8 for a terminal, in pieces of any size, and escapes control characters."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-        self._return = ""
+        self._held_return = ""
 
     def put(self, data: bytes, *, final: bool = False) -> None:
-        text = self._return + self._decoder.decode(data, final)
-        # A carriage return belongs to the end of its line only if that is what comes next.
-        self._return = "\r" if text.endswith("\r") and not final else ""
-        text = text.removesuffix(self._return) if self._return else text
+        text = self._held_return + self._decoder.decode(data, final)
+        # A carriage return is part of a line break only if a line feed follows.
+        self._held_return = "\r" if text.endswith("\r") and not final else ""
+        text = text.removesuffix(self._held_return) if self._held_return else text
         sys.stdout.write(visible(text.replace("\r\n", "\n")))
         sys.stdout.flush()
 
 
-_screen = Screen()
+_terminal = TerminalWriter()
 
 
-def finish() -> None:
-    """End a text that came by `put`, also where its last character is only half there."""
+def end_bytes() -> None:
+    """Print what `print_bytes` has held back of an incomplete last character."""
     if sys.stdout.isatty():
-        _screen.put(b"", final=True)
+        _terminal.put(b"", final=True)
 
 
-def put(data: bytes) -> None:
-    """Print bytes at once: as they are, whatever the encoding, and on a terminal without what would drive it."""
+def print_bytes(data: bytes) -> None:
+    """Print bytes and flush. On a terminal, control characters are escaped."""
     if sys.stdout.isatty():
-        _screen.put(data)
+        _terminal.put(data)
         return
     sys.stdout.flush()
     out = sys.stdout.buffer
     rest = memoryview(data)
-    while rest:  # unbuffered (PYTHONUNBUFFERED), it writes what fits and says how much that was
+    while rest:  # an unbuffered stream (PYTHONUNBUFFERED) may write only a part
         rest = rest[out.write(rest) :]
     out.flush()
 
 
-def talk(message: str) -> None:
-    """Say something that is no result, below what was printed before: both may lead to one log.
+def print_message(message: str) -> None:
+    """Print a message on stderr. Stdout is flushed first, because both may go to the same file.
 
-    Whoever has gone (`| head`, a closed terminal) does not end what was begun.
+    If stderr is closed (`| head`, a closed terminal), later output is discarded and the command continues.
     """
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -97,23 +96,23 @@ def talk(message: str) -> None:
         sys.stderr.write(plain(message) + "\n")
         sys.stderr.flush()
     except OSError:
-        hush(sys.stderr)
+        discard_output(sys.stderr)
 
 
-def hush(stream: TextIO) -> None:
-    """Let what is written to a stream go nowhere, also what is still on its way: nobody takes it."""
+def discard_output(stream: TextIO) -> None:
+    """Redirect a stream to /dev/null, including its buffered output."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str = "") -> None:
-    """Print columns. On a terminal too narrow for them the column named `elastic` is cut."""
+    """Print columns. If the terminal is too narrow, the column named `elastic` is cut."""
     lines = [list(header), *([plain(cell) for cell in row] for row in rows)]
     widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
     if elastic and sys.stdout.isatty():
         column = list(header).index(elastic)
-        room = os.get_terminal_size(sys.stdout.fileno()).columns or sys.maxsize  # 0: nobody has told how wide it is
+        room = os.get_terminal_size(sys.stdout.fileno()).columns or sys.maxsize  # 0: the width is unknown
         excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
         widths[column] = max(widths[column] - max(excess, 0), len(elastic))
         for line in lines:
@@ -124,7 +123,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: str 
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print `Name:   value` lines, values in one column; empty ones are left out."""
+    """Print `Name:   value` lines with aligned values, without empty values."""
     given = [(f"{name}:", plain(value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in given), default=0)
     for name, value in given:
@@ -132,8 +131,8 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` cells of a terminal, with dots where it was cut."""
-    if len(text) * _WIDEST <= width or cells(text) <= width:
+    """Return the text in at most `width` cells of a terminal, with dots if it was cut."""
+    if len(text) * _MAX_CHAR_CELLS <= width or cells(text) <= width:
         return text
     room, dots = max(width - 3, 0), "..."[: max(width, 0)]
     if text.isascii():
@@ -144,7 +143,7 @@ def cut(text: str, width: int) -> str:
 
 
 def cells(text: str) -> int:
-    """How many cells of a terminal it takes: a character of Chinese, or a picture, takes two."""
+    """Return the width in cells of a terminal. Chinese characters and emoji take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -152,22 +151,27 @@ def cells(text: str) -> int:
     return cell_len(text)
 
 
+def capitalize(text: str) -> str:
+    """Return the text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]
+
+
 def plain(text: str) -> str:
-    """One line in which nothing drives a terminal: all other white space is a blank."""
+    """Return the text as one line, with control characters escaped and white space replaced by spaces."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " if char.isspace() else _escape(char) for char in text)
 
 
 def visible(text: str) -> str:
-    """Text of several lines, tabs in it, in which nothing else drives a terminal."""
+    """Return the text with control characters escaped, except line feeds and tabs."""
     if text.isprintable():
         return text
-    return "".join(char if _harmless(char) else _escape(char) for char in text)
+    return "".join(char if _is_harmless(char) else _escape(char) for char in text)
 
 
-def _harmless(char: str) -> bool:
-    """Whether a terminal only shows it. Not printable are controls, C0 and C1, and what turns the way of writing."""
+def _is_harmless(char: str) -> bool:
+    """Whether a terminal only displays it: neither a control character (C0, C1) nor a bidirectional control."""
     return char.isprintable() or char in _LAYOUT or (char.isspace() and char >= "\xa0")
 
 
@@ -176,21 +180,21 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def moment(ms: int) -> str:
-    """Unix milliseconds as `2026-01-02T03:04:05.678Z`."""
+def timestamp(ms: int) -> str:
+    """Format Unix milliseconds as `2026-01-02T03:04:05.678Z`."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def age(moment: str) -> str:
-    """How long ago an RFC 3339 time was, in its largest unit: `5s`, `3m`, `2h`, `4d`."""
+def age(timestamp: str) -> str:
+    """Return the age of an RFC 3339 time in its largest unit: `5s`, `3m`, `2h`, `4d`."""
     from datetime import UTC, datetime
 
     try:
-        then = datetime.fromisoformat(moment)
+        then = datetime.fromisoformat(timestamp)
     except ValueError:
-        return moment
+        return timestamp
     seconds = max(int((datetime.now(UTC) - then).total_seconds()), 0)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
@@ -201,7 +205,7 @@ def age(moment: str) -> str:
 def _json(data: Any, *, unicode: bool) -> str:
     import json
 
-    # Of the controls JSON itself lets only this one through.
+    # JSON escapes all other control characters itself.
     return json.dumps(data, indent=2, ensure_ascii=not unicode).replace("\x7f", "\\u007f") + "\n"
 
 
@@ -211,7 +215,7 @@ def _yaml(data: Any, *, unicode: bool) -> str:
     from dayfly.spec.parsing.yaml_scalars import resolve
 
     class Dumper(yaml.SafeDumper):
-        """Scripts as literal blocks; in quotes whatever would be read back as anything but itself."""
+        """Writes multi-line text as literal blocks, and quotes text that YAML would read back as another value."""
 
     def write(dumper: Dumper, value: str) -> yaml.ScalarNode:
         style = "|" if "\n" in value else None if _reads_back(value) else "'"

@@ -1,4 +1,4 @@
-"""`dayfly plugin test`: plays the scenarios of `testing` on this machine or in a cluster.
+"""`dayfly plugin test`: runs the scenarios of `testing` on this machine or in a cluster.
 
-The lives and the judgement are in `dayfly.testing`, which is pure; here is what they need of the world.
+`dayfly.testing` builds and judges the scenarios, and is pure. This package creates the sandboxes and causes the faults.
 """

@@ -1,4 +1,4 @@
-"""What `plugin test` has made on a cluster: remembered by UID, and taken away in the end. Nothing else is touched."""
+"""The objects that `plugin test` has created in a cluster. They are deleted by UID; nothing else is touched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dayfly.cli.plugin_test import cluster_specs
 from dayfly.client.errors import DayflyError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import ABANDON_ANNOTATION, PLUGINS, SANDBOXES
-from dayfly.testing import Life
+from dayfly.testing import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -27,23 +27,25 @@ if TYPE_CHECKING:
     from dayfly.spec.report import RunReport
 
 _SANDBOXES, _PLUGINS = SANDBOXES.read_as(dict[str, Any]), PLUGINS.read_as(dict[str, Any])
-_LOOK_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
-class MadeSandbox(msgspec.Struct):
-    """A sandbox that we made.
+class CreatedSandbox(msgspec.Struct):
+    """A sandbox of the test.
 
     Attributes:
-        life: What it is for; None for a look of the inventory.
-        run: The name of its run, in `pods` the pod of each unit and in `attempts` its newest, as its status says.
-        began: Since when the step of its life runs, by our own clock.
-        met: Whether somebody has come to that step, or to what it has made.
+        scenario: Its scenario; None for a run of the inventory.
+        run: The name of its run, by its status.
+        pods: The pod of each unit, by its status.
+        attempts: The last attempt of each unit, by its status.
+        began: When the test first saw the step of the scenario run, on the monotonic clock.
+        met: Whether the test has intervened in that step or changed its object.
     """
 
     name: str
     uid: str
     key: str
-    life: Life | None
+    scenario: Scenario | None
     run: str = ""
     pods: dict[str, str] = {}
     attempts: dict[str, int] = {}
@@ -52,37 +54,40 @@ class MadeSandbox(msgspec.Struct):
     gone: bool = False
 
 
-class Made:
-    """All that one test has made."""
+class CreatedObjects:
+    """All objects that one test has created."""
 
-    def __init__(self, cluster: ClusterBackend, seconds: float, wishes: cluster_specs.Wishes) -> None:
+    def __init__(self, cluster: ClusterBackend, seconds: float, specs: cluster_specs.SpecBuilder) -> None:
         self.signals = Signals()
         self._cluster = cluster
         self._seconds = seconds
-        self._wishes = wishes
-        self._boxes: list[MadeSandbox] = []
+        self._specs = specs
+        self._boxes: list[CreatedSandbox] = []
         self._versions: dict[str, str] = {}
 
-    def make(self, wish: PluginSpecs, life: Life | None) -> MadeSandbox:
-        self.heed()
-        if wish.plugin is not None:
-            made = self._cluster.ask(_create(_PLUGINS, wish.plugin))
-            self._versions[made["metadata"]["name"]] = made["metadata"]["uid"]
-        found = self._cluster.ask(_create(_SANDBOXES, wish.sandbox, self._cluster.namespace))
-        box = MadeSandbox(found["metadata"]["name"], found["metadata"]["uid"], "", life)
+    def create(self, specs: PluginSpecs, scenario: Scenario | None) -> CreatedSandbox:
+        self.check_signals()
+        if specs.plugin is not None:
+            version = self._cluster.call(_create(_PLUGINS, specs.plugin))
+            self._versions[version["metadata"]["name"]] = version["metadata"]["uid"]
+        found = self._cluster.call(_create(_SANDBOXES, specs.sandbox, self._cluster.namespace))
+        box = CreatedSandbox(found["metadata"]["name"], found["metadata"]["uid"], "", scenario)
         self._boxes.append(box)
         return box
 
-    def heed(self) -> None:
-        """Let a signal that came meanwhile be heard: between requests, so that we know what we have made."""
+    def check_signals(self) -> None:
+        """Raise `Interrupted` for a recorded signal.
+
+        Signals are raised only between requests, so that all created objects are known.
+        """
         with self.signals.raising():
             pass
 
-    def look(self, box: MadeSandbox) -> RunReport | None:
-        """How it stands; None once it is gone."""
-        self.heed()
+    def read(self, box: CreatedSandbox) -> RunReport | None:
+        """Return the report of a sandbox; None once it is gone."""
+        self.check_signals()
         here = self._cluster.namespace
-        found = self._cluster.ask(lambda client: client.find(_SANDBOXES, box.name, here))
+        found = self._cluster.call(lambda client: client.find(_SANDBOXES, box.name, here))
         if found is None or found["metadata"]["uid"] != box.uid:
             return None
         status = found.get("status") or {}
@@ -92,67 +97,71 @@ class Made:
         box.attempts = {unit["id"]: unit.get("attempt", 0) for unit in status.get("units") or ()}
         return cluster_report.report(found, time.time_ns() // 1_000_000)
 
-    def delete(self, box: MadeSandbox) -> None:
+    def delete(self, box: CreatedSandbox) -> None:
         here = self._cluster.namespace
 
         async def delete(client: Client) -> None:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await client.delete(_SANDBOXES, box.name, here, uid=box.uid)
 
-        self._cluster.ask(delete)
+        self._cluster.call(delete)
 
-    def give_up(self, box: MadeSandbox) -> None:
-        """Its cleanup hangs, which has been seen: nobody waits for it any more."""
+    def abandon(self, box: CreatedSandbox) -> None:
+        """Abandon a cleanup that did not end in time."""
         here, why = self._cluster.namespace, "dayfly plugin test: its cleanup did not end in time"
         patch = {"metadata": {"uid": box.uid, "annotations": {ABANDON_ANNOTATION: why}}}
 
-        async def abandon(client: Client) -> None:
+        async def annotate(client: Client) -> None:
             with contextlib.suppress(errors.NotFound, errors.Conflict):
                 await client.patch(_SANDBOXES, patch, box.name, here)
 
-        self._cluster.ask(abandon)
+        self._cluster.call(annotate)
 
-    def clear(self, end: Callable[[MadeSandbox, Life | None], bool]) -> None:
-        """Take away whatever is still there; `end` deletes a sandbox, waits, and says whether it is gone."""
+    def clear(self, end: Callable[[CreatedSandbox, Scenario | None], bool]) -> None:
+        """Delete everything that still exists. `end` deletes a sandbox, waits, and returns whether it is gone."""
         try:
-            there = [box for box in self._boxes if not box.gone]
-            for box in there:
+            remaining = [box for box in self._boxes if not box.gone]
+            for box in remaining:
                 self.delete(box)
-            stuck = [box for box in there if not end(box, box.life) and not end(box, None)]
-            left = [*(f"sandbox {box.name}" for box in stuck), *self._retract()]
+            stuck = [box for box in remaining if not end(box, box.scenario) and not end(box, None)]
+            left = [*(f"sandbox {box.name}" for box in stuck), *self._unpublish_versions()]
         except (Interrupted, DayflyError) as fault:
-            show.talk(f"dayfly: {fault}; not everything that was made is gone: {self._wishes.see(self._cluster.flags)}")
+            show.print_message(
+                f"dayfly: {fault}; not everything was deleted: {self._specs.find_command(self._cluster.flags)}"
+            )
             return
         if left:
-            show.talk(f"dayfly: still there: {', '.join(left)}; {self._wishes.see(self._cluster.flags)}")
+            show.print_message(
+                f"dayfly: not deleted: {', '.join(left)}; {self._specs.find_command(self._cluster.flags)}"
+            )
 
-    def _retract(self) -> list[str]:
-        """Delete the versions that were published; those that stay in use."""
+    def _unpublish_versions(self) -> list[str]:
+        """Delete the published versions. Return those that remain in use."""
         deadline = time.monotonic() + self._seconds
         while self._versions and time.monotonic() < deadline:
-            self.heed()
+            self.check_signals()
             for name, uid in list(self._versions.items()):
-                if self._cluster.ask(_unpublish(name, uid)):
+                if self._cluster.call(_unpublish(name, uid)):
                     del self._versions[name]
             if self._versions:
-                self._cluster.pause(_LOOK_S)
+                self._cluster.pause(_POLL_INTERVAL_S)
         return [f"plugin {name}" for name in self._versions]
 
-    def forget(self) -> None:
-        """Versions of tests that were killed, and are over."""
+    def delete_old_versions(self) -> None:
+        """Delete old versions of tests that were killed."""
         label = cluster_specs.LABEL
-        there = self._cluster.ask(lambda client: client.list_all(PLUGINS.metadata_only(), labels=label)).items
-        for each in there:
-            born = cluster_report.milliseconds(each.metadata.creation_timestamp)
-            ours = f".{cluster_specs.VERSION}" in each.metadata.name
-            if ours and time.time() - born / 1000 > cluster_specs.OLD_S:
-                self._cluster.ask(_unpublish(each.metadata.name, each.metadata.uid))
+        versions = self._cluster.call(lambda client: client.list_all(PLUGINS.metadata_only(), labels=label)).items
+        for each in versions:
+            created = cluster_report.milliseconds(each.metadata.creation_timestamp)
+            is_test = f".{cluster_specs.VERSION}" in each.metadata.name
+            if is_test and time.time() - created / 1000 > cluster_specs.MAX_VERSION_AGE_S:
+                self._cluster.call(_unpublish(each.metadata.name, each.metadata.uid))
 
 
 def _create(
     kind: Resource[dict[str, Any]], body: dict[str, Any], namespace: str = ""
 ) -> Callable[[Client], Coroutine[Any, Any, dict[str, Any]]]:
-    """Make it. Where the answer is lost it may be there all the same; nobody else has its name."""
+    """Create an object. If the response is lost, check whether it exists: its name is unique."""
 
     async def create(client: Client) -> dict[str, Any]:
         try:
@@ -167,7 +176,7 @@ def _create(
 
 
 def _unpublish(name: str, uid: str) -> Callable[[Client], Coroutine[Any, Any, bool]]:
-    """Delete a version; whether it is gone. One that sandboxes use is refused (policy dayfly-in-use)."""
+    """Delete a version. Return whether it is gone. The policy dayfly-in-use rejects it while sandboxes use it."""
 
     async def delete(client: Client) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What `plugin test` wishes for on a cluster: a sandbox for each life, and one for each look of the inventory."""
+"""The specs of `plugin test` in a cluster: a sandbox for each scenario, and one for each run of the inventory."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ from dayfly.spec import documents
 from dayfly.spec.identity import resource_id
 from dayfly.spec.lifecycle import API_VERSION
 from dayfly.spec.plugin import Plugin, PluginSpec, Step
-from dayfly.testing.fault_scripts import listing
+from dayfly.testing.fault_scripts import inventory_script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dayfly.testing import Life
+    from dayfly.testing import Scenario
 
 LABEL = "dayfly-plugin-test"
 VERSION = "0.0.0-test-"
-# By then the test that has made it is over, or was killed.
-OLD_S = 86_400
-_CHANCE = 8
+# The test that published an older version has ended or was killed.
+MAX_VERSION_AGE_S = 86_400
+_ID_LENGTH = 8
 
 
 class PluginSpecs(NamedTuple):
-    """What is made: a sandbox, and before it a version of the plugin if that does not stand within the sandbox."""
+    """A sandbox, and a version of the plugin to publish before, unless the plugin is inline."""
 
     sandbox: dict[str, Any]
     plugin: dict[str, Any] | None
 
 
-class Wishes:
-    """Those of one test.
+class SpecBuilder:
+    """Builds the specs of one test.
 
     Attributes:
-        publish: Whether the plugin is published for each: under its own name, so with what was granted to it, in a
-            version that comes before all others.
-        resource: What the resource is called.
+        publish: Whether the plugin is published for each scenario: under its own name, which has its grants, in a
+            version that sorts below all others.
+        resource: The name of the resource.
     """
 
     def __init__(self, plugin: Plugin, *, publish: bool) -> None:
         self.publish = publish
         self.resource = temporary.resource_name(plugin)
         self._plugin = plugin
-        self._id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_CHANCE))
+        self._id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_ID_LENGTH))
         self._number = 0
 
-    def of_life(self, life: Life, minutes: int) -> PluginSpecs:
-        """A sandbox with the plugin as it is in a life."""
-        return self._wish(life.spec, life.params, minutes)
+    def build(self, scenario: Scenario, minutes: int) -> PluginSpecs:
+        """Return a sandbox with the plugin of a scenario."""
+        return self._specs(scenario.spec, scenario.params, minutes)
 
-    def of_inventory(self, life: Life, name: str, uid: str, key: str, minutes: int) -> PluginSpecs:
-        """A sandbox beside a life's, whose steps are the inventory, and are told of that one."""
-        told = {
+    def build_inventory(self, scenario: Scenario, name: str, uid: str, key: str, minutes: int) -> PluginSpecs:
+        """Return a second sandbox whose steps are the inventory of a scenario's sandbox."""
+        variables = {
             **step_environment(name, key, "", self.resource),
             "DAYFLY_RESOURCE_ID": resource_id(uid, self.resource),
         }
-        told = {name: value for name, value in told.items() if value}
+        variables = {name: value for name, value in variables.items() if value}
         rules = self._plugin.spec.params()
-        given = {name: rule.default for name, rule in rules.items() if rule.default is not None} | {**life.params}
-        steps = tuple(_looking(step, given, told) for step in self._plugin.spec.inventory)
+        given = {name: rule.default for name, rule in rules.items() if rule.default is not None} | {**scenario.params}
+        steps = tuple(_inventory_step(step, given, variables) for step in self._plugin.spec.inventory)
         spec = PluginSpec(runner=self._plugin.spec.runner, create=steps)
         taken = {wanted.name for step in steps for wanted in step.inputs}
-        return self._wish(spec, {name: value for name, value in given.items() if name in taken}, minutes)
+        return self._specs(spec, {name: value for name, value in given.items() if name in taken}, minutes)
 
-    def see(self, flags: str) -> str:
-        """How to find what was made."""
+    def find_command(self, flags: str) -> str:
+        """Return the advice how to find what was created."""
         kinds = "sandboxes.dayfly.dev,resourceplugins" if self.publish else "sandboxes.dayfly.dev"
         return f"see: kubectl{flags} get {kinds} -l {LABEL}={self._id}"
 
-    def _wish(self, spec: PluginSpec, params: Mapping[str, str], minutes: int) -> PluginSpecs:
+    def _specs(self, spec: PluginSpec, params: Mapping[str, str], minutes: int) -> PluginSpecs:
         self._number += 1
         labels = {LABEL: self._id}
         made = msgspec.structs.replace(self._plugin, spec=spec, version=f"{VERSION}{self._id}.{self._number}")
@@ -106,9 +106,9 @@ class Wishes:
         return PluginSpecs(sandbox, version)
 
 
-def _looking(step: Step, given: Mapping[str, str], told: Mapping[str, str]) -> Step:
-    """A step of the inventory, as a create step that prints the same."""
+def _inventory_step(step: Step, given: Mapping[str, str], variables: Mapping[str, str]) -> Step:
+    """Return a step of the inventory as a create step with the same output."""
     inputs = tuple(
         msgspec.structs.replace(wanted, required=False, default=None) for wanted in step.inputs if wanted.name in given
     )
-    return msgspec.structs.replace(step, inputs=inputs, script=listing(step.script or "", told.items()))
+    return msgspec.structs.replace(step, inputs=inputs, script=inventory_script(step.script or "", variables.items()))

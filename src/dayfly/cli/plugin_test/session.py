@@ -1,4 +1,4 @@
-"""`plugin test`: plays a plugin's lives on this machine or on a cluster, looks what is left, and tells of each."""
+"""`plugin test`: runs the scenarios of a plugin on a bench and prints the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dayfly.cli.local.child import Interrupted, Signals
 from dayfly.cli.output import show
 from dayfly.client.errors import DayflyError, Exit
-from dayfly.testing import Fault, Life, LifeResult, NotPlayed, Played, as_json, as_junit, as_line, judge, summary
+from dayfly.testing import (
+    Fault,
+    Outcome,
+    Scenario,
+    ScenarioResult,
+    SkippedScenario,
+    as_json,
+    as_junit,
+    as_line,
+    judge,
+    summary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,141 +30,149 @@ if TYPE_CHECKING:
     from dayfly.spec.plugin import Plugin
 
 
-class BlindError(Exception):
-    """An inventory could not look."""
+class InventoryError(Exception):
+    """An inventory failed."""
 
 
 class Bench(Protocol):
-    """Where lives are played."""
+    """The place where scenarios run: this machine or a cluster."""
 
-    def lives(self, params: Mapping[str, str]) -> Iterator[Life | NotPlayed]:
-        """The first is played before the others are made: they depend on how long its steps took."""
+    def scenarios(self, params: Mapping[str, str]) -> Iterator[Scenario | SkippedScenario]:
+        """Yield the scenarios. The first runs before the others are built from the durations of its steps."""
 
-    def begin(self, life: Life) -> Any:
-        """Make a sandbox for a life."""
+    def create(self, scenario: Scenario) -> Any:
+        """Create a sandbox for a scenario."""
 
-    def until(self, life: Life, box: Any) -> Played:
-        """How far it comes before it is to be deleted."""
+    def wait_until_done(self, scenario: Scenario, box: Any) -> Outcome:
+        """Wait for the state in which the sandbox is to be deleted."""
 
-    def end(self, life: Life, box: Any) -> tuple[str, tuple[str, ...]] | None:
-        """Delete a sandbox and wait; None once it is gone, else what holds it and a log's end. It is given up then."""
+    def delete(self, scenario: Scenario, box: Any) -> tuple[str, tuple[str, ...]] | None:
+        """Delete a sandbox and wait. Return None once it is gone.
 
-    def inventory(self, life: Life, box: Any) -> tuple[str, ...] | None:
-        """What there is of a sandbox's resource; None if the plugin cannot tell."""
+        After a timeout, abandon the sandbox and return the reason and the end of a log.
+        """
 
-    def close(self, life: Life, played: Played) -> Played:
-        """What only the place knows of a life that is over."""
+    def inventory(self, scenario: Scenario, box: Any) -> tuple[str, ...] | None:
+        """Return what exists of a sandbox's resource; None if there is no inventory or it failed."""
+
+    def complete(self, scenario: Scenario, outcome: Outcome) -> Outcome:
+        """Return the outcome with the data that only the bench has."""
 
 
-class Heeding(Protocol):
-    """Who looks now and then whether a signal came, and can take away what it has made."""
+class Cleanable(Protocol):
+    """A bench that polls for signals and can delete everything that it has created."""
 
     signals: Signals
 
     def clear(self) -> None:
-        """Take away whatever is still there of all that was made. One more signal ends that."""
+        """Delete everything that still exists. Another signal stops this."""
 
 
 @contextlib.contextmanager
-def heeding(place: Heeding) -> Iterator[None]:
-    """Within this, whatever ends the test (its own end, a fault, Ctrl-C) has all that was made taken away."""
+def cleaning_up(bench: Cleanable) -> Iterator[None]:
+    """Delete everything that was created, after the end of the test, an error or Ctrl-C."""
     with Signals() as signals:
-        place.signals = signals
+        bench.signals = signals
         try:
             yield
         except Interrupted:
-            show.talk("dayfly: removing what was made for the test; once more leaves it where it is")
+            show.print_message("dayfly: deleting what the test has created; press Ctrl-C again to leave it in place")
             raise
         finally:
             signals.forget()
-            place.clear()
+            bench.clear()
 
 
-def play(
+def run_scenarios(
     plugin: Plugin,
     params: Mapping[str, str],
-    bench: AbstractContextManager[Bench],
+    bench_context: AbstractContextManager[Bench],
     *,
     only: str,
     output: str | None,
 ) -> int:
-    """Play the lives and tell of them as they come; `only` picks those whose names have these words.
+    """Run the scenarios and print each result; `only` selects names that contain a text.
 
     Raises:
-        DayflyError: they cannot be played there.
+        DayflyError: the bench cannot run them.
     """
-    tolds: list[LifeResult] = []
+    results: list[ScenarioResult] = []
     try:
-        with bench as place:
-            for life in place.lives(params):
-                if tolds and only not in life.name:
+        with bench_context as bench:
+            for scenario in bench.scenarios(params):
+                if results and only not in scenario.name:
                     continue
-                told = _told(place, life, plugin, first=not tolds)
-                tolds.append(told)
+                result = _run(bench, scenario, plugin, is_first=not results)
+                results.append(result)
                 if output is None:
-                    show.block(as_line(told))
-                    sys.stdout.flush()  # some lives take their time
-                if told.finding and told.finding.fault in (Fault.NOT_CREATED, Fault.BLIND) and len(tolds) == 1:
-                    break  # whatever else were found would follow from this
+                    show.block(as_line(result))
+                    sys.stdout.flush()  # scenarios may take long
+                if result.finding and result.finding.fault in (Fault.NOT_CREATED, Fault.BLIND) and len(results) == 1:
+                    break  # other findings would only follow from this one
     except Interrupted as fault:
-        show.talk(f"dayfly: {fault}")
-        _sum_up(tolds, plugin, output, aborted=True)
+        show.print_message(f"dayfly: {fault}")
+        _sum_up(results, plugin, output, aborted=True)
         return 128 + fault.number
     except DayflyError:
-        _sum_up(tolds, plugin, output, aborted=True)
+        _sum_up(results, plugin, output, aborted=True)
         raise
-    _sum_up(tolds, plugin, output)
-    return Exit.FAILED if any(told.finding for told in tolds) else Exit.OK
+    _sum_up(results, plugin, output)
+    return Exit.FAILED if any(result.finding for result in results) else Exit.OK
 
 
-def _sum_up(tolds: Sequence[LifeResult], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
-    """Print the results of the lives that were played; nothing if none was."""
-    if aborted and not tolds:
+def _sum_up(results: Sequence[ScenarioResult], plugin: Plugin, output: str | None, *, aborted: bool = False) -> None:
+    """Print the results. An aborted test without results prints nothing."""
+    if aborted and not results:
         return
     inventory = bool(plugin.spec.inventory)
     if output == "json":
-        show.emit(as_json(tolds, inventory=inventory), output)
+        show.emit(as_json(results, inventory=inventory), output)
     elif output == "junit":
-        show.block(as_junit(tolds, plugin.wire_name).rstrip("\n"))
-    show.talk(f"{'Aborted after ' if aborted else ''}{summary(tolds, inventory=inventory)}")
+        show.block(as_junit(results, plugin.wire_name).rstrip("\n"))
+    show.print_message(f"{'Aborted after ' if aborted else ''}{summary(results, inventory=inventory)}")
 
 
-def _told(place: Bench, life: Life | NotPlayed, plugin: Plugin, *, first: bool) -> LifeResult:
-    if isinstance(life, NotPlayed):
-        return LifeResult(life.name, 0.0, None, life.why)
+def _run(bench: Bench, scenario: Scenario | SkippedScenario, plugin: Plugin, *, is_first: bool) -> ScenarioResult:
+    if isinstance(scenario, SkippedScenario):
+        return ScenarioResult(scenario.name, 0.0, None, scenario.why)
     started = time.monotonic()
     try:
-        played = live(place, life)
+        outcome = run_scenario(bench, scenario)
     except DayflyError as fault:
-        # The plugin itself was accepted in its first life: only what this life changes can be refused.
-        if first or fault.code != Exit.USAGE:
+        # The first scenario has accepted the plugin, so the error is about the change of this scenario.
+        if is_first or fault.code != Exit.USAGE:
             raise
-        return LifeResult(life.name, time.monotonic() - started, None, f"it is refused before anything runs: {fault}")
-    took = time.monotonic() - started
-    finding = judge(life, played, plugin.spec)
-    return LifeResult(life.name, took, finding, "" if finding else played.missed)
+        return ScenarioResult(
+            scenario.name, time.monotonic() - started, None, f"rejected before anything runs: {fault}"
+        )
+    seconds = time.monotonic() - started
+    finding = judge(scenario, outcome, plugin.spec)
+    return ScenarioResult(scenario.name, seconds, finding, "" if finding else outcome.missed_reason)
 
 
-def live(place: Bench, life: Life) -> Played:
-    """One life from its beginning to its end, and what is there of it before and after."""
-    twin = place.begin(life) if life.twin else None
-    box = place.begin(life)
-    played = place.until(life, box)
-    if twin is not None and place.until(life, twin).reached != "ready":
-        played = played._replace(reached="failed", message="the second of the two does not become ready")
-    before = place.inventory(life, twin) if twin else None
-    there = place.inventory(life, box) if played.reached == "ready" else None
-    end = place.end(life, box)
-    left = place.inventory(life, box) if end is None else None
-    others: tuple[str, ...] = ()
+def run_scenario(bench: Bench, scenario: Scenario) -> Outcome:
+    """Run one scenario, with inventories before and after the deletion."""
+    twin = bench.create(scenario) if scenario.twin else None
+    box = bench.create(scenario)
+    outcome = bench.wait_until_done(scenario, box)
+    if twin is not None and bench.wait_until_done(scenario, twin).reached != "ready":
+        outcome = outcome._replace(reached="failed", message="the second sandbox does not become ready")
+    before = bench.inventory(scenario, twin) if twin else None
+    listed_while_ready = bench.inventory(scenario, box) if outcome.reached == "ready" else None
+    end = bench.delete(scenario, box)
+    listed_after = bench.inventory(scenario, box) if end is None else None
+    lost_of_twin: tuple[str, ...] = ()
     if twin is not None:
-        after = place.inventory(life, twin)
-        others = tuple(sorted({*(before or ())} - {*(after or ())}))
-        if (late := place.end(life, twin)) is not None:
+        after = bench.inventory(scenario, twin)
+        lost_of_twin = tuple(sorted({*(before or ())} - {*(after or ())}))
+        if (late := bench.delete(scenario, twin)) is not None:
             end = end or late
-        elif left is not None:
-            left = (*left, *(place.inventory(life, twin) or ()))
+        elif listed_after is not None:
+            listed_after = (*listed_after, *(bench.inventory(scenario, twin) or ()))
     if end is not None:
         message, log = end
-        played = played._replace(gone=False, message=message, log=log)
-    return place.close(life, played._replace(there=there, left=left, others=others))
+        outcome = outcome._replace(cleanup_ended=False, message=message, log=log)
+    return bench.complete(
+        scenario,
+        outcome._replace(listed_while_ready=listed_while_ready, listed_after=listed_after, lost_of_twin=lost_of_twin),
+    )

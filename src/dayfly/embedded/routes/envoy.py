@@ -33,7 +33,7 @@ from dayfly.embedded.routes.envoy_process import (
     is_closed,
     unbindable,
 )
-from dayfly.execute.process.files import put, slurp
+from dayfly.execute.process.files import read_file, replace_file
 from dayfly.execute.route import envoy
 from dayfly.execute.route.envoy import HOST, EnvoyEntry
 from dayfly.lib.clock import now_ms
@@ -112,11 +112,11 @@ class Envoy:
         """
         if self._process is None and self._folder.is_dir():
             found = await asyncio.to_thread(holder, self._lock)
-            if found and slurp(f"{self._folder}/form").decode(errors="replace") != self._form():
+            if found and read_file(f"{self._folder}/form").decode(errors="replace") != self._form():
                 log.warning("stopping the Envoy (process %d) of a server with another configuration or release", found)
                 await Process(found, child=False, ended=ignore_end).end()
             elif found:
-                self._token = slurp(f"{self._folder}/token").decode(errors="replace")
+                self._token = read_file(f"{self._folder}/token").decode(errors="replace")
                 self._process = Process(found, child=False, ended=self._ended)
         return self._process is not None
 
@@ -224,7 +224,7 @@ class Envoy:
         self._confirmed_clusters = self._clusters[1]
 
     def _put(self, name: str, data: dict[str, Any]) -> None:
-        put(f"{self._folder}/{name}", json.dumps(data))
+        replace_file(f"{self._folder}/{name}", json.dumps(data))
 
     # --- its process ------------------------------------------------------------------------------------------------
 
@@ -245,8 +245,8 @@ class Envoy:
     def _start(self) -> None:
         (self._folder / "tables").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._token = secrets.token_hex(16)
-        put(f"{self._folder}/token", self._token)
-        put(f"{self._folder}/form", self._form())
+        replace_file(f"{self._folder}/token", self._token)
+        replace_file(f"{self._folder}/form", self._form())
         self._entries, self._clusters, self._confirmed_clusters, self._listening = {}, ([], 0), 0, None
         for name in ("listeners", "clusters"):
             self._put(f"{name}.json", envoy.answer(self._next(), []))
@@ -281,7 +281,7 @@ class Envoy:
         self.on_end()
 
     def _last_words(self) -> str:
-        lines = slurp(f"{self._folder}/log").decode(errors="replace").strip().splitlines()
+        lines = read_file(f"{self._folder}/log").decode(errors="replace").strip().splitlines()
         return f": {lines[-1][-300:]}" if lines else ""
 
     # --- queries to Envoy -------------------------------------------------------------------------------------------

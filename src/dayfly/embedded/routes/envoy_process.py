@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from dayfly.execute.process.processes import opens
+from dayfly.execute.process.processes import has_open
 from dayfly.execute.route.envoy import HOST
 
 ANSWER_TIMEOUT_S = 2.0
@@ -88,7 +88,7 @@ def holder(lock: str) -> int:
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if opens(process.name, seen):
+                if has_open(process.name, seen):
                     return int(process.name)
     return 0
 

@@ -1,4 +1,4 @@
-"""Patch the manifest of a Deployment, by a patch of any kind, at a bounded cost. Pure."""
+"""Patches of a Deployment's manifest, with bounded CPU time and memory. Pure."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ _Object = dict[str, Any]
 
 
 def apply(manifest: _Object, patch: _Object) -> _Object:
-    """Return a new manifest: this one with a patch `{type, value}` applied. It has the outlines of a Deployment.
+    """Return a copy of the manifest with a patch `{type, value}` applied. It has the structure of a Deployment.
 
     Raises:
-        CannotRenderError: the patch is malformed, does not fit, or leaves no Deployment.
+        CannotRenderError: The patch is malformed, does not match, or its result is not a Deployment.
     """
     kind, value = str(patch.get("type")), patch.get("value")
     try:
@@ -24,8 +24,8 @@ def apply(manifest: _Object, patch: _Object) -> _Object:
     except SpecError as fault:
         raise _bad(fault.problem) from None
     except (MergeError, json_patch.PatchError) as fault:
-        raise _bad(f"does not fit the baseline: {fault}") from None
-    _check_outlines(changed)
+        raise _bad(f"does not match the baseline: {fault}") from None
+    _check_structure(changed)
     return changed
 
 
@@ -34,16 +34,16 @@ def _apply(manifest: _Object, kind: str, value: Any) -> _Object:
         case "strategic":
             return merge(manifest, value, type_of(manifest["apiVersion"], manifest["kind"]))
         case "merge":
-            merged: _Object = _merged(manifest, value)
+            merged: _Object = _merge_patch(manifest, value)
             return merged
         case "json":
             patched: _Object = json_patch.apply(manifest, json_patch.operations(value))
             return patched
-    raise SpecError(f"no patch of type {kind} is known")
+    raise SpecError(f"unknown patch type {kind}")
 
 
-def _merged(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
+def _merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON Merge Patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -51,12 +51,12 @@ def _merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(result.get(key), value)
+            result[key] = _merge_patch(result.get(key), value)
     return result
 
 
-def _check_outlines(changed: Any) -> None:
-    """Refuse a manifest without the fields that all further code relies on."""
+def _check_structure(changed: Any) -> None:
+    """Refuse a manifest without the fields that the following code reads."""
     meta, spec = _part(changed, "", "metadata"), _part(changed, "", "spec")
     template = _part(spec, "spec", "template")
     pod = _part(template, "spec.template", "spec")
@@ -78,7 +78,7 @@ def _part(holder: Any, where: str, field: str) -> _Object:
 
 
 def _no_deployment(problem: str) -> CannotRenderError:
-    return _bad(f"what it makes of the baseline is not a Deployment: {problem}")
+    return _bad(f"its result is not a Deployment: {problem}")
 
 
 def _bad(problem: str) -> CannotRenderError:

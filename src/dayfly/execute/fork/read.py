@@ -1,4 +1,4 @@
-"""From what is there of a fork to a fact. Pure."""
+"""Conversion of a fork's Deployment and pods to a fact. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,18 +10,18 @@ from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Fact, Held, Running, Waiting
 from dayfly.spec.run import Result, UnitRecord
 
-# What a pod says on its ordinary way to its start.
-_ORDINARY = frozenset({"", Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING})
+# Reasons of a container during a normal start.
+_NORMAL_REASONS = frozenset({"", Reason.CREATING_CONTAINER, Reason.POD_INITIALIZING})
 
 
 class WorkloadSpec(Slim, frozen=True):
-    """How many pods are wished for; absent means one."""
+    """The desired number of pods; one by default."""
 
     replicas: int = 1
 
 
 class WorkloadStatus(Slim, frozen=True):
-    """What the workload's controller says of it."""
+    """The status of a workload."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -31,7 +31,7 @@ class WorkloadStatus(Slim, frozen=True):
 
 
 class ForkDeployment(Slim, frozen=True):
-    """A Deployment as far as a fork's state is concerned."""
+    """The fields of a Deployment that determine a fork's state."""
 
     metadata: AnnotatedMeta
     spec: WorkloadSpec = WorkloadSpec()
@@ -39,7 +39,7 @@ class ForkDeployment(Slim, frozen=True):
 
 
 class ServicePort(Slim, frozen=True):
-    """One port of a Service."""
+    """A port of a Service."""
 
     port: int
     name: str = ""
@@ -49,7 +49,7 @@ class ServicePort(Slim, frozen=True):
 
 
 class ServiceSpec(Slim, frozen=True):
-    """Whom a Service leads to, and at which ports."""
+    """The selector and the ports of a Service."""
 
     selector: dict[str, str] | None = None
     ports: list[ServicePort] | None = None
@@ -57,38 +57,39 @@ class ServiceSpec(Slim, frozen=True):
 
 
 class ForkService(Slim, frozen=True):
-    """A Service."""
+    """The fields of a Service that forks and routes use."""
 
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
 
 
-def fork(seen: ForkDeployment, pods: Sequence[Pod], now: int) -> Fact:
-    """Read a fork's workload that is there, with those of its pods that are known; `now` in unix milliseconds."""
+def read_fork(seen: ForkDeployment, pods: Sequence[Pod], now: int) -> Fact:
+    """Return the fact of an existing fork, from its Deployment and its known pods; `now` is unix milliseconds."""
     meta, status, wanted = seen.metadata, seen.status, seen.spec.replicas
     since = milliseconds(meta.creation_timestamp) or now
     if meta.deletion_timestamp:
-        return Running(since=since, ready=False)  # pods that are ending are counted nowhere: it may have some
+        return Running(since=since, ready=False)  # the status does not count terminating pods: some may still run
     if not wanted:
         return Held(ref=meta.uid)
-    seen_by_its_controller = status.observed_generation >= meta.generation
-    # Pods of an older form that still answer are none of the fork that is wished for.
+    is_observed = status.observed_generation >= meta.generation
+    # Available pods of an older revision do not count.
     all_new = status.updated_replicas >= wanted and status.replicas <= status.updated_replicas
-    if seen_by_its_controller and all_new and status.available_replicas >= wanted:
+    if is_observed and all_new and status.available_replicas >= wanted:
         return Running(since=since)
-    counted = f"{status.available_replicas} of {wanted} pods answer" if all_new else "its new pods are starting"
+    counted = f"{status.available_replicas} of {wanted} pods are available" if all_new else "its new pods are starting"
     reason, message = next(_troubles(seen, pods), (str(Reason.STARTING), counted))
     return Waiting(since=since, reason=reason, message=message or counted)
 
 
-def gone(record: UnitRecord, *, left: int, wanted: bool, now: int) -> Fact:
-    """A quorum read has found no workload of the claimed UID; so many things that it may have made are still there.
+def read_missing_fork(record: UnitRecord, *, left: int, wanted: bool, now: int) -> Fact:
+    """Return the fact of a fork whose Deployment a quorum read did not find.
 
-    `wanted`: nobody has ended its run, or wished for no such fork, so it was taken away by somebody else.
+    `left` is the number of ReplicaSets and pods that it may have left. `wanted` is false if the fork or its run was
+    ended; otherwise someone else deleted the Deployment.
     """
     if left:
         return Running(since=record.claimed_at, ready=False)
-    how = "its Deployment was deleted, and its pods are gone" if wanted else "was asked to end; its pods are gone"
+    how = "its Deployment was deleted, and its pods are gone" if wanted else "was cancelled; its pods are gone"
     result = Result(
         outcome="failed",
         reason=Reason.DELETED if wanted else Reason.CANCELLED,
@@ -100,14 +101,14 @@ def gone(record: UnitRecord, *, left: int, wanted: bool, now: int) -> Fact:
 
 
 def _troubles(seen: ForkDeployment, pods: Sequence[Pod]) -> Iterator[tuple[str, str]]:
-    """What pods, and then the workload's own controller, say stands in the way; reason and sentence."""
+    """Yield reason and message of each problem: those of pods, then those of the Deployment."""
     for pod in pods:
         for condition in pod.status.conditions or ():
             if condition.type == "PodScheduled" and condition.status == "False":
                 yield condition.reason or Reason.UNSCHEDULABLE, condition.message
         for container in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
             waiting = container.state.waiting
-            if waiting is not None and waiting.reason not in _ORDINARY:
+            if waiting is not None and waiting.reason not in _NORMAL_REASONS:
                 yield waiting.reason, waiting.message
     for condition in seen.status.conditions or ():
         bad = "True" if condition.type == "ReplicaFailure" else "False"

@@ -1,8 +1,7 @@
-"""From a baseline and the ordered changes to the fork's manifest, and the Service that leads to it. Pure.
+"""The manifests of a fork and its Service, from the baseline and the requested changes. Pure.
 
-The fork is born without replicas. Every label of the baseline, and of its pods above all, is left behind, so that no
-Service, NetworkPolicy or disruption budget of the baseline selects the fork's pods; these carry one of their own, which
-is also the fork's selector.
+The fork has zero replicas. It has none of the labels of the baseline and its pods, so no Service, NetworkPolicy or
+PodDisruptionBudget of the baseline selects its pods. The fork's own label is also its selector.
 """
 
 import copy
@@ -13,8 +12,8 @@ import msgspec
 
 from dayfly.execute.fork import addresses, patch, rights, shape
 from dayfly.execute.fork.read import ForkService
-from dayfly.execute.fork.rights import Leave
-from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
+from dayfly.execute.fork.rights import ForkPermissions
+from dayfly.execute.pod.names import GROUP, RUN_LABEL, derive_name
 from dayfly.execute.pod.render import PodSecretKey
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import ObjectMeta
@@ -22,19 +21,19 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import EnvChange, ForkUnit, Unit, digest
 
 FORK_LABEL = f"{GROUP}/fork"
-# On a fork's Service: the baseline's Service whose ports it has.
+# On a fork's Service: the name of the baseline's Service with the same ports.
 LIKE_LABEL = f"{GROUP}/like"
 FORM_ANNOTATION = f"{GROUP}/form"
 REPLICAS_ANNOTATION = f"{GROUP}/replicas"
 
-_KEPT_OF_META = ("namespace", "labels", "annotations")
+_KEPT_METADATA = ("namespace", "labels", "annotations")
 
 Hosts = Mapping[tuple[str, str], tuple[str, int]]
-"""Where the forks of a run answer, host and first port, by namespace and name of their baselines."""
+"""Host and first port of the forks of a run, by namespace and name of their baselines."""
 
 
 class ForkIdentity(NamedTuple):
-    """Whose fork it is: its name, the run's name, and the run as an owner reference."""
+    """The fork's name, the run's name, and the run's owner reference."""
 
     name: str
     run: str
@@ -46,54 +45,56 @@ class ForkIdentity(NamedTuple):
 
 
 def fork_name(target: str, uid: str, namespace: str, baseline: str) -> str:
-    """The name of a fork, and of the Service that leads to it; `target` and `uid` are the ledger's."""
-    return derived("f", f"{target[:14]}-{baseline}", "fork", uid, namespace, baseline)
+    """Return the name of a fork and its Service. `target` and `uid` are those of the ledger."""
+    return derive_name("f", f"{target[:14]}-{baseline}", "fork", uid, namespace, baseline)
 
 
 def form(unit: Unit, baseline: ObjectMeta, hosts: Hosts) -> str:
-    """A short name for all that a fork is made of: its wish, that version of its baseline, where others answer."""
-    answers = [f"{place}={hosts.get(place)}" for place in elsewhere(unit)]
-    return derived("", "", digest(unit), baseline.uid, str(baseline.generation), *answers)
+    """Return a digest of everything that a fork depends on: its spec, the baseline's version, addresses of others."""
+    answers = [f"{place}={hosts.get(place)}" for place in peer_baselines(unit)]
+    return derive_name("", "", digest(unit), baseline.uid, str(baseline.generation), *answers)
 
 
-def elsewhere(unit: Unit) -> list[tuple[str, str]]:
-    """The baselines, as namespace and name, whose forks this one is told the addresses of."""
-    return list(dict.fromkeys((of.namespace, of.name) for of in addresses.peers(unit)))
+def peer_baselines(unit: Unit) -> list[tuple[str, str]]:
+    """Return namespace and name of the baselines of the forks whose addresses this fork uses."""
+    return list(dict.fromkeys((of.namespace, of.name) for of in addresses.peer_baselines(unit)))
 
 
-def fork(
+def render_fork(
     unit: Unit,
     baseline: dict[str, Any],
     identity: ForkIdentity,
     *,
     inputs: Mapping[str, PodSecretKey | None],
     hosts: Hosts,
-    leave: Leave,
+    permissions: ForkPermissions,
 ) -> dict[str, Any]:
-    """The manifest of the fork, with no replicas; how many it wants (one, unless its patch says more) is noted beside.
+    """Return the manifest of the fork with zero replicas.
+
+    An annotation has the number of replicas to scale to: one, unless the patch sets it.
 
     Args:
-        unit: The wish.
-        baseline: What it derives from, as it is now.
-        identity: Whose fork it is.
-        inputs: Where each input's value lies in the fork's namespace, None for one that is absent.
-        hosts: Where the other forks answer that it is told of.
-        leave: How far it may differ from its baseline.
+        unit: The fork's unit.
+        baseline: The current Deployment of the baseline.
+        identity: The fork's name and owner.
+        inputs: The Secret of each input in the fork's namespace, None if the input is absent.
+        hosts: The addresses of other forks.
+        permissions: How the fork may differ from its baseline.
 
     Raises:
-        CannotRenderError: a change that does not fit the baseline, or that would give the fork more than that has.
+        CannotRenderError: A change does not match the baseline, or gives the fork more rights than the baseline.
     """
-    assert unit.fork is not None, "only forks derive from a baseline"
+    assert unit.fork is not None, "the unit is a fork"
     manifest = copy.deepcopy(baseline)
     manifest.pop("status", None)
-    manifest["metadata"] = {key: value for key, value in manifest["metadata"].items() if key in _KEPT_OF_META}
-    # How many pods carry everybody's traffic, or that a rollout is held, says nothing of a fork.
+    manifest["metadata"] = {key: value for key, value in manifest["metadata"].items() if key in _KEPT_METADATA}
+    # The baseline's number of pods and a paused rollout do not apply to the fork.
     manifest["spec"] |= {"replicas": 1}
     manifest["spec"].pop("paused", None)
     pod = manifest["spec"]["template"]["spec"]
-    _images(unit.fork, pod)
+    _change_images(unit.fork, pod)
     for change in unit.fork.env:
-        _env(change, pod, inputs, hosts)
+        _change_env(change, pod, inputs, hosts)
     if unit.fork.patch is not None:
         manifest = patch.apply(manifest, unit.fork.patch)
     replicas = _replicas(manifest)
@@ -102,24 +103,24 @@ def fork(
     manifest |= {"apiVersion": baseline["apiVersion"], "kind": baseline["kind"]}
     manifest["spec"] |= {"replicas": 0, "selector": {"matchLabels": {FORK_LABEL: identity.name}}}
     form_now = form(unit, msgspec.convert(baseline["metadata"], ObjectMeta), hosts)
-    noted = {REPLICAS_ANNOTATION: str(replicas), FORM_ANNOTATION: form_now}
+    own_annotations = {REPLICAS_ANNOTATION: str(replicas), FORM_ANNOTATION: form_now}
     before = baseline["metadata"]
     manifest["metadata"] = {
         "name": identity.name,
         "namespace": before["namespace"],
         "labels": manifest["metadata"]["labels"],
-        "annotations": _without(manifest["metadata"].get("annotations"), before.get("annotations")) | noted,
+        "annotations": _without(manifest["metadata"].get("annotations"), before.get("annotations")) | own_annotations,
         "ownerReferences": [identity.owner],
     }
     values = [_reference(where) for where in inputs.values() if where is not None]
-    rights.check(manifest, baseline, own={*identity.labels, *noted}, values=values, leave=leave)
+    rights.check(manifest, baseline, own={*identity.labels, *own_annotations}, values=values, permissions=permissions)
     return manifest
 
 
-def leading(services: Iterable[ForkService], name: str, labels: Mapping[str, str]) -> ForkService | None:
-    """The Service whose ports a fork's own gets: one that selects the baseline's pods, by preference its namesake.
+def find_service(services: Iterable[ForkService], name: str, labels: Mapping[str, str]) -> ForkService | None:
+    """Return a Service that selects the baseline's pods, preferably with the baseline's name.
 
-    `name` is the baseline's, `labels` are its pods'; `services` are of its namespace.
+    `name` is the baseline's name, `labels` are those of its pods, and `services` are those of its namespace.
     """
     found = [
         each
@@ -131,8 +132,8 @@ def leading(services: Iterable[ForkService], name: str, labels: Mapping[str, str
     return min(found, key=lambda each: (each.metadata.name != name, each.metadata.name), default=None)
 
 
-def service(like: ForkService, identity: ForkIdentity) -> dict[str, Any]:
-    """A Service with the ports of the baseline's, that leads to the fork's pods alone."""
+def render_service(like: ForkService, identity: ForkIdentity) -> dict[str, Any]:
+    """Return a Service with the ports of the baseline's Service that selects only the fork's pods."""
     headless = {"clusterIP": "None"} if like.spec.cluster_ip == "None" else {}
     return {
         "apiVersion": "v1",
@@ -148,23 +149,23 @@ def service(like: ForkService, identity: ForkIdentity) -> dict[str, Any]:
 
 
 def ports(of: ForkService) -> list[dict[str, Any]]:
-    """A Service's ports as they are written."""
+    """Return the ports of a Service as in its manifest."""
     found: list[dict[str, Any]] = msgspec.to_builtins(of.spec.ports or [])
     return found
 
 
 def first_port(of: ForkService) -> int:
-    """The first port of a Service; 0 if it has none."""
+    """Return the first port of a Service; 0 if it has none."""
     return of.spec.ports[0].port if of.spec.ports else 0
 
 
-def _images(wished: ForkUnit, pod: dict[str, Any]) -> None:
-    for change in wished.images:
+def _change_images(unit: ForkUnit, pod: dict[str, Any]) -> None:
+    for change in unit.images:
         _container(pod, str(change.get("container") or ""), "images")["image"] = change["image"]
 
 
 def _container(pod: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    """The container of that name; the first is the main one."""
+    """Return the container with this name; without a name the first one."""
     containers: list[dict[str, Any]] = [*pod["containers"], *(pod.get("initContainers") or ())]
     if not name:
         return containers[0]
@@ -177,8 +178,10 @@ def _container(pod: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _env(change: EnvChange, pod: dict[str, Any], inputs: Mapping[str, PodSecretKey | None], hosts: Hosts) -> None:
-    """One change; a variable keeps its place, for others may be made of it."""
+def _change_env(
+    change: EnvChange, pod: dict[str, Any], inputs: Mapping[str, PodSecretKey | None], hosts: Hosts
+) -> None:
+    """Apply a change. A variable keeps its position, because later variables may refer to it."""
     container = _container(pod, change.container, f"env {change.name}")
     env = list(container.get("env") or [])
     at = next((index for index, item in enumerate(env) if item["name"] == change.name), len(env))
@@ -205,16 +208,16 @@ def _reference(where: PodSecretKey) -> dict[str, Any]:
 
 
 def _address(change: EnvChange, hosts: Hosts) -> str:
-    of = addresses.peer(change)
-    assert of is not None, "asked for a value from another fork"
+    of = addresses.peer_baseline(change)
+    assert of is not None, "the value is from another fork"
     where = hosts.get((of.namespace, of.name))
-    if where is None or (addresses.asks_for_port(change) and not where[1]):
+    if where is None or (addresses.needs_port(change) and not where[1]):
         raise CannotRenderError(
             Reason.FORK_WITHOUT_SERVICE,
-            f"env {change.name}: no Service with a port leads to the baseline {of.namespace}/{of.name}, so its "
+            f"env {change.name}: no Service with a port selects the baseline {of.namespace}/{of.name}, so its "
             "fork has no address",
         )
-    return addresses.filled_in(change, *where)
+    return addresses.fill_address(change, *where)
 
 
 def _replicas(manifest: dict[str, Any]) -> int:
@@ -226,12 +229,12 @@ def _replicas(manifest: dict[str, Any]) -> int:
 
 
 def _relabel(place: dict[str, Any], before: dict[str, Any], identity: ForkIdentity) -> None:
-    """Keep of the labels those that the patch has added, and add our own."""
+    """Keep only labels that the patch has added, and add Dayfly's labels."""
     meta = place.get("metadata") or {}
     labels = _without(meta.get("labels"), (before.get("metadata") or {}).get("labels")) | identity.labels
     place["metadata"] = {**meta, "labels": labels}
 
 
 def _without(entries: Mapping[str, str] | None, before: Mapping[str, str] | None) -> dict[str, str]:
-    """Those whose keys were not there before: by the baseline's, other tools would take the fork for theirs."""
+    """Return new entries. With keys of the baseline, other tools could mistake the fork for the baseline."""
     return {key: value for key, value in (entries or {}).items() if key not in (before or {})}

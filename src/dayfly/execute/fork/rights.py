@@ -1,12 +1,12 @@
-"""How far a fork may differ from its baseline. Pure.
+"""The check of a fork's manifest against its baseline. Pure.
 
-The finished manifest is held against the baseline, field by field, by a list of what may differ (`shape`). Whatever is
-not on the list is the baseline's own, also what nobody has thought of. Patches are not looked at: what they made is.
+Each field of the finished manifest must equal the baseline's, unless it is on the allow-list in `shape`. So unknown
+fields are refused. The check reads only the result of a patch, not the patch.
 
-Whoever may write a Sandbox says by a fork what runs (image, command, environment, probes, how much of the machine), and
-never with whose rights: ServiceAccount and token, security context, all that is the node's, node choice and priority
-are what the baseline was given. Volumes, and variables from Secrets and ConfigMaps, are free in the sandbox's own
-namespace alone.
+The author of a Sandbox may choose what a fork runs: image, command, environment, probes and resources. The author may
+not choose its rights: ServiceAccount and token, security context, access to the node, node selection and priority
+remain those of the baseline. Volumes, and variables from Secrets and ConfigMaps, may change only in the sandbox's own
+namespace.
 """
 
 import json
@@ -24,70 +24,73 @@ FREE_LABEL = f"{GROUP}/forks"
 """On a namespace, with the value `free`: forks there may differ from their baselines in everything."""
 
 _OURS = f"{GROUP}/"
-_SHOWN = 3
+_MAX_SHOWN = 3
 _POD = "spec.template.spec"
 _AMOUNT = quantity()
 
 _Object = Mapping[str, Any]
 
 
-class Leave(NamedTuple):
-    """How much is left to a sandbox's forks in one namespace."""
+class ForkPermissions(NamedTuple):
+    """The permissions of a sandbox's forks in one namespace to differ from their baselines."""
 
     home: bool
-    """It is the sandbox's own."""
+    """Whether it is the sandbox's own namespace."""
     free: bool = False
-    """An administrator has labelled it so that forks there may differ in everything."""
+    """Whether an administrator has labelled the namespace so that forks may differ in every field."""
 
 
-def check(manifest: _Object, baseline: _Object, *, own: Collection[str], values: Iterable[Any], leave: Leave) -> None:
-    """Hold a fork's finished manifest against its baseline.
+def check(
+    manifest: _Object, baseline: _Object, *, own: Collection[str], values: Iterable[Any], permissions: ForkPermissions
+) -> None:
+    """Check a fork's finished manifest.
 
     Args:
-        manifest: The fork, in its outlines a Deployment.
-        baseline: What it derives from.
-        own: The keys of labels and annotations that every fork has.
+        manifest: The fork, with the structure of a Deployment.
+        baseline: The baseline.
+        own: The keys of labels and annotations that Dayfly sets on every fork.
         values: The `valueFrom` of each output that this fork reads.
-        leave: What it may.
+        permissions: How the fork may differ.
 
     Raises:
-        CannotRenderError: it differs where it may not. Said is where, whose right that would borrow, and what to do.
+        CannotRenderError: The fork differs in a field that is not allowed. The message has the field, the reason and
+            the solution.
     """
-    problems = list(_stamped(manifest, own))
-    if not leave.free:
-        problems += _Comparison(values, home=leave.home).of(manifest, baseline, own)
+    problems = list(_reserved_keys(manifest, own))
+    if not permissions.free:
+        problems += _Comparison(values, home=permissions.home).compare(manifest, baseline, own)
     if not problems:
         return
     namespace, name = baseline["metadata"]["namespace"], baseline["metadata"]["name"]
-    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
     raise CannotRenderError(
         Reason.EXCEEDS_BASELINE,
-        f"the fork is refused because its pods would have more than those of Deployment {namespace}/{name}: "
-        f"{'; '.join(f'{path} {what}' for path, what in problems[:_SHOWN])}{more}. Leave that out, or change the "
+        f"the fork is refused because its pods would have more rights than those of Deployment {namespace}/{name}: "
+        f"{'; '.join(f'{path} {what}' for path, what in problems[:_MAX_SHOWN])}{more}. Remove that, or change the "
         f"baseline; an administrator can also label namespace {namespace} {FREE_LABEL}=free",
     )
 
 
 class _Comparison:
-    """One fork beside one baseline."""
+    """The comparison of a fork with its baseline."""
 
     def __init__(self, values: Iterable[Any], *, home: bool) -> None:
         self._values = {_canonical(value) for value in values}
         self._home = home
 
-    def of(self, manifest: _Object, baseline: _Object, own: Collection[str]) -> Iterator[Problem]:
+    def compare(self, manifest: _Object, baseline: _Object, own: Collection[str]) -> Iterator[Problem]:
         for key in sorted(manifest.keys() - {"apiVersion", "kind", "metadata", "spec"}):
             yield key, shape.OTHER
-        yield from _noted(manifest["metadata"], {}, own, "metadata")
+        yield from _metadata(manifest["metadata"], {}, own, "metadata")
         spec, before = manifest["spec"], baseline["spec"]
         yield from _same_but(shape.SPEC | {"template", "selector", "replicas", "paused"}, spec, before, "spec")
         if spec.get("paused"):
-            yield "spec.paused", "would keep it from ever starting"
+            yield "spec.paused", "would prevent the fork from starting"
         template, known = spec["template"], before["template"]
         yield from _same_but({"metadata", "spec"}, template, known, "spec.template")
-        meta, noted = template["metadata"], known.get("metadata") or {}
-        yield from _same_but({"labels", "annotations"}, meta, noted, "spec.template.metadata")
-        yield from _noted(meta, noted, own, "spec.template.metadata")
+        meta, known_meta = template["metadata"], known.get("metadata") or {}
+        yield from _same_but({"labels", "annotations"}, meta, known_meta, "spec.template.metadata")
+        yield from _metadata(meta, known_meta, own, "spec.template.metadata")
         yield from self._pod(template["spec"], known["spec"])
 
     def _pod(self, pod: _Object, before: _Object) -> Iterator[Problem]:
@@ -95,11 +98,11 @@ class _Comparison:
         yield from _same_but({"containers", "initContainers"} | at_home, pod, before, _POD)
         if self._home:
             for path, volume in _new(pod, before, "volumes", _POD):
-                yield from _judged(shape.HOME_VOLUME, volume, path)
+                yield from _check_row(shape.HOME_VOLUME, volume, path)
             secrets = pod.get("imagePullSecrets")
             if secrets is not None and not equal(secrets, before.get("imagePullSecrets")):
-                yield from _judged(shape.HOME_PULL_SECRETS, secrets, f"{_POD}.imagePullSecrets")
-        # Volumes that not anybody may have there: of these only the baseline's own mounts stay.
+                yield from _check_row(shape.HOME_PULL_SECRETS, secrets, f"{_POD}.imagePullSecrets")
+        # Volumes with other sources are from the baseline: only the baseline's own mounts of them may remain.
         volumes = [each for each in _items(pod, "volumes") if isinstance(each, dict)]
         closed = {str(each.get("name")) for each in volumes if any(shape.HOME_VOLUME(each, ""))}
         for field in ("containers", "initContainers"):
@@ -116,14 +119,14 @@ class _Comparison:
         yield from _same_but({*shape.CONTAINER, *lists}, item, before, here)
         for field, row in shape.CONTAINER.items():
             if item.get(field) is not None and not equal(item[field], before.get(field)):
-                yield from _judged(row, item[field], f"{here}.{field}")
+                yield from _check_row(row, item[field], f"{here}.{field}")
         for path, port in _new(item, before, "ports", here):
-            yield from _judged(shape.PORT, port, path)
+            yield from _check_row(shape.PORT, port, path)
         yield from _resources(item, before, f"{here}.resources")
         yield from self._environment(item, before, here)
         if self._home:
             for path, mount in _new(item, before, "volumeMounts", here):
-                problems = list(_judged(shape.HOME_MOUNT, mount, path))
+                problems = list(_check_row(shape.HOME_MOUNT, mount, path))
                 yield from problems
                 if not problems and mount.get("name") in closed:
                     yield path, shape.MOUNTED
@@ -134,19 +137,22 @@ class _Comparison:
             if _canonical(source) in self._values:
                 continue
             if self._home:
-                yield from _judged(shape.HOME_VARIABLE, variable, path)
+                yield from _check_row(shape.HOME_VARIABLE, variable, path)
             else:
-                for place, what in _judged(shape.VARIABLE, variable, path):
+                for place, what in _check_row(shape.VARIABLE, variable, path):
                     yield place, shape.ELSEWHERE if place.endswith(("secretKeyRef", "configMapKeyRef")) else what
         for path, source in _new(item, before, "envFrom", here):
             if self._home:
-                yield from _judged(shape.HOME_VARIABLES, source, path)
+                yield from _check_row(shape.HOME_VARIABLES, source, path)
             else:
                 yield path, shape.ELSEWHERE
 
 
-def _stamped(manifest: _Object, own: Collection[str]) -> Iterator[Problem]:
-    """Keys of ours: we would write them, and the cluster's controllers copy them to pods, past our own policies."""
+def _reserved_keys(manifest: _Object, own: Collection[str]) -> Iterator[Problem]:
+    """Yield keys with Dayfly's prefix.
+
+    The operator would write them and controllers would copy them to pods, which bypasses Dayfly's admission policies.
+    """
     template = manifest["spec"]["template"]
     for meta, here in ((manifest["metadata"], "metadata"), (template["metadata"], "spec.template.metadata")):
         for field in ("labels", "annotations"):
@@ -162,8 +168,8 @@ def _stamped(manifest: _Object, own: Collection[str]) -> Iterator[Problem]:
             yield here, shape.STAMPED
 
 
-def _noted(meta: _Object, before: _Object, own: Collection[str], here: str) -> Iterator[Problem]:
-    """Labels and annotations beside our own. Of the baseline's labels none has stayed, so any label is an addition."""
+def _metadata(meta: _Object, before: _Object, own: Collection[str], here: str) -> Iterator[Problem]:
+    """Yield added labels and annotations. Labels of the baseline were removed before, so every label is an addition."""
     for key in sorted(set(meta.get("labels") or {}) - set(own)):
         if not key.startswith(_OURS):
             yield f"{here}.labels[{key}]", shape.ACTED_ON if here == "metadata" else shape.SELECTED
@@ -174,7 +180,7 @@ def _noted(meta: _Object, before: _Object, own: Collection[str], here: str) -> I
 
 
 def _resources(item: _Object, before: _Object, here: str) -> Iterator[Problem]:
-    """How much of the machine is free; its devices (`vendor/name`) are not."""
+    """Check resources: amounts may change, but not devices of the node (`vendor/name`)."""
     found, known = item.get("resources"), before.get("resources") or {}
     if found is None:
         return
@@ -191,11 +197,11 @@ def _resources(item: _Object, before: _Object, here: str) -> Iterator[Problem]:
             if problems := list(_AMOUNT(amounts[name], f"{here}.{field}[{name}]")):
                 yield from problems
             elif "/" in name and not equal(amounts[name], devices.get(name)):
-                yield f"{here}.{field}[{name}]", "would take a device of the node"
+                yield f"{here}.{field}[{name}]", "would use a device of the node"
 
 
 def _same_but(free: Collection[str], found: _Object, before: _Object, here: str) -> Iterator[Problem]:
-    """All fields but these must be as the baseline has them."""
+    """Yield each field that differs from the baseline, except those in `free`."""
     for key in sorted((found.keys() | before.keys()) - set(free)):
         if not equal(found.get(key), before.get(key)):
             what = shape.BORROWED.get(key, shape.OTHER) if found.get(key) is not None else shape.MISSING
@@ -203,7 +209,7 @@ def _same_but(free: Collection[str], found: _Object, before: _Object, here: str)
 
 
 def _new(holder: _Object, before: _Object, field: str, here: str) -> Iterator[tuple[str, Any]]:
-    """The items of a list that the baseline's does not have in the same form, each with its path."""
+    """Yield the items of a list that are not in the baseline's list, with their paths."""
     known = {_canonical(item) for item in before.get(field) or ()}
     for index, item in enumerate(_items(holder, field)):
         if _canonical(item) not in known:
@@ -212,7 +218,7 @@ def _new(holder: _Object, before: _Object, field: str, here: str) -> Iterator[tu
 
 
 def _items(holder: _Object, field: str) -> list[Any]:
-    """A list that may be missing; what is no list is one item that nothing allows."""
+    """Return a list, empty if it is missing. A value that is not a list becomes an item that no rule allows."""
     found = holder.get(field)
     if found is None:
         return []
@@ -220,11 +226,11 @@ def _items(holder: _Object, field: str) -> list[Any]:
 
 
 def _canonical(value: Any) -> str:
-    """The same text for what is the same in JSON."""
+    """Return the same text for equal JSON values."""
     return json.dumps(value, sort_keys=True)
 
 
-def _judged(row: Row, value: Any, path: str) -> Iterator[Problem]:
-    """What a row has against a value, in the words of whose right it would borrow."""
+def _check_row(row: Row, value: Any, path: str) -> Iterator[Problem]:
+    """Yield the problems of a value, with the messages of `shape.BORROWED` if there are any."""
     for place, what in row(value, path):
         yield place, shape.BORROWED.get(place.rpartition(".")[2], what)

@@ -1,4 +1,4 @@
-"""What is done to forks: created without replicas, scaled by UID, changed in place, removed with their pods."""
+"""Changes to forks: create with zero replicas, scale, update, and delete with their pods."""
 
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -17,66 +17,69 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", ForkDeployment
 SERVICES = Resource("", "v1", "services", "Service", ForkService)
 REPLICA_SETS = anything("apps/v1", "ReplicaSet", "replicasets").metadata_only()
 _REVISION = "deployment.kubernetes.io/revision"
-_MOST = (1 << 31) - 1  # replicas, as the server counts them
+_MAX_REPLICAS = (1 << 31) - 1  # int32 of the API
 _WHOLE = DEPLOYMENTS.read_as(dict[str, Any])
 
 
 class ForeignForkError(Exception):
-    """A Deployment or a Service with our fork's name is not ours."""
+    """A Deployment or Service with the fork's name exists and was not created by Dayfly."""
 
 
 class Forks:
-    """Forks of Deployments and their Services. Every read is a quorum read."""
+    """Forks of Deployments and their Services. Every read is a quorum read.
+
+    Methods that change an object return false if it was replaced or has changed. Then the caller must read it again.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def baseline(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The baseline as it is now; None if there is none."""
+    async def read_baseline(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """Read the baseline; None if there is none."""
         return await self._client.find(_WHOLE, name, namespace)
 
     async def find(self, name: str, namespace: str) -> ForkDeployment | None:
-        """The fork of that name as it is now."""
+        """Read the fork's Deployment; None if there is none."""
         return await self._client.find(DEPLOYMENTS, name, namespace)
 
-    async def left(self, name: str, namespace: str) -> tuple[int, int]:
-        """Of a fork whose Deployment is gone: how many ReplicaSets, and how many pods, ending ones included.
+    async def count_leftovers(self, name: str, namespace: str) -> tuple[int, int]:
+        """Count the ReplicaSets and pods of a fork whose Deployment is gone, including terminating ones.
 
-        A Deployment that is deleted without waiting goes before its ReplicaSets, and these may yet make a pod. So they
-        are asked for first: where there is none any more, no pod comes after those that are found then.
+        With background deletion, ReplicaSets outlive the Deployment and may still create pods. So ReplicaSets are
+        listed first: if there are none, the following list contains all pods.
         """
         which = f"{FORK_LABEL}={name}"
         sets = await self._client.list_all(REPLICA_SETS, namespace, labels=which)
         return len(sets.items), len((await self._client.list_all(PODS, namespace, labels=which)).items)
 
     async def prepare(self, manifest: dict[str, Any]) -> None:
-        """Create the Deployment without replicas, or find the one that an earlier try, or a peer, has created.
+        """Create the Deployment with zero replicas, unless an earlier try or another replica has created it.
 
         Raises:
-            ForeignForkError: the name is taken by somebody else's.
-            errors.Refused: the server does not admit it.
+            ForeignForkError: An object with this name was not created by Dayfly.
+            errors.Refused: The API server refuses the object.
         """
-        await self._make(DEPLOYMENTS, manifest)
+        await self._ensure(DEPLOYMENTS, manifest)
 
-    async def service(self, manifest: dict[str, Any]) -> ForkService:
-        """Create the fork's Service, or find the one that an earlier try, or a peer, has created.
+    async def ensure_service(self, manifest: dict[str, Any]) -> ForkService:
+        """Create the fork's Service, or return the one that an earlier try or another replica has created.
 
         Raises:
-            ForeignForkError: the name is taken by somebody else's.
-            errors.Refused: the server does not admit it.
+            ForeignForkError: An object with this name was not created by Dayfly.
+            errors.Refused: The API server refuses the object.
         """
-        return await self._make(SERVICES, manifest)
+        return await self._ensure(SERVICES, manifest)
 
     async def find_service(self, name: str, namespace: str, owner: dict[str, Any]) -> ForkService | None:
-        """The fork's Service as it is now; `owner` is its owner reference.
+        """Read the fork's Service; None if there is none. `owner` is its owner reference.
 
         Raises:
-            ForeignForkError: the name is taken by somebody else's.
+            ForeignForkError: An object with this name was not created by Dayfly.
         """
         found = await self._client.find(SERVICES, name, namespace)
-        return None if found is None else _ours(SERVICES, found, owner)
+        return None if found is None else _check_owner(SERVICES, found, owner)
 
-    async def _make(self, resource: Resource[T], manifest: dict[str, Any]) -> T:
+    async def _ensure(self, resource: Resource[T], manifest: dict[str, Any]) -> T:
         meta = manifest["metadata"]
         try:
             return await self._client.create(resource, manifest, meta["namespace"])
@@ -84,66 +87,63 @@ class Forks:
             found = await self._client.find(resource, meta["name"], meta["namespace"])
             if found is None:
                 raise fault from None
-        return _ours(resource, found, meta["ownerReferences"][0])
+        return _check_owner(resource, found, meta["ownerReferences"][0])
 
-    async def let_go(self, seen: ForkDeployment) -> bool:
-        """Give it its pods. Doing it twice is doing it once; a Deployment of another UID is left alone.
-
-        Here and below: false if the server saw another object, or another version, than we do. Then look again.
-        """
-        noted = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
-        replicas = whole(noted, _MOST) or 1  # anybody may have edited it
+    async def scale_up(self, seen: ForkDeployment) -> bool:
+        """Scale the Deployment with this UID to its number of replicas. The call is idempotent."""
+        annotation = (seen.metadata.annotations or {}).get(REPLICAS_ANNOTATION, "")
+        replicas = whole(annotation, _MAX_REPLICAS) or 1  # a user may have edited it
         meta = seen.metadata
-        return await _done(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
+        return await _succeeds(self._client.scale(DEPLOYMENTS, meta.name, meta.namespace, replicas, uid=meta.uid))
 
-    async def keep(self, seen: ForkDeployment, manifest: dict[str, Any]) -> bool:
-        """Give a fork that has its pods the form of the manifest: that very object, at the version seen.
+    async def update(self, seen: ForkDeployment, manifest: dict[str, Any]) -> bool:
+        """Update a scaled fork to the manifest if its digest has changed and it still has this resource version.
 
         Raises:
-            errors.Refused: the server does not admit it.
+            errors.Refused: The API server refuses the update.
         """
         wanted, meta = manifest["metadata"]["annotations"], seen.metadata
         if (meta.annotations or {}).get(FORM_ANNOTATION) == wanted[FORM_ANNOTATION]:
             return True
         identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        # Its controller's own note; without it, it would write another time.
-        noted = {key: value for key, value in (meta.annotations or {}).items() if key == _REVISION}
+        # The controller's own annotation. Without it, the controller would write the Deployment again.
+        revision = {key: value for key, value in (meta.annotations or {}).items() if key == _REVISION}
         body = {
             **manifest,
-            "metadata": {**manifest["metadata"], **identity, "annotations": {**noted, **wanted}},
+            "metadata": {**manifest["metadata"], **identity, "annotations": {**revision, **wanted}},
             "spec": {**manifest["spec"], "replicas": int(wanted[REPLICAS_ANNOTATION])},
         }
-        return await _done(self._client.update(DEPLOYMENTS, body, meta.name, meta.namespace))
+        return await _succeeds(self._client.update(DEPLOYMENTS, body, meta.name, meta.namespace))
 
-    async def keep_service(self, seen: ForkService, like: ForkService) -> bool:
-        """Give a fork's Service the ports that its model has now: that very object, at the version seen."""
+    async def update_service(self, seen: ForkService, like: ForkService) -> bool:
+        """Update the ports of the fork's Service to those of the baseline's Service."""
         if ports(seen) == ports(like):
             return True
         meta = seen.metadata
         identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {"metadata": identity, "spec": {"ports": ports(like)}}
-        return await _done(self._client.patch(SERVICES, patch, meta.name, meta.namespace))
+        return await _succeeds(self._client.patch(SERVICES, patch, meta.name, meta.namespace))
 
     async def remove(self, seen: ForkDeployment) -> bool:
-        """Delete it with its pods; it is gone only when they are."""
+        """Delete the Deployment in the foreground: it is gone only when its pods are."""
         meta = seen.metadata
         if meta.deletion_timestamp:
             return True
         foreground = Propagation.FOREGROUND
-        return await _done(
+        return await _succeeds(
             self._client.delete(DEPLOYMENTS, meta.name, meta.namespace, uid=meta.uid, propagation=foreground)
         )
 
     async def remove_service(self, seen: ForkService) -> bool:
-        """Delete it."""
+        """Delete the fork's Service."""
         meta = seen.metadata
         if meta.deletion_timestamp:
             return True
-        return await _done(self._client.delete(SERVICES, meta.name, meta.namespace, uid=meta.uid))
+        return await _succeeds(self._client.delete(SERVICES, meta.name, meta.namespace, uid=meta.uid))
 
 
-async def _done(change: Awaitable[Any]) -> bool:
-    """Whether the change was made, or there is nothing left to change."""
+async def _succeeds(change: Awaitable[Any]) -> bool:
+    """Return whether the change was made, or the object is gone; false after a conflict."""
     try:
         await change
     except errors.NotFound:
@@ -153,8 +153,8 @@ async def _done(change: Awaitable[Any]) -> bool:
     return True
 
 
-def _ours(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
-    """The same, if our owner reference is on it: it names the run, whose UID nobody could foresee."""
+def _check_owner(resource: Resource[T], found: T, owner: dict[str, Any]) -> T:
+    """Return the object if it has the owner reference of the run, whose UID other users cannot predict."""
     meta = found.metadata
     if owner["uid"] not in {reference.uid for reference in meta.owner_references or ()}:
         raise ForeignForkError(

@@ -1,13 +1,13 @@
-"""What of a fork may be other than its baseline's, field by field; whose right all else would borrow. Pure."""
+"""The fields in which a fork may differ from its baseline, and messages for all other fields. Pure."""
 
 from dayfly.execute.pod.policy.rows import choice, each, exactly, flag, free, number, quantity, record, text
 
 MOST_REPLICAS = 64
 
-# --- anywhere -------------------------------------------------------------------------------------------------------
+# --- in every namespace ---------------------------------------------------------------------------------------------
 
 SPEC = frozenset({"strategy", "minReadySeconds", "progressDeadlineSeconds", "revisionHistoryLimit"})
-# Keys by which people find their way, and which nothing acts on with rights of its own.
+# Informational keys that no tool acts on with its own rights.
 ANNOTATIONS = ("kubectl.kubernetes.io/", "prometheus.io/")
 
 _AT = free("a port", depth=0)
@@ -15,7 +15,7 @@ _SECONDS = number(0, 2**31)
 _COMMAND = each(text(131_072), 1024)
 _HANDLERS = {
     "exec": record({"command": _COMMAND}),
-    # No `host`: the kubelet would ask any address for it, from the node.
+    # No `host`, because the kubelet would send requests from the node to any address.
     "httpGet": record(
         {"path": text(4096), "port": _AT, "scheme": choice("HTTP", "HTTPS"), "httpHeaders": free("headers", depth=2)}
     ),
@@ -100,36 +100,34 @@ HOME_MOUNT = record(
 )
 HOME_PULL_SECRETS = each(record({"name": text(253)}), 64)
 
-# --- and whose right the rest would borrow --------------------------------------------------------------------------
+# --- messages for other fields --------------------------------------------------------------------------------------
 
-SELECTED = "could make its pods answer for other workloads, or change what network policies say of them"
-ACTED_ON = "may be an instruction to another tool, which would act on it with rights of its own"
-ELSEWHERE = "would read what belongs to a namespace that is not the sandbox's own"
+SELECTED = "could make a Service or NetworkPolicy of other workloads select its pods"
+ACTED_ON = "may be an instruction to another tool, which would act on it with the tool's own rights"
+ELSEWHERE = "would read a Secret or ConfigMap of another namespace than the sandbox's"
 MOUNTED = "would mount something other than a Secret, ConfigMap, claim or emptyDir, and not as the baseline does"
-MISSING = (
-    "is missing, and a fork keeps what its baseline has (a merge patch replaces whole lists, a strategic one does not)"
-)
+MISSING = "is missing, but a fork must keep this field (a merge patch replaces whole lists, a strategic patch does not)"
 OTHER = "differs from the baseline's"
 STAMPED = "begins with dayfly.dev/, which is reserved for the operator"
 
-_NODE = "would reach into the node"
-_CHOICE = "would choose on which nodes it runs"
-_PRIORITY = "would evict other people's pods"
-_ACCOUNT = "would borrow the rights of a ServiceAccount, and not as the baseline does"
+_NODE = "would access the node"
+_CHOICE = "would choose the nodes on which it runs"
+_PRIORITY = "could evict pods of other users"
+_ACCOUNT = "would use the rights of a ServiceAccount, and not as the baseline does"
 BORROWED = {
     "serviceAccountName": _ACCOUNT,
     "serviceAccount": _ACCOUNT,
     "automountServiceAccountToken": _ACCOUNT,
     "serviceAccountToken": _ACCOUNT,
-    "securityContext": "would have other rights on the node than the baseline was given",
+    "securityContext": "would have other rights on the node than the baseline",
     "hostNetwork": _NODE,
     "hostPID": _NODE,
     "hostIPC": _NODE,
     "hostUsers": _NODE,
     "hostPath": _NODE,
-    "hostPort": "would take a port of the node",
-    "hostIP": "would take a port of the node",
-    "host": "would have the node itself ask any address",
+    "hostPort": "would use a port of the node",
+    "hostIP": "would use a port of the node",
+    "host": "would make the node send requests to any address",
     "mountPropagation": _NODE,
     "volumeDevices": _NODE,
     "nodeName": _CHOICE,
@@ -142,7 +140,7 @@ BORROWED = {
     "priorityClassName": _PRIORITY,
     "priority": _PRIORITY,
     "preemptionPolicy": _PRIORITY,
-    "finalizers": "could keep its pods from ever ending",
+    "finalizers": "could prevent the deletion of its pods",
     "imagePullSecrets": ELSEWHERE,
 }
-"""By the last part of a path."""
+"""Messages by the last part of a field's path."""

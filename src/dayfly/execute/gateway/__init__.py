@@ -1,8 +1,13 @@
-"""Routes with the Gateway API: one route of ours next to each route that leads to a baseline.
+"""Routes with the Gateway API: for each route to a baseline, Dayfly creates an additional route to the fork.
 
-`rules` turns a route's rules and the signs of some keys into the rules of ours, `render` makes the objects of them;
-both are pure. `read` says of what is there whether Gateways have taken it (pure), and `run` writes, always by UID.
+- `rules`: the rules of the additional route (pure)
+- `render`: the manifests of routes and Services (pure)
+- `preview`: the route of a preview address (pure)
+- `read`: whether Gateways have accepted a route (pure)
+- `run`: writes routes
 
-Nobody else's route is changed, and nothing of ours says more than the route that it stands beside: the same Gateways,
-hosts, paths and filters, for requests that carry a key. It knows nothing of sandboxes; called by the operator.
+Routes of other owners are never changed. An additional route has the Gateways, hosts, paths and filters of the existing
+route, and matches only requests that carry a key.
+
+This package does not know sandboxes.
 """

@@ -1,4 +1,4 @@
-"""What Gateways say of a route: whether they have taken it as it is now. Pure."""
+"""The status of a route: whether Gateways have accepted its current generation. Pure."""
 
 from typing import Any, NamedTuple
 
@@ -9,46 +9,46 @@ from dayfly.kube.objects import AnnotatedMeta, Condition, Slim
 
 
 class ParentCondition(Condition, frozen=True):
-    """One of what a Gateway says, and of which form of the route."""
+    """A condition with the generation of the route that it refers to."""
 
     observed_generation: int = 0
 
 
 class Parent(Slim, frozen=True):
-    """What one controller says of a route at one Gateway (or at a part of it, or at a Service of a mesh)."""
+    """The status that a controller reports for a route at one parent: a Gateway, a listener, or a Service."""
 
     parent_ref: dict[str, Any] = msgspec.field(default_factory=dict)
     controller_name: str = ""
     conditions: list[ParentCondition] | None = None
 
     @property
-    def who(self) -> tuple[str, ...]:
-        """Whom this is said of, and by whom."""
+    def key(self) -> tuple[str, ...]:
+        """Identifies controller and parent."""
         ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway", **self.parent_ref}
         return (self.controller_name, *(f"{key}={ref[key]}" for key in sorted(ref)))
 
     @property
-    def called(self) -> str:
-        """Its name, for people."""
+    def title(self) -> str:
+        """Kind and name, for messages."""
         return f"{self.parent_ref.get('kind', 'Gateway')} {self.parent_ref.get('name', '')}"
 
     def find(self, type_: str) -> ParentCondition | None:
         return next((each for each in self.conditions or () if each.type == type_), None)
 
     def holds(self, type_: str) -> bool:
-        """Whether it says so."""
+        """Return whether the condition is true."""
         found = self.find(type_)
         return found is not None and found.status == "True"
 
 
 class RouteStatus(Slim, frozen=True):
-    """What Gateways say."""
+    """The status of a route."""
 
     parents: list[Parent] | None = None
 
 
 class RouteObject(Slim, frozen=True):
-    """An HTTPRoute or GRPCRoute: somebody's, or one of ours."""
+    """An HTTPRoute or GRPCRoute, created by Dayfly or by another owner."""
 
     metadata: AnnotatedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -61,29 +61,29 @@ class RouteObject(Slim, frozen=True):
 
 
 class Lack(NamedTuple):
-    """Why requests may not be led yet; `refused` if somebody has to do something about it."""
+    """Why requests may not be routed yet; `refused` if a user must act."""
 
     message: str
     refused: bool = False
 
 
-_TOLD = ("Accepted", "ResolvedRefs")
+_CONDITIONS = ("Accepted", "ResolvedRefs")
 _NEVER = 1 << 60
 
 
 def accepting(route: RouteObject) -> dict[tuple[str, ...], Parent]:
-    """The Gateways that have taken a route, in whatever form."""
-    return {parent.who: parent for parent in route.status.parents or () if parent.holds("Accepted")}
+    """Return the parents that have accepted a route in any generation."""
+    return {parent.key: parent for parent in route.status.parents or () if parent.holds("Accepted")}
 
 
-def taken_at(ours: RouteObject) -> int:
-    """When the last of its Gateways has taken a route, in unix milliseconds; 0 if none says."""
+def accepted_at(ours: RouteObject) -> int:
+    """Return when the last Gateway accepted a route, in unix milliseconds; 0 if none has reported."""
     found = (parent.find("Accepted") for parent in ours.status.parents or ())
     return max((moment(each.last_transition_time) for each in found if each is not None), default=0)
 
 
 def moment(text: str | None) -> int:
-    """As the server keeps it, it need not be a time that can be read: then it is one that never comes."""
+    """Return a time as unix milliseconds. Another client may have stored an invalid time: it is in the far future."""
     try:
         return milliseconds(text)
     except (ValueError, OverflowError):
@@ -91,23 +91,23 @@ def moment(text: str | None) -> int:
 
 
 def is_newest(ours: RouteObject) -> bool:
-    """Whether all that have taken a route have it as it is now."""
-    told = (parent.find("Accepted") for parent in ours.status.parents or ())
-    return all(each is not None and each.observed_generation >= ours.metadata.generation for each in told)
+    """Return whether all parents have observed the current generation."""
+    found = (parent.find("Accepted") for parent in ours.status.parents or ())
+    return all(each is not None and each.observed_generation >= ours.metadata.generation for each in found)
 
 
-def lacking(ours: RouteObject, beside: RouteObject) -> Lack | None:
-    """Why a route of ours does not lead yet where the one beside it does; None if all have taken it as it is now.
+def find_lack(ours: RouteObject, beside: RouteObject) -> Lack | None:
+    """Return why a route does not work yet; None if it does wherever the existing route `beside` works.
 
-    What a Gateway has against that one it may have against ours.
+    Only conditions that are true for the existing route are required.
     """
-    said = {parent.who: parent for parent in ours.status.parents or ()}
-    for who, parent in accepting(beside).items():
-        for type_ in (each for each in _TOLD if parent.holds(each)):
-            told = said[who].find(type_) if who in said else None
-            if told is None or told.observed_generation < ours.metadata.generation:
-                return Lack(f"{parent.called} has not taken route {ours.metadata.name} yet")
-            if told.status != "True":
-                said_no = f"{parent.called} does not take route {ours.metadata.name}: {told.reason}: {told.message}"
-                return Lack(said_no, refused=True)
+    parents = {parent.key: parent for parent in ours.status.parents or ()}
+    for key, parent in accepting(beside).items():
+        for type_ in (each for each in _CONDITIONS if parent.holds(each)):
+            found = parents[key].find(type_) if key in parents else None
+            if found is None or found.observed_generation < ours.metadata.generation:
+                return Lack(f"{parent.title} has not accepted route {ours.metadata.name} yet")
+            if found.status != "True":
+                message = f"{parent.title} rejects route {ours.metadata.name}: {found.reason}: {found.message}"
+                return Lack(message, refused=True)
     return None

@@ -1,4 +1,4 @@
-"""The objects that lead requests with a key to a fork: a route beside the baseline's, and Services. Pure."""
+"""The routes and Services that route requests with a key to a fork. Pure."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,33 +9,33 @@ import msgspec
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import FORK_LABEL, LIKE_LABEL, ports
 from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.rules import Copied, RuleTargets, Sign, copied, leads_to
-from dayfly.execute.pod.names import GROUP, RUN_LABEL, derived
+from dayfly.execute.gateway.rules import CopiedRules, KeyMatch, RuleTargets, copy_rules, leads_to
+from dayfly.execute.pod.names import GROUP, RUN_LABEL, derive_name
 from dayfly.kube.objects import Resource
 
 ROUTE_LABEL = f"{GROUP}/route"
-"""On what leads to a fork and is not its own Service: the fork's name."""
+"""On routes and additional Services of a fork: the fork's name."""
 BESIDE_ANNOTATION = f"{GROUP}/beside"
-"""On a route of ours: the UID of the one that it stands beside."""
+"""On a route of Dayfly: the UID of the existing route that it was derived from."""
 WITHDRAWN_ANNOTATION = f"{GROUP}/withdrawn"
-"""On a route of ours that is about to go: its UID."""
+"""On a route of Dayfly that is about to be deleted: its own UID."""
 WITHDRAWN_HEADER = "dayfly-withdrawn"
 IGNORE_ANNOTATION = f"{GROUP}/routing"
-"""On somebody's route, with the value `ignore`: no route of ours stands beside it."""
+"""On a route of another owner, with the value `ignore`: Dayfly derives no route from it."""
 LABELS_ANNOTATION = f"{GROUP}/route-labels"
-"""On somebody's route: the labels of it, with commas between, that ours have too, for policies that select by them. On
-one of ours: those that it has of that route."""
+"""On a route of another owner: comma-separated labels that derived routes copy, for policies that select by them. On a
+derived route: the labels that it has copied."""
 
-MOST_MATCHES = 960
-"""Of ours beside one route: what one sandbox may add to what every Gateway has to look through."""
-# A name has at most 253 characters; ours stand behind the other's in the alphabet, by which equals are told.
-_READABLE = 230
+MAX_MATCHES = 960
+"""Maximum number of matches that one sandbox adds for one route, because every Gateway evaluates them."""
+# Names have at most 253 characters. The derived name sorts after the existing one, which decides between equal routes.
+_MAX_READABLE_CHARS = 230
 _EVERYTHING: tuple[dict[str, Any], ...] = ({},)
 WITH_PARAMETERS = "HTTPRoute"
 
 
 class RouteTarget(NamedTuple):
-    """The fork that requests are led to: its own name, the run's, and the run as an owner reference."""
+    """The fork that receives requests: its name, the run's name, and the run's owner reference."""
 
     name: str
     run: str
@@ -46,16 +46,20 @@ class RouteTarget(NamedTuple):
         return {ROUTE_LABEL: self.name, RUN_LABEL: self.run, "app.kubernetes.io/managed-by": "dayfly"}
 
 
-class Beside(NamedTuple):
-    """What is to stand beside one route: manifests, and the rules of it (by number) that have no room for a key."""
+class ForkRoutes(NamedTuple):
+    """The manifests derived from one route.
+
+    `crowded` has the indexes of its rules without room for a key match. `cut` is true if matches were omitted because
+    of the limit.
+    """
 
     manifests: tuple[dict[str, Any], ...]
     crowded: tuple[int, ...]
     cut: bool = False
 
 
-def leading(services: Iterable[ForkService], labels: Mapping[str, str]) -> tuple[ForkService, ...]:
-    """The Services that lead to pods with these labels; those that belong to forks are not among them."""
+def services_for(services: Iterable[ForkService], labels: Mapping[str, str]) -> tuple[ForkService, ...]:
+    """Return the Services that select pods with these labels, without those of forks."""
     return tuple(
         sorted(
             (
@@ -70,8 +74,8 @@ def leading(services: Iterable[ForkService], labels: Mapping[str, str]) -> tuple
     )
 
 
-def concerned(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterator[RouteObject]:
-    """Those routes of others that lead to any of these Services, of their own namespace, the oldest first."""
+def routes_to(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterator[RouteObject]:
+    """Yield the routes of other owners to any of these Services in their namespace, oldest first."""
     for route in sorted(routes, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)):
         meta = route.metadata
         if RUN_LABEL in (meta.labels or {}) or meta.deletion_timestamp:
@@ -82,28 +86,30 @@ def concerned(routes: Iterable[RouteObject], services: Sequence[str]) -> Iterato
             yield route
 
 
-def from_elsewhere(routes: Iterable[RouteObject], services: Sequence[str], namespace: str) -> list[RouteObject]:
-    """Those of other namespaces that lead to any of these Services: beside them nothing of ours can stand."""
+def routes_of_other_namespaces(
+    routes: Iterable[RouteObject], services: Sequence[str], namespace: str
+) -> list[RouteObject]:
+    """Return the routes of other namespaces to any of these Services. Dayfly cannot derive routes from them."""
     return [
         each
         for each in routes
         if each.metadata.namespace != namespace
-        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in refs(each.rules))
+        and any(ref.get("namespace") == namespace and ref.get("name") in services for ref in backend_refs(each.rules))
     ]
 
 
-def refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The Services, each as it is named there, to which these rules lead."""
+def backend_refs(rules: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Return the `backendRefs` of all rules."""
     return (ref for rule in rules for ref in rule.get("backendRefs") or ())
 
 
-def named(rules: Sequence[Mapping[str, Any]], services: Sequence[str], namespace: str) -> list[str]:
-    """Which of the Services these rules lead to."""
+def services_of(rules: Sequence[Mapping[str, Any]], services: Sequence[str], namespace: str) -> list[str]:
+    """Return those of the Services that the rules route to."""
     return [name for name in services if any(leads_to(rule, (name,), namespace) for rule in rules)]
 
 
-def service(like: ForkService, fork: RouteTarget) -> dict[str, Any]:
-    """A Service with the ports of one of the baseline's, beside the one that the fork has anyway."""
+def render_service(like: ForkService, fork: RouteTarget) -> dict[str, Any]:
+    """Return an additional Service for the fork with the ports of one of the baseline's Services."""
     headless = {"clusterIP": "None"} if like.spec.cluster_ip == "None" else {}
     meta = like.metadata
     return {
@@ -120,21 +126,26 @@ def service(like: ForkService, fork: RouteTarget) -> dict[str, Any]:
 
 
 def service_name(fork: RouteTarget, like: str) -> str:
-    """The name of that Service; the fork's own is derived from the UID of its sandbox, so this one is nobody else's."""
-    return derived("f", like, "route service", fork.name, like)
+    """Return the name of an additional Service. The fork's name is derived from the sandbox's UID, so it is unique."""
+    return derive_name("f", like, "route service", fork.name, like)
 
 
-def beside(
-    kind: Resource[RouteObject], route: RouteObject, fork: RouteTarget, leads: RuleTargets, signs: Sequence[Sign]
-) -> Beside:
-    """The routes of ours beside that one, of its own kind.
+def render_routes(
+    kind: Resource[RouteObject],
+    route: RouteObject,
+    fork: RouteTarget,
+    leads: RuleTargets,
+    key_matches: Sequence[KeyMatch],
+) -> ForkRoutes:
+    """Return the routes to a fork that are derived from an existing route of the same kind.
 
-    Its Gateways and its hosts are theirs. Of its labels and annotations none is: they are instructions to other tools.
+    They have its Gateways and hosts. They have none of its annotations, and its labels only on request, because these
+    may be instructions to other tools.
     """
     meta = route.metadata
-    # Of a GRPCRoute's match the server would drop a parameter without a word, and what is left would fit everything.
-    fitting = [sign for sign in signs if kind.kind == WITH_PARAMETERS or not sign.query]
-    made: Copied = copied(route.rules, fitting, leads, meta.namespace, MOST_MATCHES)
+    # The API server drops query parameters of a GRPCRoute without an error. The match would then match everything.
+    usable = [each for each in key_matches if kind.kind == WITH_PARAMETERS or not each.query]
+    made: CopiedRules = copy_rules(route.rules, usable, leads, meta.namespace, MAX_MATCHES)
     wanted = (meta.annotations or {}).get(LABELS_ANNOTATION, "")
     labels = {
         key: value
@@ -160,13 +171,14 @@ def beside(
         }
         for number, rules in enumerate(made.objects)
     )
-    return Beside(manifests, made.crowded, made.cut)
+    return ForkRoutes(manifests, made.crowded, made.cut)
 
 
-def withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:
-    """A route of ours that no request fits any more, and which leads where it led.
+def render_withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:
+    """Return a derived route that matches no requests and keeps its backends.
 
-    Data planes may forget where a route leads before they forget the route; whatever fitted it would be answered 503.
+    A data plane may remove the backends of a deleted route before the route. Matching requests would then fail with
+    503.
     """
     meta, number = seen.metadata, itertools.count()
 
@@ -190,11 +202,11 @@ def withdrawn(kind: Resource[RouteObject], seen: RouteObject) -> dict[str, Any]:
 
 
 def is_withdrawn(seen: RouteObject) -> bool:
-    """Whether no request fits it any more."""
+    """Return whether the route was changed to match no requests."""
     return (seen.metadata.annotations or {}).get(WITHDRAWN_ANNOTATION) == seen.metadata.uid
 
 
 def _name(kind: Resource[RouteObject], route: RouteObject, fork: RouteTarget, number: int) -> str:
-    """Derived from the UID of the other: one that is made again under its name is another one, and older than ours."""
-    hashed = derived("", "", "route", fork.name, kind.kind, route.metadata.uid)
-    return f"{route.metadata.name[:_READABLE].rstrip('.-')}-{hashed}-{number:02}"
+    """Return the name, derived from the UID of the existing route, so that a recreated route gets a new one."""
+    hashed = derive_name("", "", "route", fork.name, kind.kind, route.metadata.uid)
+    return f"{route.metadata.name[:_MAX_READABLE_CHARS].rstrip('.-')}-{hashed}-{number:02}"

@@ -1,29 +1,34 @@
-"""A route's rules, as they are for requests with a key: the same, but that they lead to a fork. Pure.
+"""Copies of a route's rules for requests with a key, which route to a fork. Pure.
 
-Why all rules that lead to a baseline are copied, and how ours are chosen before them: a Gateway compares the matches of
-all routes of a host, and takes the one with the more exact or longer path, then one with a method, then the one with
-more headers, then with more query parameters (and of equals the older route's). A copy differs from its rule by one
-header or parameter more. So where the baseline's rule is chosen for a request, its copy is chosen for the same request
-with a key; and no other copy is, since among themselves they compare as their rules do.
+A Gateway compares the matches of all routes of a host. It prefers the more exact or longer path, then a method, then
+more headers, then more query parameters, and between equal matches the older route. A copy has one header or parameter
+more than its rule. So if a Gateway selects the baseline's rule for a request, it selects the copy for the same request
+with a key. It selects no other copy, because copies compare to each other like their rules.
 
-One thing is left: a rule that leads elsewhere, and is told from the baseline's by headers or parameters alone, would
-now lose against the copy of one that it wins against. It is copied as well, as it is (a shield).
+One case remains: a rule to another Service that differs from the baseline's rule only by headers or parameters. It wins
+against the baseline's rule but would lose against the copy. Such a rule is copied too, with its own backends (a
+shield).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# What every version of the Gateway API takes: matches of a rule, rules of a route, matches of all its rules.
+from dayfly.spec.routing import routing_keys
+from dayfly.spec.routing.routing_keys import Forms
+
+# Limits of all versions of the Gateway API: matches of a rule, rules of a route, matches of all its rules.
 MATCHES, RULES, TOTAL = 8, 16, 120
-SIGNS = 16
-"""Headers of one match, and query parameters."""
+MAX_CONDITIONS = 16
+"""Maximum number of headers in a match, and of query parameters."""
+MAX_VALUE_CHARS = 4096
+"""Maximum length of a value in a match."""
 _EVERYTHING: tuple[dict[str, Any], ...] = ({},)
 
 Rule = dict[str, Any]
 
 
-class Sign(NamedTuple):
-    """One way in which requests carry a key: a header whose whole value fits, or a query parameter."""
+class KeyMatch(NamedTuple):
+    """A condition for requests with a key: a header or query parameter whose whole value must match."""
 
     name: str
     value: str
@@ -32,18 +37,22 @@ class Sign(NamedTuple):
 
 
 class RuleTargets(NamedTuple):
-    """Where the rules of copies lead.
+    """The targets of copies.
 
-    `forks` has the fork's Service for each Service of its baseline; `others` are Services whose own forks see to their
-    rules.
+    `forks` has the fork's Service for each Service of its baseline. `others` are Services of other baselines, whose own
+    forks copy their rules.
     """
 
     forks: Mapping[str, str]
     others: Collection[str] = ()
 
 
-class Copied(NamedTuple):
-    """The rules of each object to be made, those (by number) without room for a sign, and whether any match was cut."""
+class CopiedRules(NamedTuple):
+    """The rules of each derived object.
+
+    `crowded` has the indexes of rules without room for a key match. `cut` is true if matches were omitted because of
+    the limit.
+    """
 
     objects: tuple[tuple[Rule, ...], ...]
     crowded: tuple[int, ...]
@@ -51,19 +60,21 @@ class Copied(NamedTuple):
 
 
 def leads_to(rule: Mapping[str, Any], services: Collection[str], namespace: str) -> bool:
-    """Whether any request that fits is sent to one of these Services."""
+    """Return whether the rule routes requests to one of these Services."""
     return any(_names(ref, services, namespace) for ref in rule.get("backendRefs") or ())
 
 
-def copied(rules: Sequence[Rule], signs: Sequence[Sign], leads: RuleTargets, namespace: str, most: int) -> Copied:
-    """The rules of ours for a route with these.
+def copy_rules(
+    rules: Sequence[Rule], key_matches: Sequence[KeyMatch], leads: RuleTargets, namespace: str, most: int
+) -> CopiedRules:
+    """Copy the rules of a route.
 
     Args:
-        rules: The route's.
-        signs: Of all keys that lead to the fork.
-        leads: Where they lead.
-        namespace: The route's.
-        most: So many matches are made, and no more.
+        rules: The rules of the existing route.
+        key_matches: The conditions for all keys of the fork.
+        leads: The targets of the copies.
+        namespace: The route's namespace.
+        most: Maximum number of matches.
     """
     made: list[Rule] = []
     crowded: list[int] = []
@@ -71,18 +82,18 @@ def copied(rules: Sequence[Rule], signs: Sequence[Sign], leads: RuleTargets, nam
     for index, rule in enumerate(rules):
         if leads_to(rule, leads.forks, namespace):
             matches = _matches(rule)
-            body = _led(rule, leads.forks, namespace)
+            body = _to_fork(rule, leads.forks, namespace)
         else:
-            matches = [] if leads_to(rule, leads.others, namespace) else list(_shielded(index, rules, leads, namespace))
+            matches = [] if leads_to(rule, leads.others, namespace) else list(_shields(index, rules, leads, namespace))
             body = dict(rule)
-        each = [list(_signed(match, signs)) for match in matches]
-        if signs and not all(each):
+        each = [list(_add_key(match, key_matches)) for match in matches]
+        if key_matches and not all(each):
             crowded.append(index)
-        found = [signed for some in each for signed in some]
+        found = [added for some in each for added in some]
         cut = cut or len(found) > left
         made += _split(body, found[:left])
         left -= len(found[:left])
-    return Copied(tuple(_packed(made)), tuple(crowded), cut)
+    return CopiedRules(tuple(_pack(made)), tuple(crowded), cut)
 
 
 def _matches(rule: Rule) -> list[dict[str, Any]]:
@@ -95,25 +106,25 @@ def _names(ref: Mapping[str, Any], services: Collection[str], namespace: str) ->
     return bool(is_service and here and ref.get("name") in services and ref.get("weight", 1))
 
 
-def _led(rule: Rule, forks: Mapping[str, str], namespace: str) -> Rule:
-    """The same, but that whatever it sent to the baseline, and to others beside it, is the fork's alone."""
+def _to_fork(rule: Rule, forks: Mapping[str, str], namespace: str) -> Rule:
+    """Return the rule with the fork as its only backend, also if it had several."""
     refs = [ref for ref in rule["backendRefs"] if _names(ref, forks, namespace)]
     return rule | {"backendRefs": [ref | {"name": forks[ref["name"]]} for ref in refs]}
 
 
-def _signed(match: Mapping[str, Any], signs: Sequence[Sign]) -> Iterator[dict[str, Any]]:
-    """The match with one sign more, for each that it has room for; one that asks for such a header itself is left."""
-    for sign in signs:
-        field = "queryParams" if sign.query else "headers"
-        asked = list(match.get(field) or ())
-        names = {str(each.get("name")) if sign.query else str(each.get("name")).lower() for each in asked}
-        if len(asked) < SIGNS and (sign.name if sign.query else sign.name.lower()) not in names:
-            how = "RegularExpression" if sign.pattern else "Exact"
-            yield {**match, field: [*asked, {"type": how, "name": sign.name, "value": sign.value}]}
+def _add_key(match: Mapping[str, Any], key_matches: Sequence[KeyMatch]) -> Iterator[dict[str, Any]]:
+    """Yield the match with each key match added, unless it is full or already has that header or parameter."""
+    for key in key_matches:
+        field = "queryParams" if key.query else "headers"
+        present = list(match.get(field) or ())
+        names = {str(each.get("name")) if key.query else str(each.get("name")).lower() for each in present}
+        if len(present) < MAX_CONDITIONS and (key.name if key.query else key.name.lower()) not in names:
+            how = "RegularExpression" if key.pattern else "Exact"
+            yield {**match, field: [*present, {"type": how, "name": key.name, "value": key.value}]}
 
 
-def _shielded(index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: str) -> Iterator[dict[str, Any]]:
-    """The matches of a rule that leads elsewhere which a copy would be chosen before, and the copy's own would not."""
+def _shields(index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: str) -> Iterator[dict[str, Any]]:
+    """Yield the matches of a rule to another Service that win against a baseline's rule but not against its copy."""
     ours = [
         (match, at)
         for at, other in enumerate(rules)
@@ -126,17 +137,17 @@ def _shielded(index: int, rules: Sequence[Rule], leads: RuleTargets, namespace: 
 
 
 def _before(match: Mapping[str, Any], index: int, other: Mapping[str, Any], at: int) -> bool:
-    """Whether of two matches with one path and method the first is chosen where both fit."""
-    ours, theirs = _signs(match), _signs(other)
+    """Return whether a Gateway prefers `match` to `other`, which has the same path and method."""
+    ours, theirs = _count_conditions(match), _count_conditions(other)
     return ours > theirs or (ours == theirs and index < at)
 
 
-def _signs(match: Mapping[str, Any]) -> tuple[int, int]:
+def _count_conditions(match: Mapping[str, Any]) -> tuple[int, int]:
     return len(match.get("headers") or ()), len(match.get("queryParams") or ())
 
 
 def _path(match: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is compared before headers are; of gRPC that is all of its method."""
+    """Return the part of a match that is compared before headers: path and method."""
     path = match.get("path") or {}
     kind, value = str(path.get("type", "PathPrefix")), str(path.get("value", "/"))
     value = value.rstrip("/") if kind == "PathPrefix" else value
@@ -147,15 +158,15 @@ def _path(match: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _split(body: Rule, matches: Sequence[dict[str, Any]]) -> Iterator[Rule]:
-    """Rules with no more matches than one may have."""
+    """Split a rule into rules within the limit of matches."""
     body = {key: value for key, value in body.items() if key not in ("matches", "name")}
-    size = 1 if _one_match_alone(body) else MATCHES
+    size = 1 if _needs_single_match(body) else MATCHES
     for start in range(0, len(matches), size):
         yield {"matches": list(matches[start : start + size]), **body}
 
 
-def _one_match_alone(body: Rule) -> bool:
-    """Whether a filter replaces the prefix that was matched: then the API allows a rule no second match."""
+def _needs_single_match(body: Rule) -> bool:
+    """Return whether a filter replaces the matched prefix. The API then allows only one match."""
     filters = [*(body.get("filters") or ())]
     for ref in body.get("backendRefs") or ():
         filters += ref.get("filters") or ()
@@ -163,8 +174,8 @@ def _one_match_alone(body: Rule) -> bool:
     return any(path.get("type") == "ReplacePrefixMatch" for path in paths)
 
 
-def _packed(rules: Sequence[Rule]) -> Iterator[tuple[Rule, ...]]:
-    """Objects with no more rules, and no more matches in them, than one may have. The order stays."""
+def _pack(rules: Sequence[Rule]) -> Iterator[tuple[Rule, ...]]:
+    """Group rules into objects within the limits of rules and matches, in order."""
     pack: list[Rule] = []
     total = 0
     for rule in rules:
@@ -176,3 +187,37 @@ def _packed(rules: Sequence[Rule]) -> Iterator[tuple[Rule, ...]]:
         total += count
     if pack:
         yield tuple(pack)
+
+
+def build_key_matches(keys: Sequence[str], forms: Forms, *, max_chars: int = MAX_VALUE_CHARS) -> tuple[KeyMatch, ...]:
+    """Return conditions for requests that carry one of the keys. Long patterns are split into several conditions."""
+    found = [
+        KeyMatch(name, pattern, pattern=True)
+        for name, make in _headers(forms)
+        for pattern in _patterns(keys, make, max_chars)
+    ]
+    if forms.query:
+        patterns = _patterns(keys, routing_keys.query_pattern, max_chars)
+        found += [KeyMatch(forms.query, each, pattern=True, query=True) for each in patterns]
+    return tuple(found)
+
+
+def _headers(forms: Forms) -> Iterator[tuple[str, Callable[[Sequence[str]], str]]]:
+    yield routing_keys.BAGGAGE, routing_keys.baggage_pattern
+    yield routing_keys.TRACESTATE, routing_keys.tracestate_pattern
+    for name in routing_keys.PLAIN:
+        yield name, lambda keys: routing_keys.plain_pattern(keys, escapes=True)
+    for name in forms.headers:
+        yield name, lambda keys: routing_keys.plain_pattern(keys, escapes=False)
+
+
+def _patterns(keys: Sequence[str], make: Callable[[Sequence[str]], str], max_chars: int) -> Iterator[str]:
+    """Yield patterns within the limit for all keys, as few as possible."""
+    some: list[str] = []
+    for key in keys:
+        if some and len(make([*some, key])) > max_chars:
+            yield make(some)
+            some = []
+        some.append(key)
+    if some:
+        yield make(some)

@@ -1,4 +1,4 @@
-"""What is done to routes of ours: made, kept as they are to be, taken away; each by its UID and the version seen."""
+"""Changes to derived routes: create, update, delete. Each names the UID, and updates also the resource version."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
@@ -18,36 +18,36 @@ _SLICES = anything("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 
 
 class ForeignRouteError(Exception):
-    """A route with the name of ours is not ours."""
+    """A route with the derived name exists and was not created by Dayfly."""
 
 
 class AlteredRouteError(Exception):
-    """The server would keep a route of ours in another form, in which it would fit other requests."""
+    """The API server would store Dayfly's route in a form that matches other requests."""
 
 
 class Routes:
-    """Routes of ours. Every read is a quorum read."""
+    """A client for derived routes. Every read is a quorum read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def left(self, kind: Resource[RouteObject], run: str, fork: str, namespace: str) -> list[RouteObject]:
-        """Those that lead to a fork, as they are now.
+    async def list_of_fork(self, kind: Resource[RouteObject], run: str, fork: str, namespace: str) -> list[RouteObject]:
+        """List the routes of a fork.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: The request failed.
         """
         try:
             which = f"{RUN_LABEL}={run},{ROUTE_LABEL}={fork}"
             return list((await self._client.list_all(kind, namespace, labels=which)).items)
         except errors.NotServed:
-            return []  # nothing of that kind is served any more
+            return []  # the kind is no longer served
 
-    async def answers(self, service: str, namespace: str) -> bool:
-        """Whether a Service has a pod that answers; also where that cannot be told.
+    async def has_ready_endpoint(self, service: str, namespace: str) -> bool:
+        """Return whether a Service has a ready pod, and true if EndpointSlices cannot be read.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: The request failed.
         """
         try:
             found = await self._client.list_all(_SLICES, namespace, labels=f"kubernetes.io/service-name={service}")
@@ -56,13 +56,13 @@ class Routes:
         ends = (end for each in found.items for end in each.get("endpoints") or ())
         return any((end.get("conditions") or {}).get("ready", True) for end in ends)
 
-    async def make(self, kind: Resource[RouteObject], manifest: Mapping[str, Any]) -> RouteObject:
-        """Create one, or find the one that an earlier try, or a peer, has created.
+    async def ensure(self, kind: Resource[RouteObject], manifest: Mapping[str, Any]) -> RouteObject:
+        """Create a route, or return the one that an earlier try or another replica has created.
 
         Raises:
-            ForeignRouteError: the name is taken by somebody else's.
-            AlteredRouteError: it would be kept in a form that fits other requests.
-            errors.Refused: the server does not admit it.
+            ForeignRouteError: An object with this name was not created by Dayfly.
+            AlteredRouteError: The stored route would match other requests.
+            errors.Refused: The API server refuses the object.
         """
         meta = manifest["metadata"]
         try:
@@ -78,13 +78,13 @@ class Routes:
             raise ForeignRouteError(f"{name} exists and does not belong to Dayfly; delete it")
         return found
 
-    async def keep(self, kind: Resource[RouteObject], seen: RouteObject, manifest: Mapping[str, Any]) -> RouteObject:
-        """Give it the form of the manifest: that very object, at the version seen.
+    async def update(self, kind: Resource[RouteObject], seen: RouteObject, manifest: Mapping[str, Any]) -> RouteObject:
+        """Update a route to the manifest if it still has this UID and resource version.
 
         Raises:
-            errors.Conflict: it is another one by now.
-            AlteredRouteError: it would be kept in a form that fits other requests.
-            errors.Refused: the server does not admit it.
+            errors.Conflict: The route has changed.
+            AlteredRouteError: The stored route would match other requests.
+            errors.Refused: The API server refuses the update.
         """
         meta = seen.metadata
         identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
@@ -93,17 +93,17 @@ class Routes:
         return await self._client.update(kind, body, meta.name, meta.namespace)
 
     async def remove(self, kind: Resource[RouteObject], seen: RouteObject) -> bool:
-        """Delete it; false if the server saw another one than we do."""
+        """Delete a route; return false if it was replaced."""
         meta = seen.metadata
-        return bool(meta.deletion_timestamp) or await _done(
+        return bool(meta.deletion_timestamp) or await _succeeds(
             self._client.delete(kind, meta.name, meta.namespace, uid=meta.uid)
         )
 
 
 def differs(seen: RouteObject, manifest: Mapping[str, Any]) -> bool:
-    """Whether one of ours is other than it is to be, whoever has changed it; what others have added is left.
+    """Return whether a stored route differs from its manifest. Labels and annotations that others added are ignored.
 
-    A label that it has of another route is told from an added one by what is noted on it.
+    `LABELS_ANNOTATION` distinguishes copied labels from added ones.
     """
     wanted = manifest["metadata"]
     labels, notes = seen.metadata.labels or {}, seen.metadata.annotations or {}
@@ -115,23 +115,26 @@ def differs(seen: RouteObject, manifest: Mapping[str, Any]) -> bool:
 
 
 def _check(kept: RouteObject, kind: Resource[RouteObject], manifest: Mapping[str, Any]) -> None:
-    """What a server does not know of a match it drops: without the key in it a rule would take everybody's requests."""
-    if _asked(kept.rules) != _asked(manifest["spec"]["rules"]):
+    """Check that the API server stores all conditions of matches.
+
+    It drops unknown fields. A rule without its key match would receive all requests.
+    """
+    if _conditions(kept.rules) != _conditions(manifest["spec"]["rules"]):
         name = f"{kind.kind} {manifest['metadata']['name']}"
         raise AlteredRouteError(
-            f"the API server would keep {name} without some of what its rules ask for, so it is not made: the Gateway "
-            "API's definitions may be too old, or something alters routes on their way"
+            f"the API server would store {name} without some matches of its rules, so it is not created: the Gateway "
+            "API's CustomResourceDefinitions may be too old, or a webhook changes routes"
         )
 
 
-def _asked(rules: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """By rule and match, the headers and parameters that it asks for."""
+def _conditions(rules: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """Return headers and query parameters by rule and match."""
     matches = ([*(rule.get("matches") or ())] for rule in rules)
     return [[(match.get("headers"), match.get("queryParams")) for match in found] for found in matches]
 
 
-async def _done(change: Awaitable[Any]) -> bool:
-    """Whether the change was made, or there is nothing left to change."""
+async def _succeeds(change: Awaitable[Any]) -> bool:
+    """Return whether the change was made, or the object is gone; false after a conflict."""
     try:
         await change
     except errors.ABSENT:

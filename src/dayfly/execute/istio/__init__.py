@@ -1,11 +1,14 @@
-"""Routes with Istio: rules of ours in the VirtualServices that lead to a baseline.
+"""Routes with Istio: Dayfly's rules in the VirtualServices that route to a baseline.
 
-Istio knows no "beside": of two VirtualServices for one host it takes the older, and at a gateway their rules stand in
-an order that nobody has chosen. So ours are woven into the one that is there, each right before the rule that it is a
-copy of: the first rule that fits is taken, so the copy is for just those requests of its rule that carry a key. Where
-none is there, we make one that everybody's forks of that Service share.
+Istio does not merge two VirtualServices for one host: in the mesh it uses the older one, and at a gateway the order of
+their rules is undefined. So Dayfly inserts rules into the existing VirtualService. Each one is a copy of an existing
+rule, directly before it, with the match of a routing key. The first matching rule applies, so the copy receives exactly
+the requests of its rule that carry a key. If there is no VirtualService, Dayfly creates one that all forks of the
+Service share.
 
-`rules` weaves (pure), `read` says which VirtualServices concern a Service (pure), `run` writes: of somebody else's
-never more than the list of rules, in which all but ours stay as they are. It knows nothing of sandboxes; called by the
-operator.
+- `rules`: inserts and removes rules (pure)
+- `read`: finds the VirtualServices of a Service (pure)
+- `run`: writes VirtualServices. In those of other owners it changes only Dayfly's rules
+
+This package does not know sandboxes.
 """

@@ -1,4 +1,4 @@
-"""What VirtualServices say: for which hosts they are, and where. Pure."""
+"""The hosts and the scope of VirtualServices. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -11,34 +11,34 @@ from dayfly.execute.pod.names import GROUP
 from dayfly.kube.objects import AnnotatedMeta, Slim
 
 SHARED_LABEL = f"{GROUP}/mesh"
-"""On a VirtualService of ours: the Service whose calls it leads."""
+"""On a VirtualService that Dayfly created: the name of its Service."""
 MESH = "mesh"
 DOMAIN = "cluster.local"
 _MANAGER = "dayfly"
 
 
 class Write(Slim, frozen=True):
-    """Who has written some fields last, and when."""
+    """An entry of `managedFields`: the last writer of some fields, and the time."""
 
     manager: str = ""
     time: str | None = None
 
 
 class WrittenMeta(AnnotatedMeta, frozen=True):
-    """Metadata with who has written."""
+    """Metadata with `managedFields`."""
 
     managed_fields: list[Write] | None = None
 
 
 class VirtualService(Slim, frozen=True):
-    """Somebody's, or one that is ours."""
+    """A VirtualService, created by Dayfly or by another owner."""
 
     metadata: WrittenMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def rules(self) -> list[dict[str, Any]]:
-        """Those for HTTP, in the order in which they are tried."""
+        """The HTTP rules, in order of evaluation."""
         found = self.spec.get("http")
         return found if isinstance(found, list) else []
 
@@ -48,29 +48,29 @@ class VirtualService(Slim, frozen=True):
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether whoever owns it says so."""
+        """Whether its owner has annotated that Dayfly must not change it."""
         return (self.metadata.annotations or {}).get(IGNORE_ANNOTATION) == "ignore"
 
     def is_for(self, namespace: str) -> bool:
-        """Whether callers in a namespace go by it: it may be kept to some. Without a word on it, all do."""
+        """Return whether `exportTo` includes a namespace. By default all are included."""
         wanted = [str(each) for each in self.spec.get("exportTo") or ("*",)]
         return "*" in wanted or namespace in wanted or ("." in wanted and namespace == self.metadata.namespace)
 
     @property
     def in_mesh(self) -> bool:
-        """Whether it is for calls from workload to workload, and not for gateways alone."""
+        """Whether it applies to calls between workloads, not only to gateways."""
         return MESH in (self.spec.get("gateways") or (MESH,))
 
 
 class ServiceRef(NamedTuple):
-    """A Service."""
+    """Name and namespace of a Service."""
 
     name: str
     namespace: str
 
 
-def place_of(host: str, own: str) -> ServiceRef | None:
-    """The Service that a host names; None if it is no Service's. As Istio does: only a name without dots is short."""
+def service_of_host(host: str, own: str) -> ServiceRef | None:
+    """Return the Service of a host name; None if it is not a Service. As in Istio, a short name has no dots."""
     if host and "." not in host and "*" not in host:
         return ServiceRef(host, own)
     name, _, rest = host.partition(".")
@@ -80,33 +80,35 @@ def place_of(host: str, own: str) -> ServiceRef | None:
     return ServiceRef(name, namespace)
 
 
-def renamed(host: str, names: Mapping[str, str]) -> str:
-    """The host of another Service of the same namespace, said in the same way."""
+def replace_service(host: str, names: Mapping[str, str]) -> str:
+    """Return the host with its Service replaced by that in `names`, in the same notation."""
     name, dot, rest = host.partition(".")
     return f"{names[name]}{dot}{rest}"
 
 
-def covers(seen: VirtualService, service: ServiceRef) -> bool:
-    """Whether calls to a Service go by this one, be it by a host with a wildcard.
+def applies_to(seen: VirtualService, service: ServiceRef) -> bool:
+    """Return whether a VirtualService applies to calls to a Service, also by a wildcard host.
 
-    One that somebody keeps to another namespace is for that one's callers alone, and decides nothing for the Service's.
+    A VirtualService that is not exported to the Service's namespace does not apply to calls from that namespace.
     """
     if not seen.is_for(service.namespace):
         return False
     whole = f"{service.name}.{service.namespace}.svc.{DOMAIN}"
     for host in map(str, seen.spec.get("hosts") or ()):
-        if place_of(host, seen.metadata.namespace) == service or (host.startswith("*") and whole.endswith(host[1:])):
+        if service_of_host(host, seen.metadata.namespace) == service or (
+            host.startswith("*") and whole.endswith(host[1:])
+        ):
             return seen.in_mesh
     return False
 
 
-def in_order(every: Iterable[VirtualService]) -> Iterator[VirtualService]:
-    """Those that stay, the oldest first, as Istio has them."""
+def sort_by_age(every: Iterable[VirtualService]) -> Iterator[VirtualService]:
+    """Yield those that are not being deleted, oldest first, as in Istio."""
     found = (each for each in every if not each.metadata.deletion_timestamp)
     return iter(sorted(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)))
 
 
 def written_at(seen: VirtualService) -> int:
-    """When Dayfly has last changed it, in unix milliseconds; 0 if it has not, as far as the server knows."""
+    """Return when Dayfly last changed it, in unix milliseconds; 0 if `managedFields` has no such entry."""
     ours = (each.time for each in seen.metadata.managed_fields or () if each.manager == _MANAGER)
     return max(map(moment, ours), default=0)

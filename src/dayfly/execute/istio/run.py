@@ -1,14 +1,14 @@
-"""What is done to VirtualServices: rules of ours put in and taken out, and those that are ours made and taken away.
+"""Changes to VirtualServices: insert and remove Dayfly's rules, create and delete shared VirtualServices.
 
-Each write names the UID and the version that were seen, and of somebody else's changes the list of rules alone.
+Each write names the UID and the resource version. In VirtualServices of other owners it changes only the list of rules.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dayfly.execute.istio.read import SHARED_LABEL, VirtualService
-from dayfly.execute.istio.rules import Rule, mark_of, marks, others
-from dayfly.execute.pod.names import derived
+from dayfly.execute.istio.rules import Rule, others, owner_of, owners_of
+from dayfly.execute.pod.names import derive_name
 from dayfly.kube import errors
 from dayfly.kube.client import Client
 from dayfly.kube.objects import Key, Resource
@@ -17,24 +17,24 @@ GROUP, VERSION = "networking.istio.io", "v1"
 VIRTUAL_SERVICES = Resource(GROUP, VERSION, "virtualservices", "VirtualService", VirtualService)
 KINDS = (VIRTUAL_SERVICES,)
 
-Weave = Callable[[Sequence[Rule]], Sequence[Rule]]
+EditRules = Callable[[Sequence[Rule]], Sequence[Rule]]
 
 
 class ForeignVirtualServiceError(Exception):
-    """A VirtualService with the name of ours is not ours."""
+    """A VirtualService with the shared name exists and was not created by Dayfly."""
 
 
 class AlteredRulesError(Exception):
-    """The server would keep rules of ours in another form, in which they would fit other requests."""
+    """The API server would store Dayfly's rules in a form that matches other requests."""
 
 
 def shared_name(service: str) -> str:
-    """Of the VirtualService that all forks of a Service share."""
-    return derived("dayfly", service, "mesh", service)
+    """Return the name of the VirtualService that all forks of a Service share."""
+    return derive_name("dayfly", service, "mesh", service)
 
 
-def shared(key: Key, service: str) -> dict[str, Any]:
-    """A VirtualService that leads nobody anywhere else: what is woven into it alone matters."""
+def render_shared(key: Key, service: str) -> dict[str, Any]:
+    """Return a VirtualService that does not change routing by itself, so that only its inserted rules matter."""
     return {
         "apiVersion": VIRTUAL_SERVICES.api_version,
         "kind": VIRTUAL_SERVICES.kind,
@@ -48,67 +48,67 @@ def shared(key: Key, service: str) -> dict[str, Any]:
 
 
 class VirtualServices:
-    """Every read is a quorum read."""
+    """A client for VirtualServices. Every read is a quorum read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def left(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
-        """Those of a namespace with rules for a fork, as they are now.
+    async def list_of_fork(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
+        """List the VirtualServices of a namespace with rules for a fork.
 
         Raises:
-            errors.ApiError: the server cannot be asked.
+            errors.ApiError: The request failed.
         """
         try:
             found = (await self._client.list_all(VIRTUAL_SERVICES, namespace)).items
         except errors.NotServed:
-            return []  # nothing of that kind is served any more
-        return [each for each in found if any(m.run == run and m.fork == fork for m in marks(each.rules))]
+            return []  # the kind is no longer served
+        return [each for each in found if any(m.run == run and m.fork == fork for m in owners_of(each.rules))]
 
-    async def share(self, key: Key, service: str, owner: Mapping[str, Any], weave: Weave) -> None:
-        """Make the one that forks of a Service share, with rules in it; or put them into the one that a peer has made.
+    async def ensure_shared(self, key: Key, service: str, owner: Mapping[str, Any], edit: EditRules) -> None:
+        """Create the shared VirtualService of a Service with rules, or insert the rules if it exists.
 
         Raises:
-            ForeignVirtualServiceError: the name is taken by somebody else's.
-            AlteredRulesError: the rules would be kept in a form that fits other requests.
-            errors.Refused: the server does not admit it.
+            ForeignVirtualServiceError: An object with this name was not created by Dayfly.
+            AlteredRulesError: The stored rules would match other requests.
+            errors.Refused: The API server refuses the object.
         """
         found = await self._client.find(VIRTUAL_SERVICES, key.name, key.namespace)
         if found is not None:
-            await self._change(found, weave, owner)
+            await self._change(found, edit, owner)
             return
-        manifest = shared(key, service)
+        manifest = render_shared(key, service)
         manifest["metadata"]["ownerReferences"] = [dict(owner)]
-        manifest["spec"]["http"] = list(weave(manifest["spec"]["http"]))
+        manifest["spec"]["http"] = list(edit(manifest["spec"]["http"]))
         _check(
             await self._client.create(VIRTUAL_SERVICES, manifest, key.namespace, dry_run=True), manifest["spec"]["http"]
         )
         await self._client.create(VIRTUAL_SERVICES, manifest, key.namespace)
 
-    async def change(self, key: Key, weave: Weave) -> None:
-        """Put rules into somebody's, or take them out; one that is gone needs none.
+    async def update_rules(self, key: Key, edit: EditRules) -> None:
+        """Insert or remove rules in an existing VirtualService; a missing one is ignored.
 
         Raises:
-            AlteredRulesError: the rules would be kept in a form that fits other requests.
-            errors.Conflict: somebody else was faster.
-            errors.Refused: the server does not admit it.
+            AlteredRulesError: The stored rules would match other requests.
+            errors.Conflict: Another client changed the object at the same time.
+            errors.Refused: The API server refuses the change.
         """
         try:
             found = await self._client.find(VIRTUAL_SERVICES, key.name, key.namespace)
         except errors.NotServed:
-            return  # nothing of that kind is served any more
+            return  # the kind is no longer served
         if found is not None and not found.metadata.deletion_timestamp:
-            await self._change(found, weave)
+            await self._change(found, edit)
 
-    async def _change(self, seen: VirtualService, weave: Weave, owner: Mapping[str, Any] | None = None) -> None:
-        meta, rules = seen.metadata, list(weave(seen.rules))
+    async def _change(self, seen: VirtualService, edit: EditRules, owner: Mapping[str, Any] | None = None) -> None:
+        meta, rules = seen.metadata, list(edit(seen.rules))
         if owner is not None and not seen.is_ours:
             raise ForeignVirtualServiceError(
                 f"VirtualService {Key.of(seen)} exists and does not belong to Dayfly; delete it"
             )
         if others(rules) != others(seen.rules):
-            raise AssertionError("what is somebody else's stays as it is")
-        if seen.is_ours and not marks(rules):
+            raise AssertionError("rules of other owners must not change")
+        if seen.is_ours and not owners_of(rules):
             await self._client.delete(
                 VIRTUAL_SERVICES, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
             )
@@ -140,13 +140,16 @@ def _reference(each: Any) -> dict[str, Any]:
 
 
 def _check(kept: VirtualService, rules: Sequence[Rule]) -> None:
-    """What a server does not know of a rule it drops: without the key in it, it would take everybody's requests."""
-    if _asked(kept.rules) != _asked(rules):
+    """Check that the API server stores all matches.
+
+    It drops unknown fields. A rule without its key match would receive all requests.
+    """
+    if _owned_matches(kept.rules) != _owned_matches(rules):
         raise AlteredRulesError(
-            f"the API server would keep VirtualService {Key.of(kept)} without some of what its rules ask for, so it is "
-            "not changed: Istio's definitions may be too old, or something alters VirtualServices on their way"
+            f"the API server would store VirtualService {Key.of(kept)} without some matches of its rules, so it is "
+            "not changed: Istio's CustomResourceDefinitions may be too old, or a webhook changes VirtualServices"
         )
 
 
-def _asked(rules: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [(mark_of(rule), rule.get("match")) for rule in rules]
+def _owned_matches(rules: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [(owner_of(rule), rule.get("match")) for rule in rules]

@@ -1,8 +1,9 @@
 """Units that are Kubernetes objects.
 
-Once-only is the API server's own doing: a name is taken once. An object carries the token of its attempt until the
-ledger holds its UID; from then on it is that very object, and another one of its name is nobody's. What can be born at
-rest is (a suspended Job, a Deployment without replicas) and is let go by UID; it needs no finalizer, for what comes
-late does nothing until the garbage collector has it. What cannot carries our finalizer, so that its name stays taken
-until the run is over.
+The API server ensures that a create runs at most once: two objects cannot have the same name. An object carries the
+token of its attempt until the ledger has its UID. From then on only the object with that UID belongs to the attempt.
+
+Kinds that can be created at rest (a suspended Job, a Deployment without replicas) are, and a later write by UID
+releases them. They need no finalizer: a late create does nothing until the garbage collector deletes the object. Other
+kinds carry Dayfly's finalizer, so that the name stays taken until the run has ended.
 """

@@ -1,4 +1,4 @@
-"""From a unit and its values to the manifest that is sent. Pure."""
+"""The manifest of an object, from a unit and the values of its inputs. Pure."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ from dayfly.plan.reasons import Reason
 from dayfly.spec.errors import render_path, with_article
 from dayfly.spec.identity import nonce
 from dayfly.spec.lifecycle import Object
-from dayfly.spec.steps.kube_object import KubeObject, Placed, parts, place, refusal
+from dayfly.spec.steps.kube_object import InputPlacement, KubeObject, pointer_parts, refusal, set_value
 from dayfly.spec.steps.object_kinds import group_of
 
 FINALIZER: Final = f"{names.GROUP}/object"
@@ -22,7 +22,7 @@ RELEASE_ANNOTATION: Final = f"{names.GROUP}/release"
 
 
 class Rest(NamedTuple):
-    """The field of `spec` that keeps a kind at rest, the value that does so, and the one that is meant by nothing."""
+    """The field of `spec` that keeps a kind at rest, the value for that, and the default value."""
 
     field: str
     value: bool | int
@@ -39,7 +39,7 @@ AT_REST: Final[dict[tuple[str, str], Rest]] = {
 
 
 class ObjectIdentity(NamedTuple):
-    """Whose object it is: ledger, unit and attempt, the target's namespace, and the run as an owner reference."""
+    """The identity of an object: ledger, unit, attempt, namespace, and the owner reference of the run."""
 
     run: str
     unit: str
@@ -49,47 +49,47 @@ class ObjectIdentity(NamedTuple):
 
     @property
     def token(self) -> str:
-        """What tells the object before the ledger holds its UID."""
+        """Identifies the object before the ledger has its UID."""
         return nonce(self.run, self.unit, self.attempt)
 
 
-def written(unit: Object) -> KubeObject:
-    """The object as it was written."""
+def parse_object(unit: Object) -> KubeObject:
+    """Return the object as its author wrote it."""
     return msgspec.convert(unit.written, KubeObject)
 
 
-def name(identity: ObjectIdentity, manifest: Mapping[str, Any]) -> str:
-    """The name that the author fixed, else one derived from run, unit and attempt."""
+def object_name(identity: ObjectIdentity, manifest: Mapping[str, Any]) -> str:
+    """Return the name in the manifest, or a name derived from run, unit and attempt."""
     fixed: str = manifest.get("metadata", {}).get("name", "")
-    return fixed or names.derived("", identity.unit, "object", identity.run, identity.unit, str(identity.attempt))
+    return fixed or names.derive_name("", identity.unit, "object", identity.run, identity.unit, str(identity.attempt))
 
 
-def rest(manifest: Mapping[str, Any]) -> Rest | None:
-    """How an object of this kind can be born without doing anything; None if it cannot, or is meant to do nothing."""
+def rest_field(manifest: Mapping[str, Any]) -> Rest | None:
+    """Return the field that keeps the object at rest; None if its kind has none, or the author wants it at rest."""
     found = AT_REST.get((group_of(manifest["apiVersion"]), manifest["kind"]))
     meant = (manifest.get("spec") or {}).get(found.field, found.usual) if found else None
     return None if found is None or meant == found.value else found
 
 
-def render(
+def render_object(
     item: KubeObject, values: Mapping[str, bytes | None], sensitive: Collection[str], identity: ObjectIdentity
 ) -> dict[str, Any]:
-    """What is sent: the author's manifest with its inputs, at rest where it can be, and the marks that make it ours.
+    """Return the author's manifest with its inputs and Dayfly's metadata, at rest if its kind allows that.
 
-    An input without a value leaves what the manifest has.
+    An input without a value does not change the manifest.
 
     Raises:
-        CannotRenderError: a value that cannot stand at its place, or a kind that no step may make.
+        CannotRenderError: A value is not allowed at its place, or steps may not create this kind.
     """
     made = copy.deepcopy(item.manifest or {})
     for pointer, placed in item.set.items():
         value = values.get(placed.input)
         if value is None:
             continue
-        if placed.input in sensitive and not (made["kind"] == "Secret" and parts(pointer)[0] == "stringData"):
-            problem = f"input {placed.input} is sensitive: it may stand in the stringData of a Secret, not at {pointer}"
+        if placed.input in sensitive and not (made["kind"] == "Secret" and pointer_parts(pointer)[0] == "stringData"):
+            problem = f"input {placed.input} is sensitive: it is allowed in stringData of a Secret, not at {pointer}"
             raise CannotRenderError(Reason.INPUT_INVALID, problem)
-        place(made, parts(pointer), _read(value, placed))
+        set_value(made, pointer_parts(pointer), _read(value, placed))
     path, problem = refusal(made)
     if problem and path in (("apiVersion",), ("kind",), ("type",)):
         raise CannotRenderError(Reason.KIND_REFUSED, problem)
@@ -98,7 +98,7 @@ def render(
         raise CannotRenderError(Reason.FIELD_REFUSED, f"{field}: {problem}")
     meta = made.setdefault("metadata", {})
     notes = meta.setdefault("annotations", {})
-    held = rest(made)
+    held = rest_field(made)
     if held is not None:
         spec = made["spec"] = made.get("spec") or {}
         notes[RELEASE_ANNOTATION] = json.dumps({held.field: spec.get(held.field, held.usual)})
@@ -108,16 +108,16 @@ def render(
     notes[names.UNIT_ANNOTATION] = identity.unit
     notes[names.ATTEMPT_ANNOTATION] = str(identity.attempt)
     notes[names.NONCE_ANNOTATION] = identity.token
-    meta["name"] = name(identity, made)
+    meta["name"] = object_name(identity, made)
     meta["namespace"] = identity.namespace
     meta["ownerReferences"] = [identity.owner]
     return made
 
 
-def release(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The patch that lets an object go which is at rest; None if it was let go.
+def release_patch(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the patch that ends the rest of an object; None if it is not at rest.
 
-    The note on the object says what is meant. It may have been edited: of a value that cannot be meant the usual is.
+    An annotation on the object has the author's value. If someone made it invalid, the default value is used.
     """
     meta = found["metadata"]
     held = AT_REST.get((group_of(manifest["apiVersion"]), manifest["kind"]))
@@ -136,9 +136,9 @@ def release(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _read(value: bytes, placed: Placed) -> Any:
-    """The value as it is to stand in the object."""
-    fault = CannotRenderError(Reason.INPUT_INVALID, f"input {placed.input} is no {placed.as_}")
+def _read(value: bytes, placed: InputPlacement) -> Any:
+    """Convert the value of an input to its JSON type."""
+    fault = CannotRenderError(Reason.INPUT_INVALID, f"input {placed.input} is not a valid {placed.as_}")
     try:
         text = value.decode()
     except UnicodeDecodeError:

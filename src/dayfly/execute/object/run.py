@@ -1,4 +1,4 @@
-"""What is done to objects, with the rights of an account of their namespace and never with the operator's own."""
+"""Changes to objects, with the rights of a ServiceAccount of their namespace, never with those of the operator."""
 
 import contextlib
 import time
@@ -17,16 +17,16 @@ from dayfly.plan import messages
 from dayfly.spec.errors import with_article
 
 ACCOUNT: Final = "dayfly-objects"
-# By this our admission policies know a request: nobody else may say so of himself.
+# Extra user info that identifies these requests for Dayfly's admission policies. No other user may impersonate it.
 EXTRA: Final = {f"{names.GROUP}/objects": "true"}
-_BELIEVED_S = 60.0
+_KIND_CACHE_S = 60.0
 
 Manifest = dict[str, Any]
 Kind = Resource[dict[str, Any]]
 
 
 class NotServedError(Exception):
-    """The server has no objects of that kind, or none that lie in a namespace; the text says which."""
+    """The API server does not serve the kind, or the kind is not namespaced; the text has details."""
 
     def __init__(self, message: str, *, scope: bool = False) -> None:
         super().__init__(message)
@@ -34,12 +34,12 @@ class NotServedError(Exception):
 
 
 def account(namespace: str) -> str:
-    """The user that objects of a namespace are made by."""
+    """Return the user that creates the objects of a namespace."""
     return f"system:serviceaccount:{namespace}:{ACCOUNT}"
 
 
 class ObjectClient:
-    """Objects of any kind. Every read is a quorum read, and every change names the very object."""
+    """A client for objects of any kind. Every read is a quorum read, and every change names the UID of the object."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -47,11 +47,11 @@ class ObjectClient:
         self._kinds: dict[tuple[str, str], tuple[float, Kind]] = {}
 
     async def kind(self, api_version: str, kind: str) -> Kind:
-        """How the API serves a kind.
+        """Discover a namespaced kind.
 
         Raises:
-            NotServedError: it serves none in namespaces.
-            errors.ApiError: the server cannot be asked.
+            NotServedError: The kind is not served, or not namespaced.
+            errors.ApiError: The request failed.
         """
         until, known = self._kinds.get((api_version, kind), (0.0, None))
         if known is not None and self._clock() < until:
@@ -61,26 +61,26 @@ class ObjectClient:
             raise NotServedError(messages.kind_not_served(kind, api_version))
         if not seen.namespaced:
             raise NotServedError(
-                f"{with_article(kind)} of {api_version} lies in no namespace, and no step may make one", scope=True
+                f"{with_article(kind)} of {api_version} is cluster-scoped, and steps may not create one", scope=True
             )
         found = anything(api_version, kind, seen.name)
-        self._kinds[api_version, kind] = self._clock() + _BELIEVED_S, found
+        self._kinds[api_version, kind] = self._clock() + _KIND_CACHE_S, found
         return found
 
     async def kind_of_made(self, api_version: str, kind: str, definition: str) -> Kind | None:
-        """Return how the API serves objects that were made: in this version, or in another one of the group.
+        """Discover the kind of existing objects, in this version or in another one of the group.
 
         Args:
-            api_version: The version in which they were made.
+            api_version: The version in which the objects were created.
             kind: Their kind.
             definition: The kind's CustomResourceDefinition at that time, as NAME/UID; empty if it has none.
 
         Returns:
-            The kind; None if its definition is gone, which proves that all its objects are.
+            The kind; None if its definition was deleted, which proves that its objects are gone.
 
         Raises:
-            NotServedError: it is served in no version, and that proves nothing.
-            errors.ApiError: the server did not answer.
+            NotServedError: No version is served, which proves nothing about the objects.
+            errors.ApiError: The request failed.
         """
         try:
             return await self.kind(api_version, kind)
@@ -96,12 +96,12 @@ class ObjectClient:
             raise NotServedError(messages.kind_lost(kind, api_version, name, proves=bool(uid))) from missing
 
     async def definition(self, kind: Kind) -> str:
-        """Return what defines a kind now, as NAME/UID; empty if no CustomResourceDefinition does."""
+        """Return the current CustomResourceDefinition of a kind, as NAME/UID; empty if it has none."""
         uid = await definition_uid(self._client, kind) if "." in kind.group else ""
         return f"{kind.plural}.{kind.group}/{uid}" if uid else ""
 
     def _lost(self, kind: Kind) -> NotServedError:
-        """How it was served is believed no more."""
+        """Remove the kind from the cache and return the error."""
         self._kinds.pop((kind.api_version, kind.kind), None)
         return NotServedError(messages.kind_not_served(kind.kind, kind.api_version))
 
@@ -109,16 +109,16 @@ class ObjectClient:
         return self._client.acting_as(account(namespace), EXTRA)
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Manifest | None:
-        """The object as it is now; None if there is none.
+        """Read the object; None if there is none.
 
         Raises:
-            errors.Forbidden: the account may not look.
-            NotServedError: its kind is served no more. What there is of it is out of sight.
+            errors.Forbidden: The account may not read it.
+            NotServedError: The kind is no longer served, so its objects cannot be read.
         """
         try:
             return await self._acting(namespace).find(kind, name, namespace)
         except errors.Forbidden:
-            # With a namespace go the rights in it: nothing is left there to look at.
+            # The deletion of a namespace deletes the rights in it. A missing namespace has no objects.
             if await self._client.find(NAMESPACES, namespace) is None:
                 return None
             raise
@@ -126,27 +126,27 @@ class ObjectClient:
             raise self._lost(kind) from missing
 
     async def is_ending(self, namespace: str) -> bool:
-        """Whether the namespace is being deleted: the rights in it go first, and nobody can give any there."""
+        """Return whether the namespace is being deleted. Its rights are then gone and cannot be granted again."""
         found = await self._client.find(NAMESPACES, namespace)
         return found is not None and found.metadata.deletion_timestamp is not None
 
-    async def secret(self, name: str, namespace: str) -> dict[str, bytes] | None:
-        """What a Secret holds; None if there is none.
+    async def read_secret(self, name: str, namespace: str) -> dict[str, bytes] | None:
+        """Read the data of a Secret; None if there is none.
 
         Raises:
-            errors.Forbidden: the account may not look.
+            errors.Forbidden: The account may not read it.
         """
         found = await self._acting(namespace).find(SECRETS, name, namespace)
         return None if found is None else found.data or {}
 
-    async def try_out(self, kind: Kind, manifest: Manifest) -> None:
-        """Have the server say whether it would take the object; nothing is stored.
+    async def dry_run(self, kind: Kind, manifest: Manifest) -> None:
+        """Check with dry-run requests that the account may create, patch and delete the object.
 
-        The account must also be able to release the object and to delete it. No object has the name yet, so the server
-        answers these two requests by the account's rights only. The UID is the run's, so it fits no other object.
+        No object has the name yet, so the results of patch and delete depend only on the account's rights. Both
+        requests name the UID of the run, which matches no other object.
 
         Raises:
-            errors.Refused: it would not, or the account lacks a right.
+            errors.Refused: The API server refuses the object, or the account lacks a right.
         """
         meta = manifest["metadata"]
         namespace, name, [owner] = meta["namespace"], meta["name"], meta["ownerReferences"]
@@ -158,29 +158,29 @@ class ObjectClient:
         try:
             await acting.create(kind, manifest, namespace, dry_run=True)
         except errors.Refused as error:
-            if "dry run" not in error.message:  # a webhook that cannot be asked in vain is asked in earnest
+            if "dry run" not in error.message:  # an admission webhook without support for dry-run is called later
                 raise
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Make it.
+        """Create the object.
 
         Raises:
-            errors.AlreadyExists: its name is taken, perhaps by an earlier try of ours.
-            errors.Refused: the server does not admit it.
+            errors.AlreadyExists: The name is taken, perhaps by an earlier try.
+            errors.Refused: The API server refuses the object.
         """
         namespace = manifest["metadata"]["namespace"]
         return await self._acting(namespace).create(kind, manifest, namespace)
 
-    async def change(self, kind: Kind, found: Manifest, patch: Manifest) -> None:
-        """Change that very object; the patch names its UID. One that is gone, or another by now, is left alone."""
+    async def patch(self, kind: Kind, found: Manifest, patch: Manifest) -> None:
+        """Patch the object. The patch names its UID, so an object that was replaced is not changed."""
         meta = found["metadata"]
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._acting(meta["namespace"]).patch(kind, patch, meta["name"], meta["namespace"])
 
     async def delete(self, kind: Kind, found: Manifest, *, unchanged: bool = False) -> None:
-        """Ask that very object to go, after all that it has made; `unchanged`: only if it still is as it was found."""
+        """Delete the object in the foreground; with `unchanged` only if it still has this resource version."""
         meta = found["metadata"]
-        if read.ending(found):
+        if read.is_ending(found):
             return
         with contextlib.suppress(errors.NotFound, errors.Conflict):
             await self._acting(meta["namespace"]).delete(
@@ -192,12 +192,12 @@ class ObjectClient:
                 propagation=Propagation.FOREGROUND,
             )
 
-    async def let_go(self, kind: Kind, found: Manifest) -> None:
-        """Take our finalizer off that very object; done already, or gone, is as good.
+    async def remove_finalizer(self, kind: Kind, found: Manifest) -> None:
+        """Remove Dayfly's finalizer from the object. The call is idempotent.
 
         Raises:
-            errors.ApiError: it may still be there.
-            NotServedError: likewise; its kind is served no more.
+            errors.ApiError: The finalizer may still be present.
+            NotServedError: Likewise, because the kind is no longer served.
         """
         for _ in range(3):
             meta = found["metadata"]

@@ -1,7 +1,7 @@
-"""A pod's log, piece by piece: the step's own lines, and the sealed document that the runner puts behind them. Pure.
+"""Splitting of a pod's log into the output of the step and the sealed receipt that the runner appends. Pure.
 
-See `runner/README.md`, "The log": a line that begins with one 0x1E is the runner's; one of the step's that begins so
-has a second 0x1E in front. Where the kubelet was asked for times, each line has its time in front of all that.
+See `runner/README.md`, "The log": a line that begins with one 0x1E is from the runner. If a line of the step begins
+with 0x1E, the runner adds a second one. If the request had `timestamps=true`, each line begins with its time.
 """
 
 import base64
@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from dayfly.execute import receipt
 from dayfly.spec.frames import FrameError, decode
-from dayfly.spec.log_times import STEP_MS, Entry, spread, within
+from dayfly.spec.log_times import STEP_MS, Entry, entries_between, thin_out
 
 MARK = b"\x1e"
 TAIL_LIMIT = 64 * 1024
-# A line of the step may be as long as it likes; nobody keeps more than the tail of it.
+# A longer line is handled in parts, so that it needs no more memory.
 _LINE_LIMIT = 1 << 20
-# So many entries tell when the tail was printed: beyond that those that are nearest to each other become one.
-MOST_TIMES = 512
-# So much of a kubelet's time is alike in times less than 10 ms apart: `2026-01-02T03:04:05.67`.
-_TO_10_MS = 22
+# Number of recorded print times. If there are more, the closest ones are merged.
+MAX_TIMES = 512
+# Number of characters up to hundredths of a second: `2026-01-02T03:04:05.67`.
+_STAMP_CHARS_10_MS = 22
 
 
 class Printed(NamedTuple):
-    """The end of what a step printed, how many bytes that was in all, and when the end was printed."""
+    """The end of a step's output, the size of the whole output in bytes, and the print times of the end."""
 
     tail: bytes
     size: int
@@ -33,9 +33,9 @@ class Printed(NamedTuple):
 
 
 class Splitter:
-    """Fed with pieces of a log in their order; `records` is the runner's sealed receipt once it was seen whole.
+    """Splits a log that it receives in pieces. `records` is the runner's sealed receipt after its last line.
 
-    `timed` says that the kubelet was asked for times. `times` are of the step's own bytes then, counted from the first.
+    With `timed`, the log has timestamps, and `times` are those of the step's output, by offset from its first byte.
     """
 
     def __init__(self, *, timed: bool = False) -> None:
@@ -43,72 +43,72 @@ class Splitter:
         self.dropped = 0
         self.times: list[Entry] = []
         self._timed = timed
-        self._now = self._noted = self._said = 0
-        self._within = False
-        self._stamped = b""
+        self._now = self._last_time = self._size = 0
+        self._is_inside_line = False
+        self._last_stamp = b""
         self.records: list[tuple[str, bytes]] | None = None
         self.digest = ""
         self._rest = b""
         self._coded: list[bytes] = []
 
     @property
-    def whole(self) -> bool:
-        """Whether the receipt was seen to its end."""
+    def is_complete(self) -> bool:
+        """Return whether the log contains the complete receipt."""
         return self.records is not None
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece."""
+        """Add the next piece of the log."""
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            self._line(self._bare(line))
+            self._line(self._strip_time(line))
         if len(self._rest) > _LINE_LIMIT:
-            self._say(self._bare(self._rest))
-            self._rest, self._within = b"", True
+            self._append(self._strip_time(self._rest))
+            self._rest, self._is_inside_line = b"", True
 
     def end(self) -> None:
-        """The log has ended: a line that has no end is the step's too."""
-        rest = self._bare(self._rest) if self._rest else b""
+        """Handle the end of the log: the last line may have no newline."""
+        rest = self._strip_time(self._rest) if self._rest else b""
         if not rest.startswith(MARK):
-            self._say(rest)
+            self._append(rest)
         elif rest.startswith(MARK * 2):
-            self._say(rest[1:])
+            self._append(rest[1:])
         self._rest = b""
 
     def printed(self, total: int = 0) -> Printed:
-        """Return the end of the log. Its times are counted from the tail's own first byte.
+        """Return the end of the output. Offsets of its times are from the first byte of the tail.
 
-        `total` is how many bytes the step printed according to the runner, 0 if that is not known. A container runtime
-        can lose part of a log. A log with the runner's receipt lacks its beginning then, one without it lacks its end.
+        `total` is the size of the output according to the runner, 0 if it is not known. A container runtime can lose a
+        part of a log: the beginning if the log contains the receipt, otherwise the end.
         """
         size, lost = self.dropped + len(self.tail), b""
-        if size < total and not self.whole:
+        if size < total and not self.is_complete:
             lost = _lost(total - size, starts_line=not self.tail or self.tail.endswith(b"\n"))
         tail = bytes(self.tail[max(len(self.tail) + len(lost) - TAIL_LIMIT, 0) :])
         begin = size - len(tail)
-        told = within(self.times, begin, size) if tail else ()
-        return Printed(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in told))
+        times = entries_between(self.times, begin, size) if tail else ()
+        return Printed(tail + lost, max(size, total), tuple((max(at - begin, 0), ms) for at, ms in times))
 
-    def _bare(self, line: bytes) -> bytes:
-        """The line without the time in front of it, which is noted."""
-        inside, self._within = self._within, False
+    def _strip_time(self, line: bytes) -> bytes:
+        """Return the line without its timestamp, and store the time."""
+        inside, self._is_inside_line = self._is_inside_line, False
         if not self._timed or inside:
             return line
         stamp, _, rest = line.partition(b" ")
-        # To read a time costs more than all else, and most lines come at once.
-        if self._stamped and stamp.startswith(self._stamped):
+        # Parsing a timestamp is expensive, and most lines are printed within 10 ms.
+        if self._last_stamp and stamp.startswith(self._last_stamp):
             return rest
         ms = _unix_ms(stamp)
         if not ms:
-            return line  # not of the step's: what the kubelet says of itself has none
-        self._now, self._stamped = ms, stamp[:_TO_10_MS]
+            return line  # a message of the kubelet, which has no timestamp
+        self._now, self._last_stamp = ms, stamp[:_STAMP_CHARS_10_MS]
         return rest
 
     def _line(self, line: bytes) -> None:
         if not line.startswith(MARK):
-            self._say(line + b"\n")
+            self._append(line + b"\n")
         elif line.startswith(MARK * 2):
-            self._say(line[1:] + b"\n")
+            self._append(line[1:] + b"\n")
         elif line.startswith(MARK + b"="):
             self._coded.append(line[2:])
         elif line.startswith(MARK + b"dayfly-end "):
@@ -116,19 +116,19 @@ class Splitter:
         else:
             self._coded = []
 
-    def _note(self) -> None:
-        """What comes next was printed now. A clock that was set back stands still until it has caught up."""
-        if self._now < self._noted + STEP_MS:
+    def _record_time(self) -> None:
+        """Record the time of the next output. Times never decrease, even if the clock is set back."""
+        if self._now < self._last_time + STEP_MS:
             return
-        self._noted = self._now
-        self.times.append((self._said, self._now))
-        if len(self.times) > MOST_TIMES:
-            self.times = spread(list(within(self.times, self.dropped, self._said + 1)), MOST_TIMES // 2)
+        self._last_time = self._now
+        self.times.append((self._size, self._now))
+        if len(self.times) > MAX_TIMES:
+            self.times = thin_out(list(entries_between(self.times, self.dropped, self._size + 1)), MAX_TIMES // 2)
 
-    def _say(self, text: bytes) -> None:
+    def _append(self, text: bytes) -> None:
         if text and self._now:
-            self._note()
-        self._said += len(text)
+            self._record_time()
+        self._size += len(text)
         self.tail += text
         if len(self.tail) > TAIL_LIMIT:
             self.dropped += len(self.tail) - TAIL_LIMIT
@@ -143,11 +143,11 @@ class Splitter:
             self.records = None
 
     def field(self, key: str) -> str:
-        """A text record of the receipt; empty if there is none."""
+        """Return a text record of the receipt; empty if there is none."""
         return next((value.decode(errors="replace") for name, value in self.records or () if name == key), "")
 
     def contents(self) -> dict[str, bytes]:
-        """The outputs that the receipt carries."""
+        """Return the outputs in the receipt."""
         return receipt.contents(self.records or ())
 
 
@@ -158,7 +158,7 @@ def _lost(count: int, *, starts_line: bool) -> bytes:
 
 
 def _unix_ms(stamp: bytes) -> int:
-    """A kubelet's time; 0 for something else."""
+    """Parse the timestamp of a line; 0 if it is not a timestamp."""
     try:
         found = datetime.fromisoformat(stamp.decode("ascii"))
         return max(int(found.timestamp() * 1000), 0) if found.tzinfo else 0

@@ -1,4 +1,4 @@
-"""Names of what belongs to an attempt, derived from run, unit and attempt, and the keys we put on objects."""
+"""Names that are derived from run, unit and attempt, and Dayfly's keys of labels and annotations."""
 
 import base64
 import functools
@@ -11,56 +11,55 @@ GROUP = API_VERSION.partition("/")[0]
 GATE = f"{GROUP}/claim"
 FINALIZER = f"{GROUP}/record"
 RUN_LABEL = f"{GROUP}/run"
-# Which attempts' outputs a pod was made for, in the order of its inputs.
+# The attempts whose outputs a pod reads, in the order of its inputs.
 READS_LABEL = f"{GROUP}/reads"
-# The container that a recall adds to a pod: this name, and the moment of the recall in unix milliseconds.
+# Prefix for the name of the container that a recall adds; the time of the recall in unix milliseconds follows.
 RECALL = "dayfly-recall-"
 UNIT_ANNOTATION = f"{GROUP}/unit"
 ATTEMPT_ANNOTATION = f"{GROUP}/attempt"
 NONCE_ANNOTATION = f"{GROUP}/nonce"
 ORDER_ANNOTATION = f"{GROUP}/order"
-# Of the pods of steps that stop or delete: quota counts them apart, so that cleanup finds room where nothing else does.
+# Priority class of pods that delete. A separate quota ensures that cleanup is possible when other quotas are used up.
 CLEANUP_CLASS = "dayfly-cleanup"
-# The type of Secrets with what steps made.
+# Type of the Secrets with outputs of steps.
 OUTPUTS_TYPE = f"{GROUP}/outputs"
-# Of those with Terraform states, and with what opens one.
+# Type of the Secrets with Terraform states, and with passwords for them.
 STATE_TYPE = f"{GROUP}/state"
 DIGEST_ANNOTATION = f"{GROUP}/digest"
-# On a namespace where steps run: further keys of labels and annotations that plugins may give to their pods.
+# On a namespace: additional keys of labels and annotations that plugins may set on their pods.
 KEYS_ANNOTATION = f"{GROUP}/pod-keys"
 
 RUNNERS = "dayfly-runners"
-_READABLE = 30
-# Of a digest: 16 letters.
-_BYTES = 10
+_MAX_READABLE_CHARS = 30
+_DIGEST_BYTES = 10  # 16 characters
 
 
-@functools.lru_cache(maxsize=4096)  # each turn names the same pods again
-def derived(prefix: str, readable: str, *parts: str) -> str:
-    """`prefix-readable-hash`: at most 63 characters, a legal DNS label; 80 bits keep names of different parts apart."""
+@functools.lru_cache(maxsize=4096)  # each turn derives the same names again
+def derive_name(prefix: str, readable: str, *parts: str) -> str:
+    """Return `prefix-readable-hash`, a DNS label of at most 63 characters with a hash of 80 bits over `parts`."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
-    digest = base64.b32encode(hashlib.sha256(text.encode()).digest()[:_BYTES]).decode().lower()
-    plain = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[:_READABLE].strip("-")
+    digest = base64.b32encode(hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]).decode().lower()
+    plain = re.sub(r"[^a-z0-9]+", "-", readable.lower()).strip("-")[:_MAX_READABLE_CHARS].strip("-")
     return "-".join(filter(None, (prefix, plain, digest)))
 
 
 def run_name(target: str, uid: str) -> str:
-    """The Run of a target object: `sb1-<hash of its UID>`."""
-    return derived("", target, "run", uid)
+    """Return the name of a target's Run: `sb1-<hash of its UID>`."""
+    return derive_name("", target, "run", uid)
 
 
 def pod_name(run: str, unit: str, attempt: int) -> str:
-    """The pod of one attempt."""
-    return derived("r", unit, "pod", run, unit, str(attempt))
+    """Return the name of an attempt's pod."""
+    return derive_name("r", unit, "pod", run, unit, str(attempt))
 
 
 def outputs_name(run: str, unit: str, attempt: int) -> str:
-    """The Secret with one attempt's outputs and the tail of its log."""
-    return derived("o", unit, "values", run, unit, str(attempt))
+    """Return the name of the Secret with an attempt's outputs and the end of its log."""
+    return derive_name("o", unit, "values", run, unit, str(attempt))
 
 
 def namespace_of(unit: Unit) -> str:
-    """`signadot` is the name that existing plugins know our runners' namespace by."""
+    """Return the namespace in which a unit runs. Existing plugins name the default namespace `signadot`."""
     work = unit.exec or unit.webhook or unit.object
-    wished = work.namespace if work else ""
-    return RUNNERS if wished in ("", "signadot") else wished
+    namespace = work.namespace if work else ""
+    return RUNNERS if namespace in ("", "signadot") else namespace

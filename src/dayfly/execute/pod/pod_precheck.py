@@ -1,15 +1,16 @@
-"""Could a pod of this step ever be? Asked before anybody waits for one: of a published plugin, and of a new sandbox.
+"""Early check of steps: finds each step whose pod would be refused in every namespace.
 
-The pod is made without inputs and held to the most that any namespace is granted. What is refused then is refused
-always; what passes may still be too much for the namespace it is to run in, which is seen when it is made.
+It runs when a plugin is published and when a sandbox is created. The pod is rendered without inputs and checked with
+the most permissive terms that a namespace can have. The terms of the actual namespace are checked when the pod is
+created.
 """
 
 import functools
 
 import msgspec
 
-from dayfly.execute.pod.policy import PodTerms, check, described
-from dayfly.execute.pod.render import PodAttempt, pod
+from dayfly.execute.pod.policy import PodTerms, check, describe
+from dayfly.execute.pod.render import PodAttempt, render_pod
 from dayfly.execute.webhook.render import SenderSetup, as_exec
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.spec.lifecycle import STEP_KINDS, Lifecycle, LifecycleEvent, Unit
@@ -21,31 +22,31 @@ _SENDER = SenderSetup(command=("trial",), folder="/trial", image="trial")
 
 
 def objections(document: Lifecycle) -> list[str]:
-    """A sentence for each step of which no pod may be made; most documents have none."""
+    """Return a message for each step whose pod would always be refused."""
     steps = (unit for event in LifecycleEvent for unit in document.units(event) if unit.kind in STEP_KINDS)
     inline = document.origin.inline
     found = [(unit.name, _objection(unit, inline=inline)) for unit in steps]
-    return [f"the pod of step {name} may not be made: {said}" for name, said in found if said]
+    return [f"the pod of step {name} is refused: {message}" for name, message in found if message]
 
 
 def _objection(unit: Unit, *, inline: bool) -> str:
-    """Judged without what is one sandbox's alone."""
+    """Check the step without the values of one sandbox, so that the result can be cached."""
     inputs = tuple(msgspec.structs.replace(each, value=None) for each in unit.inputs)
     script = msgspec.structs.replace(unit.exec, env={}) if unit.exec else None
     request = msgspec.structs.replace(unit.webhook, env={}) if unit.webhook else None
     bare = msgspec.structs.replace(unit, inputs=inputs, exec=script, webhook=request)
-    return _judged(msgspec.json.encode(bare), inline)
+    return _check_encoded(msgspec.json.encode(bare), inline)
 
 
-@functools.lru_cache(maxsize=1024)  # the same plugin in each of a thousand sandboxes
-def _judged(encoded: bytes, inline: bool) -> str:
+@functools.lru_cache(maxsize=1024)  # many sandboxes use the same plugin
+def _check_encoded(encoded: bytes, inline: bool) -> str:
     unit = msgspec.json.decode(encoded, type=Unit)
     try:
         if unit.webhook is not None:
             unit = as_exec(unit, _SENDER, run="trial", name=unit.name, record=NEVER, absent=(), sensitive=())
     except CannotRenderError as error:
         return str(error)
-    assert unit.exec is not None, "only what is run becomes a pod"
+    assert unit.exec is not None, "only steps are checked"
     namespace = unit.exec.namespace or "trial"
     attempt = PodAttempt(
         run="trial",
@@ -61,9 +62,9 @@ def _judged(encoded: bytes, inline: bool) -> str:
         restricted=False,
     )
     try:
-        made = pod(unit, attempt)
+        pod = render_pod(unit, attempt)
     except CannotRenderError as error:
         return str(error)
-    most = PodTerms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
-    found = check(made, most)
-    return described(found) if found else ""
+    terms = PodTerms(namespace=namespace, runner=_RUNNER, level="baseline", keys=frozenset({"*"}), inline=inline)
+    found = check(pod, terms)
+    return describe(found) if found else ""

@@ -1,8 +1,8 @@
-"""From a pod, as the API server tells of it, to a fact. Pure.
+"""Conversion of a pod, as the API server returns it, to a fact. Pure.
 
-Only proof makes `NeverRan` (still gated and being deleted, never bound, the runner's sealed word, or the kubelet's
-final report without a start) and only the kubelet's word on every container makes `Ended`. A pod in phase Pending
-proves nothing: the kubelet reports late.
+`NeverRan` needs proof: the pod is deleted behind its gate, was never bound to a node, has a sealed report of the
+runner, or has a final report of the kubelet without a start. `Ended` needs the kubelet's report that every container
+has ended. The phase Pending proves nothing, because the kubelet reports late.
 """
 
 import base64
@@ -24,47 +24,55 @@ from dayfly.plan.world import Ended, Fact, Held, NeverRan, Running, Sealed, Uncl
 from dayfly.spec.frames import FrameError, decode
 from dayfly.spec.lifecycle import Kind, Unit
 from dayfly.spec.run import Result, UnitRecord
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
-# Clocks of a lost node and ours may differ by so much; used nowhere else.
+# Maximum difference between the clocks of a lost node and of this machine.
 SKEW_MS = 300_000
-# 9999-12-31T23:59:59Z. A time to live may end long after that: its number has 32 bits, and it may be of weeks.
+# 9999-12-31T23:59:59Z. A time to live of weeks in 32 bits may end later.
 _LAST_SECOND_MS = 253_402_300_799_000
-# What the kubelet says of a container that it could not start.
+# Reasons of the kubelet for a container that it could not start.
 #
-# `ContainerStatusUnknown` is not among them, though it is also the end of every pod that is deleted before its
-# container came to be, say because its image is missing (kubelet 1.34, `TerminatePod` in
-# pkg/kubelet/status/status_manager.go: any container that the runtime knows nothing of). Nothing beside it tells such
-# a pod from one whose step did run: phase Pending, `started: false`, an empty `imageID` and no `containerID` are what
-# the kubelet told the server last, and it tells late. A start that it had not told yet is forgotten with a kubelet
-# that dies (behind a server that does not answer that may take minutes). The next kubelet asks the runtime, which
-# forgets as well: a deleted pod's containers are removed as soon as they have ended (`ShouldPodContentBeRemoved`),
-# and a node may come back under its old name on an empty disk. It then ends the pod with these very words. Taken for
-# proof, a create step would run twice, or what it made would be left over: so whatever was let go and ends like that
-# is cleaned up as if it had begun.
+# `ContainerStatusUnknown` is not among them. Every pod that is deleted before its container exists ends with it, for
+# example because the image is missing (kubelet 1.34, `TerminatePod` in pkg/kubelet/status/status_manager.go: any
+# container that the runtime does not know). But a pod whose step did run can end in the same way:
 #
-# While a pod waits for its image, and has not been deleted, there is another proof. A recall (`Pods.recall`) adds an
-# ephemeral container with the image of the fallback and a pull policy of its own: those of the step's container may not
-# be changed in a way that every policy allows. Kubelets start it before they look for other images. In it the runner
-# puts the marker `void` into the pod's state volume, unless the step's runner has put its own there: the file can be
-# made once. A sealed `void` excludes the start from then on, whatever becomes of the step's container. It is the only
-# word of that container that counts: `refused` is no proof, since a runner of another user may be kept from the marker.
-# Like every `void` it rests on the state volume staying what it was, as long as the pod is bound to its node.
-_NEVER_BEGAN = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"})
-# Reasons of the kubelet for a container that it cannot start now: the step is recalled.
-_CANNOT_BEGIN = reason_catalog.NO_IMAGE | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-# The exit codes of the runner for `void`, `refused` and `not-executable`. A script that writes such a receipt itself
-# and has the kernel kill the whole container leaves another code, so it cannot pretend that it never began.
+# - The phase Pending, `started: false`, an empty `imageID` and a missing `containerID` are only the last report of the
+#   kubelet, and it reports late: by minutes if the API server does not answer.
+# - If the kubelet dies, an unreported start is lost. The next kubelet queries the runtime, which may have lost it too:
+#   containers of a deleted pod are removed as soon as they have ended (`ShouldPodContentBeRemoved`), and a node may
+#   return under its old name with an empty disk. The kubelet then ends the pod with this reason.
+#
+# If this counted as proof, a create step could run twice, or its objects could be left behind. So a pod that was
+# released and ends with this reason is cleaned up as if it had started.
+#
+# There is another proof for a pod that waits for its image and has not been deleted. A recall (`Pods.recall`) adds an
+# ephemeral container with the fallback image and its own pull policy, because the step's container cannot be changed in
+# a way that every policy allows. Kubelets start ephemeral containers before they pull other images. The runner in it
+# creates the marker `void` in the pod's state volume, unless the step's runner has created its own marker: the file can
+# be created once. A sealed `void` excludes the start from then on, whatever happens to the step's container. No other
+# result of that container counts: `refused` is no proof, because a runner with another user may be unable to read the
+# marker. Like every `void`, it requires that the state volume is kept while the pod is bound to its node.
+_NOT_STARTED_REASONS = frozenset(
+    {"StartError", "ContainerCannotRun", "CreateContainerError", "CreateContainerConfigError"}
+)
+# Reasons of the kubelet for a container that it cannot start now, so that the step is recalled.
+_CANNOT_START_REASONS = reason_catalog.NO_IMAGE | {
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+}
+# The exit codes of the runner for `void`, `refused` and `not-executable`. A script can write such a receipt itself and
+# have the kernel kill the whole container, but then the exit code differs. So it cannot pretend that it never started.
 _UNSTARTED_CODES = frozenset({125, 127})
-# The exit code of a second runner in the same pod, which ends without a receipt while the first one works.
+# The exit code of a second runner in the same pod, which ends without a receipt while the first one runs.
 _TAKEN_CODE = 3
 _BY_NODE_LOSS = frozenset({Reason.NODE_LOST, "DeletionByPodGC", "DeletionByTaintManager"})
 
 
 class PodReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod tells: the fact, the outputs that its message carries, and the names of those to fetch from its log.
+    """The content of a pod: the fact, the outputs in its termination message, and the names of those in its log.
 
-    `log_digest` is the digest of the document in the log that holds all of them.
+    `log_digest` is the digest of the receipt in the log, which contains all outputs.
     """
 
     fact: Fact
@@ -73,14 +81,14 @@ class PodReading(msgspec.Struct, frozen=True, kw_only=True):
     log_digest: str = ""
 
 
-def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> PodReading:
-    """Read one attempt's pod. `record` is the unit's line in the ledger."""
-    if gated(seen):
+def read_pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> PodReading:
+    """Read the pod of an attempt. `record` is the unit's record in the ledger."""
+    if is_gated(seen):
         if seen.metadata.deletion_timestamp:
-            return _never("Deleted", "its pod was deleted before it was released")
+            return _never_ran("Deleted", "its pod was deleted before it was released")
         return PodReading(fact=Held(ref=seen.metadata.uid))
     main = _main(seen)
-    if proof := _excluded(seen, main, record, unit, nonce):
+    if proof := _read_recall(seen, main, record, unit, nonce):
         return proof
     if main is not None and main.state.terminated is not None:
         return _ended(seen, main.state.terminated, unit=unit, record=record, nonce=nonce)
@@ -93,45 +101,45 @@ def pod(seen: Pod, *, unit: Unit, record: UnitRecord, nonce: str, now: int) -> P
     return PodReading(fact=_waiting(seen, main, unit))
 
 
-def gone(record: UnitRecord, unit: Unit) -> Unclear:
-    """The ledger let a pod go and there is none of that UID: somebody took it away together with the proof."""
+def read_missing_pod(record: UnitRecord, unit: Unit) -> Unclear:
+    """Return the fact for a released pod that no longer exists: its proof was deleted with it."""
     return Unclear(
         since=record.claimed_at,
         reason=Reason.POD_DELETED,
-        message="its pod is gone, and with it the proof of how it ended",
+        message="its pod was deleted together with the proof of its result",
         dead_by=dead_by(record, unit),
     )
 
 
 def dead_by(record: UnitRecord, unit: Unit) -> int:
-    """From then on no process of it can live: its start window, its deadline, its grace and the skew are over."""
+    """Return when no process of the attempt can run any longer: start window, deadline, grace and skew have passed."""
     limits = unit.timeouts
     start = record.claimed_at + limits.schedule_ms + limits.pull_ms
     return start + limits.run_ms + limits.grace_ms + SKEW_MS
 
 
 def dead_by_order(stored: dict[str, Any]) -> int:
-    """The same of a pod whose ledger is gone, by the order that it carries; 0 if that does not say."""
+    """Return the same for a pod whose ledger is gone, from its work order; 0 if the order is invalid."""
     start, run, grace = _ordered(stored, "start-before-ms", "run-ms", "grace-ms")
     return start + run + grace + SKEW_MS if start and run else 0
 
 
 def start_before(stored: dict[str, Any]) -> int:
-    """Until when the order that a pod carries lets it start; 0 if that does not say."""
+    """Return the latest start that the pod's work order permits; 0 if the order is invalid."""
     (start,) = _ordered(stored, "start-before-ms")
     return start
 
 
 def is_traced(stored: dict[str, Any]) -> bool:
-    """Whether the order that a pod carries tells its step what its spans hang below."""
+    """Return whether the pod's work order sets `TRACEPARENT`."""
     return any(key == "env" and value.startswith(b"TRACEPARENT=") for key, value in _order(stored))
 
 
 def _ordered(stored: dict[str, Any], *keys: str) -> tuple[int, ...]:
-    """Numbers of a pod's order, 0 for all of them if one is not there: what is stored may be anybody's."""
-    said = dict(_order(stored))
+    """Return numbers of a pod's work order; all 0 if one is missing, because any client may have created the pod."""
+    records = dict(_order(stored))
     try:
-        return tuple(int(said[key]) for key in keys)
+        return tuple(int(records[key]) for key in keys)
     except (KeyError, ValueError):
         return (0,) * len(keys)
 
@@ -144,41 +152,43 @@ def _order(stored: dict[str, Any]) -> Sequence[tuple[str, bytes]]:
         return ()
 
 
-def began(seen: Pod) -> bool:
-    """Whether the kubelet says that the step's container was started: not before can its log be had."""
+def has_started(seen: Pod) -> bool:
+    """Return whether the kubelet reports that the step's container was started. Before that it has no log."""
     main = _main(seen)
     return main is not None and main.state.waiting is None
 
 
 def log_bytes(seen: Pod) -> int:
-    """Return how many bytes the step printed according to its runner's termination message; 0 if that is not known."""
+    """Return the size of the step's output according to the runner's termination message; 0 if it is not known."""
     main = _main(seen)
     ended = main.state.terminated if main is not None else None
     records = _message(ended.message) if ended is not None else None
-    said = next((value for key, value in records or () if key == "log-bytes"), b"")
-    return whole(said.decode(errors="replace"), MOST) or 0
+    size = next((value for key, value in records or () if key == "log-bytes"), b"")
+    return whole(size.decode(errors="replace"), MAX_INTEGER) or 0
 
 
-def recalled(seen: Pod) -> int:
+def recalled_at(seen: Pod) -> int:
     """Return when the pod was recalled, in unix milliseconds; 0 if it was not."""
     added = (each.name for each in seen.spec.ephemeral_containers or ())
-    return max((whole(name.removeprefix(names.RECALL), MOST) or 0 for name in added if _is_recall(name)), default=0)
+    return max(
+        (whole(name.removeprefix(names.RECALL), MAX_INTEGER) or 0 for name in added if _is_recall(name)), default=0
+    )
 
 
 def _is_recall(name: str) -> bool:
     return name.startswith(names.RECALL)
 
 
-def gated(seen: Pod) -> bool:
-    """Whether our gate still holds it."""
+def is_gated(seen: Pod) -> bool:
+    """Return whether the pod has Dayfly's scheduling gate."""
     return any(gate.name == names.GATE for gate in seen.spec.scheduling_gates or ())
 
 
-def over(seen: Pod) -> bool:
-    """Whether it is proven that nothing of it lives or ever will: all containers ended, or it was never placed."""
+def is_over(seen: Pod) -> bool:
+    """Return whether it is proven that no container runs or will run: all have ended, or the pod was never bound."""
     main = _main(seen)
     if main is None and _node_lost(seen):
-        return False  # its kubelet may have started it, and found nobody to tell
+        return False  # the kubelet may have started it without reporting that
     if seen.status.phase in ("Failed", "Succeeded") or main is not None:
         return _all_ended(seen)
     return seen.metadata.deletion_timestamp is not None and not seen.spec.node_name
@@ -188,41 +198,41 @@ def _main(seen: Pod) -> ContainerStatus | None:
     return next((status for status in seen.status.container_statuses or () if status.name == MAIN), None)
 
 
-def _never(reason: str, message: str) -> PodReading:
+def _never_ran(reason: str, message: str) -> PodReading:
     return PodReading(fact=NeverRan(reason=reason, message=message))
 
 
-def _unbegun(seen: Pod, unit: Unit, reason: str, message: str) -> PodReading:
-    """The step's own container never started its script. Containers of the overlay beside it may have run."""
-    if _is_alone(unit):
-        return _never(reason, message)
+def _script_never_ran(seen: Pod, unit: Unit, reason: str, message: str) -> PodReading:
+    """Return the fact of a pod whose script never started. Other containers of the pod template may have run."""
+    if _has_one_container(unit):
+        return _never_ran(reason, message)
     result = Result(outcome="failed", reason=reason, message=f"{message}; other containers of its pod may have run")
     return PodReading(fact=Ended(result=result) if _all_ended(seen) else Sealed(result=result))
 
 
-def _is_alone(unit: Unit) -> bool:
-    """Whether the overlay puts no containers beside the step's own. What the cluster adds is none of the step's."""
+def _has_one_container(unit: Unit) -> bool:
+    """Return whether the pod template adds no containers. Containers that the cluster adds do not count."""
     spec = (unit.exec.pod_template or {}).get("spec") if unit.exec is not None else None
     beside = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())] if isinstance(spec, dict) else []
     return all(isinstance(each, dict) and each.get("name") == MAIN for each in beside)
 
 
 def is_recallable(seen: Pod, unit: Unit) -> bool:
-    """Whether a recall can prove that nothing of the pod ran, if its kubelet cannot start the step's container."""
-    return not seen.metadata.deletion_timestamp and _is_alone(unit)
+    """Return whether a recall can prove that nothing of the pod ran."""
+    return not seen.metadata.deletion_timestamp and _has_one_container(unit)
 
 
 def _never_placed(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
     refused = _placing(seen, "False")
     since = max(record.claimed_at, milliseconds(refused.last_transition_time)) if refused else 0
     if refused is None or _removed_at(seen) < since + unit.timeouts.schedule_ms:
-        return _never("Deleted", "its pod was deleted before it was placed on a node")
+        return _never_ran("Deleted", "its pod was deleted before it was placed on a node")
     message = start_deadline(unit.timeouts.schedule_ms, placed=False)
-    return _never(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
+    return _never_ran(Reason.START_DEADLINE, f"{message}: {refused.message}" if refused.message else message)
 
 
 def _placing(seen: Pod, status: str) -> Condition | None:
-    """The scheduler's word, if that is it: "False", it has refused the pod; "True", it has placed it."""
+    """Return the condition `PodScheduled` if it has this status: "True" means bound, "False" unschedulable."""
     return next(
         (each for each in seen.status.conditions or () if each.type == "PodScheduled" and each.status == status), None
     )
@@ -231,48 +241,49 @@ def _placing(seen: Pod, status: str) -> Condition | None:
 def _ended(seen: Pod, terminated: StateTerminated, *, unit: Unit, record: UnitRecord, nonce: str) -> PodReading:
     records = _message(terminated.message)
     if records is None:
-        never = terminated.reason in _NEVER_BEGAN and not milliseconds(terminated.started_at)
-        if never:
-            return _unbegun(seen, unit, terminated.reason, terminated.message or "its container never started")
+        if terminated.reason in _NOT_STARTED_REASONS and not milliseconds(terminated.started_at):
+            return _script_never_ran(seen, unit, terminated.reason, terminated.message or "its container never started")
         fact: Fact = Ended(result=_without_receipt(seen, terminated, record, unit.timeouts.pull_ms))
     else:
-        fact = receipt.understand(records, nonce=nonce, unit=unit)
+        fact = receipt.read_records(records, nonce=nonce, unit=unit)
         if isinstance(fact, Ended) and fact.result.reason == Reason.CANCELLED and seen.status.reason == Reason.EVICTED:
             fact = Ended(result=_evicted(seen, fact.result))
-    forgeable = unit.kind != Kind.WEBHOOK  # the program of a webhook is Dayfly's, with exit codes of its own
+    forgeable = unit.kind != Kind.WEBHOOK  # the program of a webhook is Dayfly's and has other exit codes
     if isinstance(fact, NeverRan) and forgeable and terminated.exit_code not in _UNSTARTED_CODES:
-        fact = receipt.lost("the runner did not live to seal a receipt, and what is in its place is not its own")
+        fact = receipt.lost("the runner was killed before it sealed a receipt, and this receipt is not the runner's")
     if isinstance(fact, NeverRan):
-        fact = _unbegun(seen, unit, fact.reason, fact.message).fact
+        fact = _script_never_ran(seen, unit, fact.reason, fact.message).fact
     if isinstance(fact, Ended) and not _all_ended(seen):
         fact = Sealed(result=fact.result)
-    said = records or []
+    found = records or []
     return PodReading(
         fact=fact,
-        values=receipt.contents(said),
-        in_log=tuple(value.decode(errors="replace") for key, value in said if key == "output-in-log"),
-        log_digest=next((value.decode(errors="replace") for key, value in said if key == "log-document"), ""),
+        values=receipt.contents(found),
+        in_log=tuple(value.decode(errors="replace") for key, value in found if key == "output-in-log"),
+        log_digest=next((value.decode(errors="replace") for key, value in found if key == "log-document"), ""),
     )
 
 
-def _excluded(seen: Pod, main: ContainerStatus | None, record: UnitRecord, unit: Unit, nonce: str) -> PodReading | None:
-    """The proof that the container of a recall has sealed, unless the step's own container tells something else."""
-    told = (each for each in seen.status.ephemeral_container_statuses or () if _is_recall(each.name))
-    ended = next((each.state.terminated for each in told if each.state.terminated is not None), None)
+def _read_recall(
+    seen: Pod, main: ContainerStatus | None, record: UnitRecord, unit: Unit, nonce: str
+) -> PodReading | None:
+    """Return the proof in the receipt of a recall's container, unless the step's own container reports its result."""
+    recalls = (each for each in seen.status.ephemeral_container_statuses or () if _is_recall(each.name))
+    ended = next((each.state.terminated for each in recalls if each.state.terminated is not None), None)
     records = _message(ended.message) if ended is not None else None
-    if records is None or not _is_alone(unit) or (main is not None and _has_begun(main)):
+    if records is None or not _has_one_container(unit) or (main is not None and _reports_result(main)):
         return None
-    fact = receipt.understand(records, nonce=nonce, unit=unit)
+    fact = receipt.read_records(records, nonce=nonce, unit=unit)
     if not isinstance(fact, NeverRan) or fact.reason != Reason.NEVER_RAN:
         return None
     due = max(record.claimed_at, milliseconds(seen.status.start_time)) + unit.timeouts.pull_ms
-    if recalled(seen) < due:
-        return _never(fact.reason, never_began())
-    return _never(Reason.START_DEADLINE, start_deadline(unit.timeouts.pull_ms, placed=True))
+    if recalled_at(seen) < due:
+        return _never_ran(fact.reason, never_began())
+    return _never_ran(Reason.START_DEADLINE, start_deadline(unit.timeouts.pull_ms, placed=True))
 
 
-def _has_begun(main: ContainerStatus) -> bool:
-    """Whether the step's own container may tell itself what became of it."""
+def _reports_result(main: ContainerStatus) -> bool:
+    """Return whether the step's own container runs, or has ended after a start."""
     ended = main.state.terminated
     if ended is None:
         return main.state.running is not None
@@ -287,12 +298,12 @@ def _message(message: str) -> list[tuple[str, bytes]] | None:
         return None
     try:
         return decode("dayfly-receipt", base64.b64decode("".join(body.split()), validate=True))
-    except ValueError:  # no receipt: where the kernel killed the runner too, the step's own words may lie there
+    except ValueError:  # if the kernel killed the runner too, the step may have written something else
         return None
 
 
 def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord, pull_ms: int) -> Result:
-    """The container ended without the runner's word: killed from outside. Its outputs are not known."""
+    """Return the result of a container that was killed together with the runner. Its outputs are not known."""
     reason = terminated.reason if terminated.reason not in ("", "Error", "Completed") else Reason.RESULT_LOST
     killed = f"signal {terminated.signal}" if terminated.signal else f"exit code {terminated.exit_code}"
     message = f"its container ended with {killed}, without a receipt"
@@ -313,16 +324,16 @@ def _without_receipt(seen: Pod, terminated: StateTerminated, record: UnitRecord,
 
 
 def _evicted(seen: Pod, result: Result) -> Result:
-    """The result of a step whose pod the kubelet evicted: the kubelet's reason replaces the way in which it ended."""
+    """Return the result of a step whose pod the kubelet evicted, with the kubelet's reason."""
     message = evicted(seen.status.message, result.message)
     return msgspec.structs.replace(result, reason=Reason.EVICTED, message=message)
 
 
 def _removed_at(seen: Pod) -> int:
-    """When the pod's end was asked for, or later; rounded up, since the server tells whole seconds. 0: it was not."""
+    """Return when the deletion was requested, rounded up to the next second; 0 if it was not."""
     meta = seen.metadata
-    at = milliseconds(meta.deletion_timestamp)
-    return at - 1000 * (meta.deletion_grace_period_seconds or 0) + 1000 if at else 0
+    due = milliseconds(meta.deletion_timestamp)
+    return due - 1000 * (meta.deletion_grace_period_seconds or 0) + 1000 if due else 0
 
 
 def _memory_limit(seen: Pod) -> str | None:
@@ -341,13 +352,13 @@ def _all_ended(seen: Pod) -> bool:
 
 
 def _node_lost(seen: Pod) -> bool:
-    """Whether its end was written by somebody else than its kubelet, which is not heard of any more."""
+    """Return whether a controller ended the pod because its kubelet no longer reports."""
     reasons = {seen.status.reason, *(condition.reason for condition in seen.status.conditions or ())}
     return bool(seen.spec.node_name and reasons & _BY_NODE_LOSS)
 
 
 def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
-    """The pod is over, and of its main container there is no end."""
+    """Return the fact of a pod that has ended without an end of its main container."""
     if _node_lost(seen):
         message = f"its node {seen.spec.node_name} is lost"
         return PodReading(
@@ -357,24 +368,24 @@ def _failed_early(seen: Pod, record: UnitRecord, unit: Unit) -> PodReading:
         )
     main = _main(seen)
     if main is not None and (main.state.running is not None or main.restart_count):
-        message = "its pod has ended, and how its container ended is not known"
+        message = "its pod has ended, but the result of its container is not known"
         return PodReading(
             fact=Unclear(
                 since=record.claimed_at, reason=Reason.POD_ENDED, message=message, dead_by=dead_by(record, unit)
             )
         )
     message = seen.status.message or "its pod ended before it started"
-    return _unbegun(seen, unit, seen.status.reason or Reason.CANNOT_START, message)
+    return _script_never_ran(seen, unit, seen.status.reason or Reason.CANNOT_START, message)
 
 
 def _running(main: ContainerStatus, record: UnitRecord, unit: Unit, now: int) -> Fact:
-    assert main.state.running is not None, "asked for a running container"
-    # By its node's clock. Nothing starts before its claim; where it seems to, that clock is behind.
+    assert main.state.running is not None, "the caller passes a running container"
+    # The start is measured by the node's clock. If it is before the claim, that clock is behind.
     since = max(milliseconds(main.state.running.started_at), record.claimed_at)
     limits = unit.timeouts
     end = since + limits.run_ms + limits.grace_ms + SKEW_MS
     if limits.run_ms and now >= end:
-        message = "its deadline ended it long ago, but its node has not reported that"
+        message = "its deadline has passed, but its node has not reported its end"
         return Unclear(since=end, reason=Reason.NODE_NOT_REPORTING, message=message, dead_by=end)
     return Running(since=since)
 
@@ -386,29 +397,29 @@ def _waiting(seen: Pod, main: ContainerStatus | None, unit: Unit) -> Waiting:
         return Waiting(
             since=since, reason=refused.reason or Reason.UNSCHEDULABLE, message=refused.message, placed=False
         )
-    bound = _placing(seen, "True")  # long after it was made, if it had been waiting behind its gate
+    bound = _placing(seen, "True")  # a gated pod may be bound long after its creation
     since = milliseconds(seen.status.start_time or (bound.last_transition_time if bound else None)) or created
-    asked = recalled(seen)
+    recalled = recalled_at(seen)
     if main is not None and main.state.waiting is not None:
         waiting = main.state.waiting
         return Waiting(
             since=since,
             reason=waiting.reason or Reason.STARTING,
             message=waiting.message,
-            recallable=waiting.reason in _CANNOT_BEGIN and is_recallable(seen, unit),
-            recalled=asked,
+            recallable=waiting.reason in _CANNOT_START_REASONS and is_recallable(seen, unit),
+            recalled=recalled,
         )
-    # A node's kubelet is heard of only when it writes a status, which can take it ten seconds; until then it is silent.
+    # No message while the kubelet has not written its first status, which can take ten seconds.
     placed = bool(seen.spec.node_name)
     message = "" if placed else "is being placed on a node"
-    return Waiting(since=since, reason=Reason.STARTING, message=message, placed=placed, recalled=asked)
+    return Waiting(since=since, reason=Reason.STARTING, message=message, placed=placed, recalled=recalled)
 
 
-@functools.lru_cache(maxsize=1024)  # the same moments stand in one saying after the other
+@functools.lru_cache(maxsize=1024)  # statuses repeat the same times
 def stamp(milliseconds: int, timespec: str = "seconds") -> str:
-    """Unix milliseconds as RFC 3339; empty for 0. What lies behind the last second that can be written so is that.
+    """Return unix milliseconds as RFC 3339, at most the last second of the year 9999; empty for 0.
 
-    `timespec` is `seconds`, as for Kubernetes' own times, or `milliseconds`, where a duration follows from two of them.
+    `timespec` is `seconds`, as in Kubernetes, or `milliseconds` if readers compute a duration.
     """
     if not milliseconds:
         return ""
@@ -416,11 +427,11 @@ def stamp(milliseconds: int, timespec: str = "seconds") -> str:
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-@functools.lru_cache(maxsize=1024)  # each turn reads them again
+@functools.lru_cache(maxsize=1024)  # each turn reads the same times again
 def milliseconds(text: str | None) -> int:
-    """Unix milliseconds of an RFC 3339 time; 0 for none, and for the epoch that runtimes write instead of none.
+    """Return an RFC 3339 time as unix milliseconds; 0 for None and for times up to the epoch.
 
-    The API server keeps times of the year 0, of which no Python has any: as all before the epoch they are 0.
+    Runtimes write the epoch for a missing time. The API server accepts the year 0, which Python cannot represent.
     """
     if not text or text.startswith("0000-"):
         return 0

@@ -1,8 +1,8 @@
-"""From a unit to the manifest of its pod. Pure.
+"""The manifest of a unit's pod. Pure.
 
-The runner comes from an immutable ConfigMap, the work order from the pod's own annotation, inputs that other units made
-from the Secrets that hold them; all in one projected volume. So a step costs one container start, and no value of an
-output is ever written into a pod.
+One projected volume contains the runner from an immutable ConfigMap, the work order from an annotation of the pod, and
+inputs from the Secrets with the outputs of other units. So a step needs one container start, and no output value is
+written into a pod.
 """
 
 from collections.abc import Mapping
@@ -30,25 +30,25 @@ MOUNTS = (
 )
 _UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 TRACEPARENT = "TRACEPARENT"
-# Kubernetes takes 256 KiB of annotations; the order shares them with little else.
+# Kubernetes limits the annotations of an object to 256 KiB; the order is by far the largest.
 ORDER_LIMIT = 240 * 1024
 USER = 65532
 
 
 class PodSecretKey(msgspec.Struct, frozen=True):
-    """A value that lies in a Secret of the pod's namespace."""
+    """A value in a Secret of the pod's namespace."""
 
     secret: str
     key: str
 
 
 class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a pod is made of, but the unit itself.
+    """The attempt that a pod is rendered for, without its unit.
 
-    `run` is the ledger's identity (the target's UID); `owner` the Run object as an owner reference. `inputs` has each
-    input's value, where it lies, or None for one that is absent; `sensitive` are those whose values must not stand in
-    the log; `reads` says, for a label, which attempts tell them. `cleaning` if it deletes. A step with a state has
-    `state` in its environment, and the password that lies at `token`.
+    `run` is the ledger's identity (the target's UID), `owner` the owner reference of the Run. `inputs` has the value of
+    each input, its Secret, or None if it is absent. The log masks the values of `sensitive` inputs. `reads` is a label
+    value that identifies the attempts whose outputs are inputs. `cleaning` is true for delete steps. A step with a
+    Terraform state has `state` in its environment and the password from `token`.
     """
 
     run: str
@@ -70,43 +70,43 @@ class PodAttempt(msgspec.Struct, frozen=True, kw_only=True):
     state: Mapping[str, str] = {}
     token: PodSecretKey | None = None
     trace: str = ""
-    """What its own spans hang below, where runs are told as traces."""
+    """The `traceparent` for spans of the step, if the run is traced."""
     ephemeral_storage: str = ""
-    """Default limit on the node's disk that the step may fill, as a Kubernetes quantity. Empty for none."""
+    """Default limit of ephemeral storage, as a Kubernetes quantity. Empty for none."""
 
     @property
     def name(self) -> str:
         return names.pod_name(self.run, self.unit, self.number)
 
 
-def pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
-    """The manifest, the plugin's overlay merged in; it has still to pass `policy`.
+def render_pod(unit: Unit, attempt: PodAttempt) -> dict[str, Any]:
+    """Return the manifest, merged with the plugin's pod template. The caller checks it with `policy`.
 
     Raises:
-        CannotRenderError: the order is too large, or the overlay is no pod template.
+        CannotRenderError: The order is too large, or the pod template is invalid.
     """
     order, files = _order(unit, attempt)
     if len(order) > ORDER_LIMIT:
         raise CannotRenderError(
             Reason.SCRIPT_TOO_LARGE,
-            f"script and constant inputs make {len(order)} bytes, a pod carries at most {ORDER_LIMIT}: "
-            "move large constants into the image",
+            f"script and constant inputs have {len(order)} bytes; the limit of a pod is {ORDER_LIMIT}. "
+            "Move large constants into the image",
         )
     base = _template(unit, attempt, files)
     try:
         merged = merge(base, _overlay(unit), "io.k8s.api.core.v1.PodTemplateSpec")
     except MergeError as error:
-        raise CannotRenderError(Reason.POD_REFUSED, f"the pod template cannot be laid over the pod: {error}") from None
+        raise CannotRenderError(Reason.POD_REFUSED, f"cannot merge the pod template into the pod: {error}") from None
     merged["metadata"] |= _metadata(attempt, order, merged.get("metadata") or {})
     if attempt.cleaning:
         merged["spec"]["priorityClassName"] = names.CLEANUP_CLASS
     return {"apiVersion": "v1", "kind": "Pod", **merged}
 
 
-def recall(image: str, now: int) -> dict[str, Any]:
-    """The ephemeral container in which the runner excludes the start of the step; `now` is unix milliseconds.
+def recall_container(image: str, now: int) -> dict[str, Any]:
+    """Return the ephemeral container whose runner excludes the start of the step; `now` is unix milliseconds.
 
-    Its pull policy is its own, so it needs no registry where the node has the image.
+    Its pull policy does not need a registry if the node has the image.
     """
     return {
         "name": f"{names.RECALL}{now}",
@@ -121,19 +121,19 @@ def recall(image: str, now: int) -> dict[str, Any]:
 
 def _overlay(unit: Unit) -> dict[str, Any]:
     assert unit.exec is not None, "only exec units become pods"
-    # Of a document that no plugin was compiled to, nobody has looked at it before.
+    # A document that was not compiled from a plugin may contain an unchecked template.
     template = {field: value for field, value in (unit.exec.pod_template or {}).items() if value is not None}
     metadata = template.get("metadata", {})
     maps = {"metadata": metadata, "spec": template.get("spec", {})}
     if isinstance(metadata, dict):
         maps |= {f"metadata.{field}": metadata.get(field) or {} for field in ("labels", "annotations")}
     if wrong := [field for field, value in maps.items() if not isinstance(value, dict)]:
-        raise CannotRenderError(Reason.POD_REFUSED, f"the pod template's {wrong[0]} is no map")
+        raise CannotRenderError(Reason.POD_REFUSED, f"{wrong[0]} of the pod template must be a mapping")
     return template
 
 
 def _metadata(attempt: PodAttempt, order: bytes, merged: dict[str, Any]) -> dict[str, Any]:
-    """Ours, over whatever the overlay brought: nobody else names, labels or releases our pods."""
+    """Return the metadata of the pod. Dayfly's fields override those of the pod template."""
     return {
         "name": attempt.name,
         "namespace": attempt.namespace,
@@ -156,13 +156,13 @@ def _metadata(attempt: PodAttempt, order: bytes, merged: dict[str, Any]) -> dict
 
 
 def _order(unit: Unit, attempt: PodAttempt) -> tuple[bytes, dict[PodSecretKey, str]]:
-    """The work order, and the file below the mount at which each secret input is found."""
+    """Return the work order, and for each secret input its file below the mount."""
     assert unit.exec is not None, "only exec units become pods"
     records: list[Record] = [
         *identity_records(attempt.run, attempt.unit, attempt.number, attempt.start_before),
         *step_records(unit),
     ]
-    given = {**_traced(unit, attempt), **built_in(unit, attempt), **_stated(unit, attempt)}
+    given = {**_trace_variables(unit, attempt), **built_in(unit, attempt), **_state_variables(unit, attempt)}
     env: dict[str, Record] = {name: env_record(name, value.encode()) for name, value in given.items()}
     files: dict[PodSecretKey, str] = {}
     if attempt.token is not None:
@@ -180,31 +180,31 @@ def _input(
     kind = "sensitive" if item.name in attempt.sensitive else "secret"
     if isinstance(value, PodSecretKey):
         file = files.setdefault(value, f"in/{len(files)}")
-        at = f"\0{MOUNT}/{file}".encode()
+        source = f"\0{MOUNT}/{file}".encode()
         if item.as_.env:
-            env[item.as_.env] = (f"{kind}-env", item.as_.env.encode() + at)
-        return [(f"{kind}-file", item.as_.path.encode() + at)] if item.as_.path else []
+            env[item.as_.env] = (f"{kind}-env", item.as_.env.encode() + source)
+        return [(f"{kind}-file", item.as_.path.encode() + source)] if item.as_.path else []
     if item.as_.env:
         env[item.as_.env] = env_record(item.as_.env, value or b"")
     return [("file", item.as_.path.encode() + b"\0" + (value or b""))] if item.as_.path else []
 
 
-def _traced(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
-    """A plugin's own comes first, wherever it is from: a pod is the same then, traced or not."""
-    its_own = any(item.as_.env == TRACEPARENT for item in unit.inputs)
-    return {TRACEPARENT: attempt.trace} if attempt.trace and not its_own else {}
+def _trace_variables(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
+    """Return `TRACEPARENT`, unless an input of the plugin sets it."""
+    is_input = any(item.as_.env == TRACEPARENT for item in unit.inputs)
+    return {TRACEPARENT: attempt.trace} if attempt.trace and not is_input else {}
 
 
-def _stated(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
+def _state_variables(unit: Unit, attempt: PodAttempt) -> dict[str, str]:
     if not attempt.state:
         return {}
     written = {str(item.get("name", "")): None if "valueFrom" in item else item.get("value", "") for item in _env(unit)}
     given = written | dict.fromkeys((item.as_.env for item in unit.inputs if item.as_.env), None)
-    return {**attempt.state, **access.past_proxies(attempt.state, given)}
+    return {**attempt.state, **access.bypass_proxies(attempt.state, given)}
 
 
 def _env(unit: Unit) -> list[dict[str, Any]]:
-    """The environment list of the pod template's main container, if it is one."""
+    """Return the environment list of the pod template's main container; empty if there is none."""
     containers = (_overlay(unit).get("spec") or {}).get("containers")
     found = next((each for each in containers or () if isinstance(each, dict) and each.get("name") == MAIN), {})
     env = found.get("env")
@@ -225,7 +225,7 @@ def _template(unit: Unit, attempt: PodAttempt, files: dict[PodSecretKey, str]) -
     if not unit.exec.image:
         del container["image"]
     if attempt.ephemeral_storage:
-        # The default request is the limit, with which few steps would fit a node.
+        # Without a request, Kubernetes would request the limit, and few steps would fit a node.
         container["resources"] = {
             "limits": {"ephemeral-storage": attempt.ephemeral_storage},
             "requests": {"ephemeral-storage": "0"},
@@ -240,7 +240,7 @@ def _template(unit: Unit, attempt: PodAttempt, files: dict[PodSecretKey, str]) -
             "schedulingGates": [{"name": names.GATE}],
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            # The runner keeps its own deadline; this is the second belt, should it hang.
+            # The runner enforces the deadline. This one applies if the runner hangs.
             "activeDeadlineSeconds": (limits.pull_ms + limits.run_ms + limits.grace_ms) // 1000 + 60,
             "terminationGracePeriodSeconds": limits.grace_ms // 1000 + 2,
             "securityContext": security,

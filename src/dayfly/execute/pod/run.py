@@ -1,4 +1,4 @@
-"""What is done to pods: created behind the gate, let go, removed, released. Each change names the UID it means."""
+"""Changes to pods: create with a gate, remove the gate, recall, delete, release. Each names the UID of the pod."""
 
 import asyncio
 import contextlib
@@ -13,29 +13,29 @@ from dayfly.kube.client import Client
 from dayfly.kube.forms import Style
 from dayfly.kube.objects import PODS, Pod
 
-# The whole log of a pod that has ended is on its node's disk; it may be megabytes.
-READING_S = 30.0
+# A log on the node's disk may have megabytes.
+LOG_TIMEOUT_S = 30.0
 _WHOLE_POD = PODS.read_as(dict[str, Any])
 
 
 class ForeignPodError(Exception):
-    """A pod with our name is not ours: somebody else made it."""
+    """A pod with the derived name exists and was not created by Dayfly."""
 
 
 class Pods:
-    """Pods of exec units, in whatever namespace their runner has."""
+    """Pods of exec units, in all namespaces of runners."""
 
-    def __init__(self, client: Client, heard: Callable[[Pod], None] = lambda _: None) -> None:
-        """`heard` is told how the server says that a pod is after a change of ours."""
+    def __init__(self, client: Client, on_change: Callable[[Pod], None] = lambda _: None) -> None:
+        """Initialize with a callback that receives each pod as the API server returns it after a change."""
         self._client = client
-        self._heard = heard
+        self._on_change = on_change
 
     async def prepare(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
-        """Create a gated pod; the pod as it is stored. None if an earlier try, of ours or a peer's, has created it.
+        """Create a gated pod and return it as stored. None if an earlier try, also of another replica, created it.
 
         Raises:
-            ForeignPodError: the name is taken by a pod that is not ours.
-            errors.Refused: the server does not admit it.
+            ForeignPodError: A pod with this name was not created by Dayfly.
+            errors.Refused: The API server refuses the pod.
         """
         metadata = manifest["metadata"]
         try:
@@ -51,15 +51,15 @@ class Pods:
                 ) from None
             return None
 
-    async def whole(self, pod: Pod) -> dict[str, Any] | None:
-        """All of that very pod, as it is stored now; None if it is gone."""
+    async def read_stored(self, pod: Pod) -> dict[str, Any] | None:
+        """Read all fields of the pod with the same UID; None if it is gone."""
         found = await self._client.find(_WHOLE_POD, pod.metadata.name, pod.metadata.namespace)
         return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
-    async def let_go(self, pod: Pod) -> bool:
-        """Remove the gate. Doing it twice is doing it once; a pod of another UID is left alone.
+    async def remove_gate(self, pod: Pod) -> bool:
+        """Remove the gate if the pod has this UID. The call is idempotent.
 
-        False if it is not as it was seen: then it is to be looked at again.
+        Return false if the pod has changed: then the caller must read it again.
         """
         gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
         if names.GATE not in gates:
@@ -70,10 +70,10 @@ class Pods:
             {"op": "test", "path": f"/spec/schedulingGates/{at}/name", "value": names.GATE},
             {"op": "remove", "path": f"/spec/schedulingGates/{at}"},
         ]
-        return await self._json(pod, operations)
+        return await self._patch(pod, operations)
 
     async def remove(self, pod: Pod, *, grace: int | None = None) -> None:
-        """Ask for its deletion; our finalizer keeps what it tells until `release`."""
+        """Request the deletion of the pod. Dayfly's finalizer keeps its status until `release`."""
         if pod.metadata.deletion_timestamp:
             return
         try:
@@ -84,12 +84,12 @@ class Pods:
             return
 
     async def recall(self, pod: Pod, image: str, now: int) -> bool:
-        """Add the container in which the runner excludes the start of the step; `now` is unix milliseconds.
+        """Add the container whose runner excludes the start of the step; `now` is unix milliseconds.
 
-        A second recall changes nothing. False if there is no such way: the pod lacks that very image, or the cluster
-        does not admit the change.
+        A second recall changes nothing. Return false if the recall is impossible: the step itself lacks that image, or
+        the cluster refuses the change.
         """
-        stored = await self.whole(pod)
+        stored = await self.read_stored(pod)
         if stored is None:
             return True
         added = stored["spec"].get("ephemeralContainers") or []
@@ -98,20 +98,20 @@ class Pods:
         if any(each["name"] == MAIN and each["image"] == image for each in stored["spec"]["containers"]):
             return False
         meta = {"uid": pod.metadata.uid, "resourceVersion": stored["metadata"]["resourceVersion"]}
-        patch = {"metadata": meta, "spec": {"ephemeralContainers": [*added, render.recall(image, now)]}}
+        patch = {"metadata": meta, "spec": {"ephemeralContainers": [*added, render.recall_container(image, now)]}}
         try:
-            # The answer is not passed to `heard`: the watch delivers it with the clock of the next turn.
+            # No `on_change`: the next turn receives the change from the watch, together with a later time.
             await self._client.patch(
                 PODS, patch, pod.metadata.name, pod.metadata.namespace, subresource="ephemeralcontainers"
             )
         except (errors.NotFound, errors.Conflict):
-            return True  # gone, or changed in the meantime: the next turn sees which
+            return True  # deleted or changed: the next turn reads it again
         except errors.Refused:
             return False
         return True
 
     async def release(self, pod: Pod) -> bool:
-        """Its result is recorded: let it vanish. False if it is not as it was seen, and may still be held by us."""
+        """Delete the pod and remove the finalizer; its result must be recorded. Return false if the pod has changed."""
         await self.remove(pod)
         finalizers = list(pod.metadata.finalizers or ())
         if names.FINALIZER not in finalizers:
@@ -122,39 +122,41 @@ class Pods:
             {"op": "test", "path": f"/metadata/finalizers/{at}", "value": names.FINALIZER},
             {"op": "remove", "path": f"/metadata/finalizers/{at}"},
         ]
-        return await self._json(pod, operations)
+        return await self._patch(pod, operations)
 
-    async def _json(self, pod: Pod, operations: list[dict[str, Any]]) -> bool:
+    async def _patch(self, pod: Pod, operations: list[dict[str, Any]]) -> bool:
         try:
             name, namespace = pod.metadata.name, pod.metadata.namespace
-            self._heard(await self._client.patch(PODS, operations, name, namespace, style=Style.JSON))
+            self._on_change(await self._client.patch(PODS, operations, name, namespace, style=Style.JSON))
         except (errors.NotFound, errors.Conflict, errors.Invalid):
-            # Gone, another one, or done already: the next turn sees which.
+            # Deleted, replaced, or changed already: the next turn reads it again.
             return False
         return True
 
-    async def contents(self, pod: Pod, digest: str) -> dict[str, bytes] | None:
-        """The outputs from the document at the end of the log; None if the log has no whole document of that digest.
+    async def read_outputs(self, pod: Pod, digest: str) -> dict[str, bytes] | None:
+        """Read the outputs from the receipt in the log; None if the log has no complete receipt with that digest.
 
         Raises:
-            errors.ApiError: the log cannot be read at this moment, which tells nothing of what is in it.
+            errors.ApiError: The log cannot be read now, so its content is not known.
         """
         splitter, log = Splitter(), self._client.log(pod.metadata.name, pod.metadata.namespace, container=MAIN)
         try:
-            async with asyncio.timeout(READING_S), contextlib.aclosing(log) as chunks:
+            async with asyncio.timeout(LOG_TIMEOUT_S), contextlib.aclosing(log) as chunks:
                 async for chunk in chunks:
                     splitter.feed(chunk)
         except TimeoutError:
-            raise errors.ServerTrouble(f"log of pod {pod.metadata.name}", f"no end within {READING_S:g} s") from None
+            raise errors.ServerTrouble(
+                f"log of pod {pod.metadata.name}", f"incomplete after {LOG_TIMEOUT_S:g} s"
+            ) from None
         except errors.Refused as no:
             if isinstance(no, (errors.Unauthorized, errors.Forbidden)):
-                raise  # whoever may not read it now may once he is granted it
+                raise  # the operator may be granted the right later
             return None
         return splitter.contents() if splitter.digest == digest else None
 
 
 def _is_ours(found: dict[str, Any], manifest: dict[str, Any]) -> bool:
-    """Whether a pod of that name is the very one we meant: owner, nonce and finalizer, which nobody else can know."""
+    """Return whether the pod has the owner, nonce and finalizer of the manifest. Only Dayfly can know the nonce."""
     meta, wanted = found["metadata"], manifest["metadata"]
     owners = [owner.get("uid") for owner in meta.get("ownerReferences") or ()]
     nonce = (meta.get("annotations") or {}).get(names.NONCE_ANNOTATION)

@@ -1,6 +1,11 @@
-"""Steps as processes of one machine, started and outlived by the runner.
+"""Steps as processes of one machine, which the runner starts and supervises.
 
-`render` makes the runner's work order, `execute.receipt` reads what it leaves, `place` says where a home's attempts
-work, `run` owns the attempt's folder there: order, marker (started, or void: whoever links it first wins), lock (held
-while anything of the step lives), log, receipt.
+- `render`: the runner's work order
+- `attempt_storage`: the work folder of a home
+- `run`: the folder of an attempt. It has the order, the marker (`started` or `void`; the first link wins), the lock
+  (held while any process of the step runs), the log and the receipt
+- `step_folders`: the working directories of steps
+- `launch`, `resident`: start runners, as processes or in containers
+
+`execute.receipt` reads the receipts.
 """

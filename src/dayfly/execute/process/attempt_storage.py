@@ -1,4 +1,4 @@
-"""Where the attempts of one home work: a folder in memory or on disk that the home remembers."""
+"""The work folder for the attempts of a home, in memory or on disk. The home records its path."""
 
 import contextlib
 import errno
@@ -10,18 +10,18 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from dayfly.execute.process.files import locked, put, slurp
-from dayfly.spec.scalars.numbers import MOST, whole
+from dayfly.execute.process.files import is_locked, read_file, replace_file
+from dayfly.spec.scalars.numbers import MAX_INTEGER, whole
 
-SHARED = "/dev/shm"  # noqa: S108 - folders there are made with 0700, and refused if another's
-_OWN = {"epoch", "home"}
+SHARED = "/dev/shm"  # noqa: S108 - folders have mode 0700, and those of other users are refused
+_OWN_FILES = {"epoch", "home"}
 
 
 class AttemptStorage(NamedTuple):
-    """Where attempts work and where their logs stay.
+    """The paths for attempts and their logs.
 
-    `ref` names this boot and this very folder: a claim binds it. If either is another one later, that a marker is not
-    there proves nothing.
+    `ref` identifies this boot and this work folder, and each claim records it. If either has changed since the claim, a
+    missing marker proves nothing.
     """
 
     work: str
@@ -29,97 +29,97 @@ class AttemptStorage(NamedTuple):
     boot: str
     ref: str
     steps: str
-    """Where steps begin, each in a folder of its own: on the disk, since what they fetch and build may be large."""
+    """Parent of the working directories of steps. On disk, because steps may download and build large files."""
 
     @property
-    def traces(self) -> str:
-        """Where it is noted of which attempts there is a folder. No run is named like this."""
+    def existence_marks(self) -> str:
+        """Folder with one file for each attempt that has had a folder. No run can have this name."""
         return f"{self.logs}/.begun"
 
-    def note(self, name: str, number: int) -> None:
-        """Remember a number as long as this boot lasts."""
-        self.keep()
-        put(f"{self.work}/{name}", str(number))
+    def write_number(self, name: str, number: int) -> None:
+        """Store a number until the machine restarts."""
+        self.ensure_exists()
+        replace_file(f"{self.work}/{name}", str(number))
 
-    def noted(self, name: str) -> int:
-        """What `note` kept; 0 if nothing, or not what it wrote: as the end of a machine may leave it."""
-        return whole(slurp(f"{self.work}/{name}").decode(errors="replace"), MOST) or 0
+    def read_number(self, name: str) -> int:
+        """Return a stored number; 0 if there is none, or a crash of the machine has damaged it."""
+        return whole(read_file(f"{self.work}/{name}").decode(errors="replace"), MAX_INTEGER) or 0
 
-    def keep(self) -> None:
-        """Make the work folder anew if it is gone: systemd takes away what a user has in memory when they log out.
+    def ensure_exists(self) -> None:
+        """Create the work folder again if it is gone: systemd deletes the memory files of a user at logout.
 
-        What it remembered is gone with it: for the next server it is another folder.
+        The new folder has no epoch, so the next server process treats it as another folder.
 
         Raises:
-            OSError: it cannot be made, or somebody else has made it meanwhile.
+            OSError: The folder cannot be created, or belongs to another user.
         """
         try:
-            _refuse_anothers(self.work)
+            _check_owner(self.work)
         except FileNotFoundError:
             Path(self.work).mkdir(mode=0o700)
-            put(f"{self.work}/home", str(Path(self.logs).parent.resolve()))
+            replace_file(f"{self.work}/home", str(Path(self.logs).parent.resolve()))
 
 
-def open_place(home: Path, shared: str = SHARED) -> AttemptStorage:
-    """The home's place: remembered, or chosen now. Memory serves if programs may be started there, else the disk.
+def open_storage(home: Path, shared: str = SHARED) -> AttemptStorage:
+    """Open the storage that the home has recorded, or choose one: in memory if programs can run there, else on disk.
 
-    An attempt's folder sees a dozen small files come and go and need not survive the machine's end, so it is not worth
-    a journal; logs are.
+    An attempt's folder has a dozen short-lived files that need not survive a restart of the machine, so memory is
+    faster. Logs must survive and are on disk.
 
     Args:
-        home: The home; it exists.
-        shared: The folder in memory, in which a new place is made if that can be.
+        home: The existing home.
+        shared: The folder in memory.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    work = os.fsdecode(slurp(f"{home}/place"))
+    work = os.fsdecode(read_file(f"{home}/place"))
     if not Path(work).is_absolute():
-        # Not remembered yet, or cut short by the end of a machine whose disk had not heard of it.
+        # Not recorded yet, or truncated by a crash of the machine.
         work = _choose(home, shared)
     Path(work).mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_anothers(work)
-    epoch = slurp(f"{work}/epoch").decode(errors="replace")
+    _check_owner(work)
+    epoch = read_file(f"{work}/epoch").decode(errors="replace")
     if not epoch:
         epoch = secrets.token_hex(8)
-        put(f"{work}/epoch", epoch)
-    _note(f"{work}/home", str(home.resolve()))
-    _note(f"{home}/place", work)
+        replace_file(f"{work}/epoch", epoch)
+    _write_if_changed(f"{work}/home", str(home.resolve()))
+    _write_if_changed(f"{home}/place", work)
     for name in ("logs", "steps"):
         (home / name).mkdir(mode=0o700, exist_ok=True)
     return AttemptStorage(work, f"{home}/logs", boot, f"{boot} {epoch}", f"{home}/steps")
 
 
-def leave_place(place: AttemptStorage) -> None:
-    """Remove the work folder of a home without runs. One in which something is left stays."""
-    if {entry.name for entry in os.scandir(place.work)} <= _OWN:
+def remove_storage(place: AttemptStorage) -> None:
+    """Remove the work folder of a home without runs, unless it still contains attempts."""
+    if {entry.name for entry in os.scandir(place.work)} <= _OWN_FILES:
         shutil.rmtree(place.work)
 
 
-def sweep_places(shared: str = SHARED) -> None:
-    """Remove work folders in memory (`shared`) whose home is gone, as long as nothing in them may still live.
+def sweep_storage(shared: str = SHARED) -> None:
+    """Remove work folders in memory (`shared`) whose home is gone, unless a step may still run in them.
 
-    It is about tidiness: no server needs the folders of others, or the memory itself, which some containers have not.
+    Errors are ignored: no server depends on the folders of others, and some containers have no such folder.
     """
     with contextlib.suppress(OSError):
         for entry in os.scandir(shared):
             if entry.name.startswith(f"dayfly-{os.geteuid()}-"):
-                # Its own server has just left it, or nobody can tell now whether its home is there.
+                # Its own server has just removed it, or the path of its home cannot be read now.
                 with contextlib.suppress(OSError):
-                    _sweep_place(entry.path)
+                    _sweep_folder(entry.path)
 
 
-def _sweep_place(path: str) -> None:
+def _sweep_folder(path: str) -> None:
     if not _is_ours(path):
         return
-    home = os.fsdecode(slurp(f"{path}/home"))
+    home = os.fsdecode(read_file(f"{path}/home"))
     attempts = [folder.path for folder in os.scandir(path) if folder.is_dir()]
-    if home and not Path(home).is_dir() and not any(locked(f"{each}/lock") for each in attempts):
+    if home and not Path(home).is_dir() and not any(is_locked(f"{each}/lock") for each in attempts):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _note(path: str, text: str) -> None:
-    # What stands there already needs no room: on a full disk the next server is to begin as well.
-    if slurp(path) != os.fsencode(text):
-        put(path, text)
+def _write_if_changed(path: str, text: str) -> None:
+    # An unchanged file needs no space, so a server can start on a full disk.
+    if read_file(path) != os.fsencode(text):
+        replace_file(path, text)
 
 
 def _choose(home: Path, memory: str) -> str:
@@ -134,9 +134,9 @@ def _choose(home: Path, memory: str) -> str:
     return f"{home}/attempts"
 
 
-def _refuse_anothers(work: str) -> None:
+def _check_owner(work: str) -> None:
     if not _is_ours(work):
-        raise OSError(errno.EPERM, "belongs to somebody else; remove it", work)
+        raise OSError(errno.EPERM, "belongs to another user or has the wrong mode; remove it", work)
 
 
 def _is_ours(path: str) -> bool:

@@ -18,6 +18,6 @@ CI_MARKS = frozenset(
 def without_ci_marks(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process that must outlive the CI job that started it.
 
-    A process must be started with it: other processes see the environment that a process had when it was started.
+    The process must be started with it, because `/proc` shows the environment at the start of a process.
     """
     return {name: value for name, value in environment.items() if name not in CI_MARKS}

@@ -1,4 +1,4 @@
-"""Small files by the kernel's own calls: read, put in place whole, locked."""
+"""Small files with few system calls: read, create, replace atomically, check a lock, remove a tree."""
 
 import fcntl
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 _CHUNK = 1 << 16
 
 
-def locked(path: str) -> bool:
-    """Whether somebody holds the lock."""
+def is_locked(path: str) -> bool:
+    """Return whether a process holds the lock on the file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -23,8 +23,11 @@ def locked(path: str) -> bool:
     return False
 
 
-def slurp(path: str) -> bytes:
-    """The bytes of a plain file; none if it is not there. By the kernel's own calls: each step has a few of them."""
+def read_file(path: str) -> bytes:
+    """Return the content of a regular file; empty if it does not exist.
+
+    It uses system calls directly, because each step reads several files.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -39,12 +42,12 @@ def slurp(path: str) -> bytes:
     return data
 
 
-def make(path: str, data: bytes) -> None:
-    """Make a file of ours with these bytes.
+def create_file(path: str, data: bytes) -> None:
+    """Create a private file.
 
     Raises:
-        FileExistsError: there is one.
-        OSError: the disk refuses; some of the bytes may be there.
+        FileExistsError: The file exists.
+        OSError: The write failed; the file may be incomplete.
     """
     descriptor = private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -55,8 +58,8 @@ def make(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def put(path: str, text: str) -> None:
-    """Write it whole or not at all, whenever we are killed: a path that is cut short names another folder."""
+def replace_file(path: str, text: str) -> None:
+    """Write a text file atomically, so that a kill cannot leave it truncated."""
     draft = f"{path}.tmp"
     with open(draft, "w", encoding="utf-8", errors="surrogateescape", opener=private) as file:
         file.write(text)
@@ -64,21 +67,21 @@ def put(path: str, text: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder with all that is in it, however deep that is; it may take long.
+    """Remove a folder of any depth; this may take long.
 
     Raises:
-        OSError: not all of it can be removed.
+        OSError: Some entries cannot be removed.
     """
     name, found = f"{path}/.{secrets.token_hex(8)}-", [Path(path)]
     found[0].chmod(0o700)
-    for folder in found:  # which grows meanwhile
+    for folder in found:  # the loop extends the list
         for entry in list(folder.iterdir()):
             if entry.is_symlink() or not entry.is_dir():
                 entry.unlink()
                 continue
-            # A step may have locked its own folders, as Go does with its modules.
+            # A step may have made its folders read-only, as Go does with modules.
             entry.chmod(0o700)
-            # To the top with it: neither calls nor paths go as deep as folders can.
+            # Move the folder to the top, because recursion depth and path length are limited.
             found.append(entry.rename(f"{name}{len(found)}"))
         if folder != found[0]:
             folder.rmdir()
@@ -86,5 +89,5 @@ def remove_tree(path: str) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """An opener (see `open`) of files for nobody but us."""
+    """Open a file with mode 0600 (an opener for `open`)."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)

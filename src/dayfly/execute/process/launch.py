@@ -1,4 +1,4 @@
-"""How a runner comes to stand before an attempt's folder: as a process of this machine, or in a fresh container."""
+"""Start of runners: as processes of this machine, or in new containers."""
 
 import os
 import subprocess
@@ -8,67 +8,67 @@ from typing import Protocol
 
 from dayfly.execute.process import podman_monitors
 from dayfly.execute.process.ci_marks import without_ci_marks
-from dayfly.execute.process.resident import DEFAULTS, Resident
+from dayfly.execute.process.resident import DEFAULT_SIGNALS, Resident
 from dayfly.execute.process.run import Folder
 from dayfly.spec.lifecycle import Unit
 
 _RUNNER = "/dayfly/runner"
-# How long an engine has for removing a container.
+# Timeout for the removal of a container.
 REMOVE_S = 60.0
-_SPECIAL = {*',"\r\n'}
-_OURS = ("DAYFLY_", "SIGNADOT_")
+_QUOTED_CHARS = {*',"\r\n'}
+_OWN_PREFIXES = ("DAYFLY_", "SIGNADOT_")
 
 
 class Starter(Protocol):
-    """Starts runners. The folder's marker, lock and receipt are the same whichever way it is done."""
+    """Starts runners. Marker, lock and receipt in the folder are the same for all starters."""
 
     name: str
-    """Who starts, as people call it."""
+    """Name of the program that starts runners, for display."""
     isolation: str
-    """What the order of a step asks of the runner."""
+    """The isolation in the work order of a step."""
     fork_isolation: str
-    """The same for a fork, which is always a process of this machine."""
-    apart: bool
-    """Whether steps that use one path do not meet there."""
+    """The isolation in the work order of a fork, which is always a process of this machine."""
+    isolates_paths: bool
+    """Whether concurrent steps can use the same path."""
     slow: bool
-    """Whether long may pass (an image is fetched) before the runner begins."""
+    """Whether the start of the runner may take long, for example because an image is pulled."""
 
     async def start(self, folder: Folder, unit: Unit, /) -> int:
-        """Start the runner on the folder; returns our child's process id. The step outlives us.
+        """Start the runner for the folder and return the process ID of the new child. The step outlives this process.
 
         Raises:
-            OSError: it cannot be started, and will not be.
-            UnansweredError: it may have been started.
+            OSError: The runner was not started.
+            UnansweredError: The runner may have been started.
         """
 
     def tell(self, sealed: Callable[[int], None], /) -> None:
-        """Have `sealed` called with the process id of a child whose receipt is there, if that is known before its end.
+        """Set the callback for the process ID of a child whose receipt is sealed, if that is known before its end.
 
-        Not every one is told of.
+        Notifications can be lost.
         """
 
     def clear(self, folder: Folder) -> None:
-        """Remove what an attempt whose end is certain may have left beside its folder.
+        """Remove everything outside of the folder that an ended attempt may have left.
 
         Raises:
-            OSError: that is not certain.
+            OSError: The removal may be incomplete.
         """
 
     def close(self) -> None:
-        """Nothing will be started any more. What was started lives on."""
+        """Stop starting runners. Running steps continue."""
 
 
 class Processes:
-    """Steps as processes of this machine, with its environment but for what steers Dayfly itself."""
+    """Starts steps as processes of this machine. They inherit its environment except for Dayfly's own variables."""
 
     name = "the runner"
     slow = False
 
     def __init__(self, runner: str, isolation: str, environment: Mapping[str, str]) -> None:
-        theirs = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
+        theirs = {name: value for name, value in environment.items() if not name.startswith(_OWN_PREFIXES)}
         self._resident = Resident(runner, theirs, user=isolation == "user")
         self.isolation = self.fork_isolation = isolation
-        self.apart = isolation != "none"
+        self.isolates_paths = isolation != "none"
 
     async def start(self, folder: Folder, _unit: Unit) -> int:
         return await self._resident.fork(folder.path, self.isolation)
@@ -84,14 +84,14 @@ class Processes:
 
 
 class Containers:
-    """Steps in containers of their images, by podman or docker; forks as processes of this machine.
+    """Starts steps in containers of their images with podman or docker, and forks as processes of this machine.
 
-    The container shares the machine's process ids, so that the marker's are true here, and its network. Paths are kept
-    apart by the container, so the runner itself makes no namespaces. A step's environment is its image's.
+    A container uses the PID namespace of the machine, so that the process IDs in the marker are valid outside, and its
+    network. The container isolates paths, so the runner creates no namespaces. A step has the environment of its image.
     """
 
     isolation = "none"
-    apart = True
+    isolates_paths = True
     slow = True
 
     def __init__(self, engine: str, runner: str, processes: Processes) -> None:
@@ -111,35 +111,35 @@ class Containers:
         self._processes.tell(sealed)
 
     def _run(self, folder: Folder, image: str) -> int:
-        # An engine would make it root's.
+        # Otherwise the engine would create the folder as root.
         folder.make_logs()
-        # In podman without root, the container's root is ourselves outside; in docker it never is.
+        # In rootless podman, root in the container is the current user outside; in docker it is not.
         user = "0:0" if self._is_podman else f"{os.geteuid()}:{os.getegid()}"
         command = [
             *(self._engine, "run", "--rm", "--name", _name(folder), "--user", user),
             *("--network=host", "--pid=host", "--entrypoint", _RUNNER),
-            *("--mount", _bound(self._runner, _RUNNER, "readonly=true")),
-            *("--mount", _bound(folder.path)),
-            *("--mount", _bound(folder.logs)),
-            *("--mount", _bound(folder.begins)),
+            *("--mount", _bind_mount(self._runner, _RUNNER, "readonly=true")),
+            *("--mount", _bind_mount(folder.path)),
+            *("--mount", _bind_mount(folder.logs)),
+            *("--mount", _bind_mount(folder.step_folder)),
             *(image, "host", folder.path),
         ]
-        said = (os.POSIX_SPAWN_OPEN, 1, folder.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        output = (os.POSIX_SPAWN_OPEN, 1, folder.starter_output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         return os.posix_spawnp(
             command[0],
             command,
-            without_ci_marks(os.environ),  # the engine's own processes live as long as the container
-            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), said, (os.POSIX_SPAWN_DUP2, 1, 2)],
+            without_ci_marks(os.environ),  # processes of the engine live as long as the container
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), output, (os.POSIX_SPAWN_DUP2, 1, 2)],
             setsigmask=(),
-            setsigdef=DEFAULTS,
-            # What the terminal sends to the server's group is not for the step.
+            setsigdef=DEFAULT_SIGNALS,
+            # Signals of the terminal to the server's process group must not reach the step.
             setsid=True,
         )
 
     def clear(self, folder: Folder) -> None:
         self._remove(folder)
         if self._is_podman:
-            podman_monitors.end(_name(folder), folder.path)
+            podman_monitors.end_monitors(_name(folder), folder.path)
 
     def _remove(self, folder: Folder) -> None:
         command = [self._engine, "rm", "--force", *(("--time", "0") if self._is_podman else ()), _name(folder)]
@@ -148,28 +148,28 @@ class Containers:
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=REMOVE_S, text=True, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise TimeoutError(f"{self.name} does not remove the container {_name(folder)}") from error
-        said = done.stderr.strip()
-        # That there is no such container is what is wanted.
-        if done.returncode and "no such container" not in said.lower():
-            said = said or (f"it ended with {done.returncode}" if done.returncode > 0 else "it was killed")
-            raise OSError(f"{self.name} cannot remove the container {_name(folder)}: {said}")
+            raise TimeoutError(f"{self.name} did not remove the container {_name(folder)} in time") from error
+        message = done.stderr.strip()
+        # A missing container is not an error.
+        if done.returncode and "no such container" not in message.lower():
+            message = message or (f"exit code {done.returncode}" if done.returncode > 0 else "it was killed")
+            raise OSError(f"{self.name} cannot remove the container {_name(folder)}: {message}")
 
     def close(self) -> None:
         self._processes.close()
 
 
-def _bound(path: str, at: str = "", *more: str) -> str:
-    """A mount of that path. With `--volume` none that has a colon could be named; here a comma needs quotes."""
-    fields = ("type=bind", f"src={path}", f"dst={at or path}", *more)
-    return ",".join(_quoted(field) if _SPECIAL & {*field} else field for field in fields)
+def _bind_mount(path: str, target: str = "", *more: str) -> str:
+    """Return the value of `--mount`. `--volume` does not support paths with a colon; here a comma needs quotes."""
+    fields = ("type=bind", f"src={path}", f"dst={target or path}", *more)
+    return ",".join(_quote(field) if _QUOTED_CHARS & {*field} else field for field in fields)
 
 
-def _quoted(field: str) -> str:
+def _quote(field: str) -> str:
     return '"' + field.replace('"', '""') + '"'
 
 
 def _name(folder: Folder) -> str:
-    """The container's name, derived as the folder's is: found again without an index."""
+    """Return the container's name, which is derived from the folder's name."""
     name = "".join(char if char.isalnum() or char in "_.-" else "-" for char in Path(folder.path).name)
     return f"dayfly-{name}"

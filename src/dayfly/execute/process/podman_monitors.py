@@ -1,6 +1,6 @@
-"""What podman leaves when it is killed as it starts a container: a monitor that waits for its word for ever.
+"""Cleanup after a podman that was killed while it started a container: its monitor waits for podman forever.
 
-The monitor (conmon) and the container's first process live on, though podman knows nothing of them any more.
+The monitor (conmon) and the container's first process continue, although podman no longer knows them.
 """
 
 import contextlib
@@ -9,73 +9,74 @@ import signal
 import time
 from pathlib import Path
 
-# An ordinary one ends by itself soon after its container.
+# Time for a monitor to end by itself after its container.
 PATIENCE_S = 2.0
-# So long the kernel may take to end what was killed.
-LONGEST_S = 30.0
-_LOOK_AGAIN_S = 0.05
-_LOOKS = 3
+# Time for the kernel to end killed processes.
+TIMEOUT_S = 30.0
+_POLL_INTERVAL_S = 0.05
+_POLLS_WITHOUT_MONITOR = 3
 _PROC = Path("/proc")
 
 
-def end(container: str, path: str, proc: Path = _PROC) -> None:
-    """End the monitors of a container that was removed, with all that they have started.
+def end_monitors(container: str, path: str, proc: Path = _PROC) -> None:
+    """End the monitors of a removed container, with all processes that they have started.
 
-    It is known by its name and by a path of ours that is mounted into it: another podman's may have the same name.
+    The container is identified by its name and by the mounted `path`, because a container of another podman
+    installation may have the same name.
 
     Raises:
-        TimeoutError: they do not end.
+        TimeoutError: The processes do not end.
     """
-    begun, unseen = time.monotonic(), 0
-    # One look is not enough: a monitor begins as one process and goes on as another, which may be in no list yet.
-    while unseen < _LOOKS:
-        monitors = [pid for pid in _processes(proc) if _watches(proc / str(pid), container, path)]
+    started, unseen = time.monotonic(), 0
+    # One poll is not enough: a monitor forks and continues as another process, which may not be listed yet.
+    while unseen < _POLLS_WITHOUT_MONITOR:
+        monitors = [pid for pid in _processes(proc) if _is_monitor(proc / str(pid), container, path)]
         unseen = 0 if monitors else unseen + 1
-        waited = time.monotonic() - begun
-        if monitors and waited > LONGEST_S:
-            raise TimeoutError(f"what watched the container {container} does not end: process {monitors[0]}")
+        waited = time.monotonic() - started
+        if monitors and waited > TIMEOUT_S:
+            raise TimeoutError(f"the monitor of container {container} does not end: process {monitors[0]}")
         if waited > PATIENCE_S:
             for pid in monitors:
                 _kill(pid, proc)
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _processes(proc: Path) -> list[int]:
     return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
 
 
-def _watches(process: Path, container: str, path: str) -> bool:
-    """Whether it is the monitor of that container; one whose container has nothing left is, whoever's it was."""
+def _is_monitor(process: Path, container: str, path: str) -> bool:
+    """Return whether the process is a monitor of this container, or of a removed one with the same name."""
     try:
         words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return False  # it has ended
-    if Path(words[0]).name != "conmon" or _after(words, "-n") != container:
+    if Path(words[0]).name != "conmon" or _option(words, "-n") != container:
         return False
     try:
-        return path in Path(_after(words, "-b"), "config.json").read_text()
+        return path in Path(_option(words, "-b"), "config.json").read_text()
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # another user's
+        return False  # of another user
 
 
-def _after(words: list[str], option: str) -> str:
+def _option(words: list[str], option: str) -> str:
     return words[words.index(option) + 1] if option in words[:-1] else ""
 
 
 def _kill(pid: int, proc: Path) -> None:
-    """And what it has started: the container's first process outlives it."""
-    for each in [*_below(pid, proc), pid]:
+    """Kill the process and its descendants. The container's first process would outlive it."""
+    for each in [*_descendants(pid, proc), pid]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(each, signal.SIGKILL)
 
 
-def _below(pid: int, proc: Path) -> list[int]:
+def _descendants(pid: int, proc: Path) -> list[int]:
     children: dict[int, list[int]] = {}
     for each in _processes(proc):
         with contextlib.suppress(OSError):
-            # The name before it, in brackets, may contain anything.
+            # The name of the process is in parentheses before the fields and may contain any character.
             parent = int((proc / str(each) / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(each)
     found = [pid]

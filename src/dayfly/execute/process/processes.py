@@ -1,19 +1,19 @@
-"""What the kernel tells of a process, by its number (`/proc`)."""
+"""Queries about processes in `/proc`."""
 
 import contextlib
 import os
 from pathlib import Path
 
-from dayfly.execute.process.files import slurp
+from dayfly.execute.process.files import read_file
 
 
-def opens(process: str, file: os.stat_result) -> bool:
-    """Whether it has a file open.
+def has_open(process: str, file: os.stat_result) -> bool:
+    """Return whether the process has the file open.
 
     Raises:
-        OSError: it is gone, another user's, or cannot be looked at now.
+        OSError: The process has ended, belongs to another user, or cannot be read now.
     """
-    # By identity: in a container or a namespace of its own the same file has another name.
+    # Compare identities: in another mount namespace the file has another name.
     return any(_is_same(path, file) for path in Path(f"/proc/{process}/fd").iterdir())
 
 
@@ -24,9 +24,9 @@ def _is_same(path: Path, file: os.stat_result) -> bool:
         return False
 
 
-def standing(process: str) -> tuple[str, str]:
-    """Its state and its beginning, in the kernel's words; empty if there is none."""
+def state_and_start(process: str) -> tuple[str, str]:
+    """Return the state and the start time of a process as in `/proc/PID/stat`; empty if it does not exist."""
     with contextlib.suppress(OSError, IndexError):
-        fields = slurp(f"/proc/{process}/stat").decode(errors="replace").rpartition(")")[2].split()
+        fields = read_file(f"/proc/{process}/stat").decode(errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]
     return "", ""

@@ -1,8 +1,9 @@
-"""From a unit and its inputs' values to the runner's work order. Pure.
+"""The runner's work order for a unit, and the directories of this machine that are private for its step.
 
-What a step has of the machine's environment, or of its image's, is the environment of its runner, and in no order.
+A work order does not contain the environment of the machine or image: the runner inherits it.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,12 +15,12 @@ from dayfly.spec.lifecycle import Unit
 
 
 class OrderContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything an order is made of, but the unit itself.
+    """The attempt that an order is rendered for, without its unit.
 
-    `inputs` has the value of each input, None for one that is absent. `folder` is where a step begins, unless its image
-    names another. `private` are directories whose new entries only this step may see. `sensitive` are those inputs
-    whose values must not stand in the log. `state` is what a step with a state has in its environment, `cleared` what
-    it must not inherit, `trace` what its own programs hang their spans below.
+    `inputs` has the value of each input, None if it is absent. `folder` is the working directory, unless the image has
+    another. `private` are directories in which only this step may see its new entries. The log masks the values of
+    `sensitive` inputs. `state` has the variables of a step with a Terraform state, and `cleared` variables that it must
+    not inherit. `trace` is the `traceparent` for spans of the step.
     """
 
     run: str
@@ -40,7 +41,7 @@ class OrderContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_order(unit: Unit, attempt: OrderContext) -> bytes:
-    """The work order of an exec unit, of which each input fits its places."""
+    """Return the work order of an exec unit. Its inputs must have passed `inputs.check`."""
     assert unit.exec is not None, "only exec units run as processes"
     begins = ("cwd", attempt.folder.encode(errors="surrogateescape")), ("inherit-cwd", b"1")
     records = [*_head(attempt), *begins, *step_records(unit)]
@@ -59,7 +60,7 @@ def step_order(unit: Unit, attempt: OrderContext) -> bytes:
 def service_order(
     attempt: OrderContext, *, command: tuple[str, ...], workdir: str, env: Mapping[str, bytes], grace_ms: int
 ) -> bytes:
-    """The work order of a kept process: no outputs, no deadline."""
+    """Return the work order of a process that is kept running: without outputs and deadline."""
     return encode(
         "dayfly-order",
         [
@@ -74,7 +75,7 @@ def service_order(
 
 
 def overlay_env(unit: Unit) -> dict[str, str]:
-    """The constants that the pod template sets for the main container: a process has these as well."""
+    """Return the constant variables of the pod template's main container. A process has them too."""
     assert unit.exec is not None, "only exec units have a pod template"
     found = {}
     for item in overlay_entries(unit):
@@ -84,7 +85,7 @@ def overlay_env(unit: Unit) -> dict[str, str]:
 
 
 def overlay_entries(unit: Unit) -> list[dict[str, object]]:
-    """The environment list of the pod template's main container, as it was written."""
+    """Return the environment list of the pod template's main container, as written."""
     template = unit.exec.pod_template if unit.exec else None
     spec = (template or {}).get("spec") or {}
     for container in spec.get("containers") or []:
@@ -109,3 +110,31 @@ def _head(attempt: OrderContext) -> list[tuple[str, bytes]]:
 
 def _environment(env: Mapping[str, bytes]) -> Iterable[tuple[str, bytes]]:
     return (env_record(name, value) for name, value in env.items())
+
+
+def usual_folders() -> tuple[str, ...]:
+    """Return the machine's folders for temporary files, which are private for each step."""
+    return tuple(path for path in ("/tmp", "/var/tmp") if os.path.isdir(path))  # noqa: S108 - they become private
+
+
+def private_directories(unit: Unit) -> tuple[str, ...]:
+    """Return the directories in which only this step may see its new entries.
+
+    These are the usual ones, and for each declared path its nearest existing parent.
+    """
+    found = set(usual_folders())
+    for path in declared_paths(unit):
+        parent = os.path.dirname(path)
+        while parent not in found and not os.path.isdir(parent):
+            parent = os.path.dirname(parent)
+        found.add(parent)
+    return tuple(sorted(found))
+
+
+def declared_paths(unit: Unit) -> frozenset[str]:
+    """Return the absolute paths of inputs and outputs.
+
+    Without isolation, two steps cannot use one path concurrently.
+    """
+    paths = [output.path for output in unit.outputs] + [item.as_.path for item in unit.inputs]
+    return frozenset(filter(None, paths))

@@ -1,7 +1,7 @@
-"""The resident runner (`dayfly-runner serve`), which forks a launcher for each folder that it is told of.
+"""The resident runner (`dayfly-runner serve`), which forks a launcher for each folder that it receives.
 
-To fork that small program costs a fraction of starting one from a process of Python's size, and nobody waits in a
-thread for it. The launchers are children of this process, so it alone reaps them; they outlive both.
+The small resident process forks much faster than a large Python process, and the fork needs no thread. The launchers
+are children of the Python process, which reaps them. They outlive both processes.
 """
 
 import asyncio
@@ -14,32 +14,32 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from dayfly.execute.process.paths import usual_folders
+from dayfly.execute.process.render import usual_folders
 
-# A runner that a careless parent made deaf to these would never hear of an end.
-DEFAULTS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-# As many requests and as many answers surely fit into the socket, so that neither side ever waits for the other.
-_MOST_AT_ONCE = 64
-# How long one that was forked ahead may wait for its folder. It holds a copy of this machine's mounts: what is
-# unmounted meanwhile is still in use there.
+# Signals with the default action in a runner. If they were ignored or blocked, it could miss the end of its step.
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+# This many requests and answers fit into the socket, so that neither side ever blocks.
+_MAX_CONCURRENT_REQUESTS = 64
+# How long a prepared launcher waits for its folder. It has a copy of the mounts, so a file system that is unmounted
+# during that time stays in use.
 AHEAD_S = 1.0
-_REAP_S = 0.02
-# So many are not forked ahead after one that was of no use, since mounts or the usual folders had changed meanwhile:
-# where that goes on, each would be made twice.
+_REAP_INTERVAL_S = 0.02
+# Number of requests without preparation after a prepared launcher was discarded because mounts or folders had changed.
+# Otherwise a machine with frequent changes would fork each launcher twice.
 _PAUSE = 16
 
 
 class UnansweredError(Exception):
-    """The resident runner ended before it answered: the launcher may have been forked, or not."""
+    """The resident runner ended before it answered, so the launcher may or may not have been forked."""
 
 
 class Resident:
-    """Begins the resident runner when it is first needed, and again should it have ended.
+    """The client of the resident runner, which it starts on first use and after each end.
 
-    Steps inherit the environment that it is given. `folders` are the private ones that most of them have. With `user`
-    all of its launchers have the isolation of that name, and one user namespace. A launcher that is forked ahead waits
-    for its folder for `ahead_s` seconds. `sealed` is called with the process id
-    of a launcher whose receipt is there, usually a moment before its end; that can be lost.
+    Steps inherit `environment`. `folders` returns the private folders of most steps. With `user`, all launchers have
+    that isolation and share one user namespace. A prepared launcher waits `ahead_s` seconds for its folder. `sealed` is
+    called with the process ID of a launcher that has sealed its receipt, usually just before it ends; this notification
+    can be lost.
     """
 
     def __init__(
@@ -56,45 +56,44 @@ class Resident:
         self._environment = environment
         self._folders = folders
         self._ahead_s = ahead_s
-        self.sealed: Callable[[int], None] = _nobody
+        self.sealed: Callable[[int], None] = _ignore
         self._socket: socket.socket | None = None
-        # Not the same one: launchers that live on hold it, and its end would never be seen.
-        self._ears: socket.socket | None = None
+        # A separate socket, because launchers that outlive the resident runner hold it open.
+        self._seal_socket: socket.socket | None = None
         self._child = 0
-        # None: of who is forked ahead, or let go.
+        # The expected answers. None: the answer to a request that prepares or discards a launcher.
         self._answers: deque[asyncio.Future[int] | None] = deque()
         self._ahead = 0
         self._asked_at = 0.0
         self._pause = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._dismissed: set[int] = set()
+        self._killed: set[int] = set()
         self._reaper: asyncio.TimerHandle | None = None
 
     async def fork(self, folder: str, isolation: str) -> int:
-        """Fork a launcher for the folder, at once into the namespaces of the order's isolation; returns our new child's
-        process id.
+        """Fork a launcher for the folder, with the namespaces of `isolation`, and return its process ID.
 
         Raises:
-            OSError: it cannot be forked, and will not be.
-            UnansweredError: it may have been forked.
+            OSError: The launcher was not forked.
+            UnansweredError: The launcher may have been forked.
         """
-        while len(self._answers) >= _MOST_AT_ONCE:
+        while len(self._answers) >= _MAX_CONCURRENT_REQUESTS:
             await asyncio.wait([next(each for each in reversed(self._answers) if each is not None)])
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._tell(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
+        self._request(os.fsencode(folder if isolation == "none" else f"{isolation} {folder}"))
         self._answers.append(answer)
         if isolation != "none":
             self._fork_ahead(isolation)
         return await answer
 
     def _fork_ahead(self, isolation: str) -> None:
-        """Have a launcher forked that stands in its namespaces, with its private folders, before it is needed.
+        """Prepare a launcher with its namespaces and private folders before it is needed.
 
-        The steps of a chain follow each other: the next one is spared what takes the kernel longest. Where that cannot
-        be done it is not: whoever has just asked for a launcher may have one, and must not hear that there is none.
+        The next step of a chain then starts faster, because creating namespaces takes the kernel longest. Errors are
+        ignored: they must not fail the current request.
         """
         if self._socket is None or len(self._answers) > 1:
-            return  # where others begin at the same moment no processor is free to prepare anything
+            return  # other steps are starting, so there is no free CPU time
         if self._pause:
             self._pause -= 1
             return
@@ -105,137 +104,139 @@ class Resident:
         loop = asyncio.get_running_loop()
         self._asked_at = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self._ahead_s, self._grow_old)
+            self._timer = loop.call_later(self._ahead_s, self._expire_ahead)
 
-    def _grow_old(self) -> None:
-        """Have let go who has waited too long. Until that is answered it may become a launcher, and is not ended."""
+    def _expire_ahead(self) -> None:
+        """Discard a prepared launcher that has waited too long.
+
+        It is killed after the answer, because until then the resident runner may use it for a folder.
+        """
         loop = asyncio.get_running_loop()
         due = self._asked_at + self._ahead_s
         self._timer = None
         if self._answers or loop.time() < due:
-            self._timer = loop.call_later(max(due - loop.time(), self._ahead_s / 10), self._grow_old)
+            self._timer = loop.call_later(max(due - loop.time(), self._ahead_s / 10), self._expire_ahead)
         elif self._ahead:
             try:
                 self._send(b"let go")
             except UnansweredError:
-                pass  # with the resident runner everybody was let go
+                pass  # prepared launchers end with the resident runner
             except OSError:
-                # As where the kernel has no memory for it now. Nobody else would look before the next step.
-                self._timer = loop.call_later(self._ahead_s / 10, self._grow_old)
+                # For example no kernel memory now. Without a retry, the launcher would stay until the next step.
+                self._timer = loop.call_later(self._ahead_s / 10, self._expire_ahead)
             else:
                 self._answers.append(None)
 
-    def _dismiss(self) -> None:
-        """End who was forked ahead and will never have a folder. The kernel takes its time to take the mounts apart."""
+    def _kill_ahead(self) -> None:
+        """Kill the prepared launcher. It is reaped later, because the kernel needs time to remove its mounts."""
         if self._ahead:
             os.kill(self._ahead, signal.SIGKILL)
-            self._dismissed.add(self._ahead)
+            self._killed.add(self._ahead)
             self._ahead = 0
             self._reap()
 
     def _reap(self) -> None:
-        for process in list(self._dismissed):
-            with contextlib.suppress(ChildProcessError):  # where nobody is to wait for children the kernel does
+        for process in list(self._killed):
+            with contextlib.suppress(ChildProcessError):  # the kernel reaps it if SIGCHLD is ignored
                 if not os.waitpid(process, os.WNOHANG)[0]:
                     continue
-            self._dismissed.discard(process)
-        if self._dismissed and self._reaper is None:
-            self._reaper = asyncio.get_running_loop().call_later(_REAP_S, self._reap_again)
+            self._killed.discard(process)
+        if self._killed and self._reaper is None:
+            self._reaper = asyncio.get_running_loop().call_later(_REAP_INTERVAL_S, self._reap_again)
 
     def _reap_again(self) -> None:
         self._reaper = None
         self._reap()
 
     def close(self) -> None:
-        """Let the resident runner end. What it has forked lives on."""
-        if self._socket is None or self._ears is None:
+        """End the resident runner. Its launchers continue."""
+        if self._socket is None or self._seal_socket is None:
             return
-        # It may be stopped, and has nothing that it could lose.
+        # SIGKILL also ends a stopped process. It has no state to lose.
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the kernel reaps it if SIGCHLD is ignored
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
-        while self._hear():
-            pass  # what it has said is still to be heard
-        for each in (self._socket, self._ears):
+        while self._receive_answer():
+            pass  # its last answers
+        for each in (self._socket, self._seal_socket):
             asyncio.get_running_loop().remove_reader(each)
             each.close()
-        self._socket = self._ears = None
+        self._socket = self._seal_socket = None
         if not self._answers:
-            self._dismiss()
-        self._ahead = 0  # else it may be a launcher by now; if not it ends by itself
+            self._kill_ahead()
+        self._ahead = 0  # with open answers it may be in use by a step; otherwise it ends by itself
         for timer in filter(None, (self._timer, self._reaper)):
             timer.cancel()
         self._timer = self._reaper = None
-        while self._dismissed:
+        while self._killed:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._dismissed.pop(), 0)
+                os.waitpid(self._killed.pop(), 0)
         while self._answers:
             answer = self._answers.popleft()
             if answer is not None and not answer.done():
                 answer.set_exception(UnansweredError("the resident runner ended before it answered"))
 
-    def _tell(self, packet: bytes) -> None:
+    def _request(self, packet: bytes) -> None:
         try:
             self._send(packet)
         except UnansweredError:
-            # It has ended since the last time. What cannot be sent was not read.
+            # The resident runner has ended since the last request. It did not receive this one: retry.
             try:
                 self._send(packet)
             except UnansweredError as fault:
-                # Nor was this, so nobody need wonder whether it was forked.
-                raise OSError(errno.EPIPE, "ends as soon as it has begun", self._runner) from fault
+                # It did not receive this one either, so nothing was forked.
+                raise OSError(errno.EPIPE, "ends immediately after its start", self._runner) from fault
 
     def _send(self, packet: bytes) -> None:
         try:
-            self._opened().send(packet)
+            self._connect().send(packet)
         except (BrokenPipeError, ConnectionResetError) as fault:
             self.close()
-            raise UnansweredError("the resident runner ended before it could be asked") from fault
+            raise UnansweredError("the resident runner ended before it received the request") from fault
 
-    def _opened(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         if self._socket is None:
             with contextlib.ExitStack() as failed:
                 ours, theirs = _pair(failed)
-                ears, tellers = _pair(failed)
-                with theirs, tellers:
-                    self._child = self._begin(theirs.fileno(), tellers.fileno())
+                our_seals, their_seals = _pair(failed)
+                with theirs, their_seals:
+                    self._child = self._spawn(theirs.fileno(), their_seals.fileno())
                 failed.pop_all()
-            asyncio.get_running_loop().add_reader(ours, self._answered)
-            asyncio.get_running_loop().add_reader(ears, self._told)
-            self._socket, self._ears = ours, ears
+            asyncio.get_running_loop().add_reader(ours, self._on_answer)
+            asyncio.get_running_loop().add_reader(our_seals, self._on_sealed)
+            self._socket, self._seal_socket = ours, our_seals
         return self._socket
 
-    def _begin(self, channel: int, tellers: int) -> int:
+    def _spawn(self, channel: int, seals: int) -> int:
         return os.posix_spawn(
             self._runner,
             self._arguments,
             self._environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, channel, 0),
-                (os.POSIX_SPAWN_DUP2, tellers, 3),
+                (os.POSIX_SPAWN_DUP2, seals, 3),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsigmask=(),
-            setsigdef=DEFAULTS,
-            # What the terminal sends to our group is not for it.
+            setsigdef=DEFAULT_SIGNALS,
+            # Signals of the terminal to the process group must not reach it.
             setsid=True,
         )
 
-    def _told(self) -> None:
-        """A launcher has sealed its receipt."""
-        assert self._ears is not None, "nobody else is listened to"
+    def _on_sealed(self) -> None:
+        assert self._seal_socket is not None, "the reader is removed before the socket"
         with contextlib.suppress(OSError):
-            if word := self._ears.recv(4):
+            if word := self._seal_socket.recv(4):
                 self.sealed(int.from_bytes(word, sys.byteorder))
 
-    def _answered(self) -> None:
-        if not self._hear():
+    def _on_answer(self) -> None:
+        if not self._receive_answer():
             self.close()
 
-    def _hear(self) -> bool:
-        """One answer; they come in the order of the requests. False if there is none, and never will be."""
-        assert self._socket is not None, "nobody else is listened to"
+    def _receive_answer(self) -> bool:
+        """Receive one answer, in the order of the requests. Return false if the resident runner has ended."""
+        assert self._socket is not None, "the reader is removed before the socket"
         try:
             word = self._socket.recv(4)
         except (ConnectionResetError, BlockingIOError):
@@ -245,7 +246,7 @@ class Resident:
         number = int.from_bytes(word, sys.byteorder, signed=True)
         answer = self._answers.popleft()
         if answer is None:
-            self._dismiss()  # whom the resident runner has let go for this one
+            self._kill_ahead()  # the resident runner has replaced it
             self._ahead = max(number, 0)
             if number < 0:
                 self._pause = _PAUSE
@@ -253,7 +254,7 @@ class Resident:
         if number == self._ahead:
             self._ahead = 0
         elif self._ahead:
-            self._dismiss()
+            self._kill_ahead()
             self._pause = _PAUSE
         if answer.done():
             return True
@@ -265,12 +266,12 @@ class Resident:
 
 
 def _pair(failed: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Ours, which does not block and which `failed` closes, and theirs."""
+    """Return our non-blocking end, which `failed` closes, and the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     failed.callback(ours.close)
     ours.setblocking(False)
     return ours, theirs
 
 
-def _nobody(_launcher: int) -> None:
-    """Nobody has asked to be told."""
+def _ignore(_launcher: int) -> None:
+    pass

@@ -1,4 +1,4 @@
-"""The attempt's folder: the only place where processes are started, fenced, cancelled and looked at."""
+"""The folder of an attempt, through which its processes are started, fenced, observed and cancelled."""
 
 import contextlib
 import errno
@@ -10,31 +10,31 @@ import shutil
 import signal
 
 from dayfly.execute.process.attempt_storage import AttemptStorage
-from dayfly.execute.process.files import locked, make, private, remove_tree, slurp
-from dayfly.execute.process.log_times_file import LogTimes, entry_now
-from dayfly.execute.process.processes import opens, standing
-from dayfly.execute.receipt import lost, receipt
+from dayfly.execute.process.files import create_file, is_locked, private, read_file, remove_tree
+from dayfly.execute.process.log_times import LogTimes, entry_now
+from dayfly.execute.process.processes import has_open, state_and_start
+from dayfly.execute.receipt import lost, read_receipt
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, NeverRan, Running, Stalled, Unclear
 from dayfly.spec.lifecycle import Unit
 from dayfly.spec.run import UnitRecord
 
 Seen = Ended | NeverRan | Running | Stalled | Unclear
-# What may pass between a deadline of the runner and the end of the last process it ended.
+# Maximum time between a deadline of the runner and the end of the last process that it kills.
 MARGIN_MS = 60_000
-# So many logs of one unit are kept: one that is tried again and again must not fill the disk.
+# Number of logs that are kept for each unit, so that endless retries do not fill the disk.
 KEPT_LOGS = 20
-# The marker's line that tells when the step's first process began; markers of older runners have none.
-_BEGAN = 6
+# The line of the marker with the start time of the step's first process; markers of older runners lack it.
+_START_LINE = 6
 _PROCESS = re.compile("[1-9][0-9]{0,8}")
-_MOMENT = re.compile("[1-9][0-9]{0,14}")
+_UNIX_MS = re.compile("[1-9][0-9]{0,14}")
 _FOLDER = re.compile(r"(?P<run>[^.]+)\.(?P<unit>.+)\.(?P<number>[1-9][0-9]*)")
 _RUN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LOG = re.compile(r"(?P<unit>[^.].*)\.(?P<number>[1-9][0-9]*)\.log")
 
 
 class Folder:
-    """One attempt's folder. Names are derived, so finding it again needs no index."""
+    """The folder of one attempt. Its name is derived from the attempt, so no index is needed."""
 
     def __init__(self, place: AttemptStorage, run: str, unit: str, number: int) -> None:
         self._name = f"{slug(unit)}.{number}"
@@ -49,70 +49,70 @@ class Folder:
 
     @property
     def log(self) -> str:
-        """The attempt's log, if it has said anything."""
+        """The attempt's log, if it has printed anything."""
         return f"{self._place.logs}/{self._run}/{self._name}.log"
 
     @property
     def times(self) -> str:
-        """When the log was printed, if anybody has noted it."""
+        """The print times of the log, if they were recorded."""
         return f"{self._place.logs}/{self._run}/{self._name}.times"
 
     @property
-    def begins(self) -> str:
-        """The folder in which its step begins."""
+    def step_folder(self) -> str:
+        """The working directory of the step."""
         return f"{self._place.steps}/{self._run}.{self._name}"
 
     @property
-    def said(self) -> str:
-        """Where the starter's own words go, if it has any."""
+    def starter_output(self) -> str:
+        """The output of the starter, if it has printed anything."""
         return f"{self.path}/said"
 
     @property
-    def _trace(self) -> str:
-        """That there has been a folder: on the disk, where who clears the work folder away does not come."""
-        return f"{self._place.traces}/{self._run}.{self._name}"
+    def _existence_mark(self) -> str:
+        """File that proves that the folder existed. It is on disk, so it survives a removal of the work folder."""
+        return f"{self._place.existence_marks}/{self._run}.{self._name}"
 
     def write_order(self, order: bytes) -> None:
-        """Make the folder with its work order.
+        """Create the folder with its work order.
 
         Raises:
-            OSError: the disk refuses; nothing can start from what was written.
+            OSError: The write failed. Nothing can start from an incomplete order.
         """
         self._make()
-        self._leave_trace()
-        make(f"{self.path}/order", order)
+        self._mark_existence()
+        create_file(f"{self.path}/order", order)
 
     def exists(self) -> bool:
-        """Whether the folder is there."""
+        """Return whether the folder exists."""
         return os.path.isdir(self.path)
 
     def say(self, sentence: str) -> None:
-        """Begin the log with a line of our own."""
+        """Append a line of Dayfly to the log, before the step starts."""
         self.make_logs()
         with open(self.log, "ab", opener=private) as file, open(self.times, "ab", opener=private) as times:
-            times.write(entry_now(file.tell()))  # and is written first: files are closed from the last on
+            times.write(entry_now(file.tell()))  # reaches the disk first, because it is closed first
             file.write(f"[dayfly: {sentence}]\n".encode())
 
     def drop_older_logs(self) -> None:
-        """Keep the newest logs of the unit, this attempt's among them, and let this one say that others are gone."""
+        """Delete old logs of the unit, and record that in this attempt's log."""
         kept = kept_logs(self._number)
         if kept.start <= 1:
             return
-        for unit, number in logged(self._place, self._run):
+        for unit, number in list_logs(self._place, self._run):
             if unit == self._unit and number not in kept:
                 old = Folder(self._place, self._run, unit, number)
                 for path in (old.log, old.times):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(path)
-        self.say(f"the last {KEPT_LOGS} logs are kept; those before attempt {kept.start} are gone")
+        self.say(f"the last {KEPT_LOGS} logs are kept; logs before attempt {kept.start} are deleted")
 
     def complaint(self) -> str:
-        """The last line of what the starter said, or nothing."""
-        lines = slurp(self.said).decode(errors="replace").strip().splitlines()
+        """Return the last line of the starter's output, usually its error; empty if there is none."""
+        lines = read_file(self.starter_output).decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def fence(self) -> bool:
-        """Link `void` into the marker's place; false if the step was first. After true it can never start."""
+        """Link a marker `void`; return false if the step's marker exists. After true, the step can never start."""
         self._make()
         draft = f"{self.path}/void.tmp"
         with open(draft, "wb", opener=private) as file:
@@ -120,67 +120,68 @@ class Folder:
         try:
             os.link(draft, f"{self.path}/marker")
         except FileExistsError:
-            return slurp(f"{self.path}/marker").startswith(b"void")
+            return read_file(f"{self.path}/marker").startswith(b"void")
         finally:
             os.unlink(draft)
         return True
 
     def _make(self) -> None:
-        self._place.keep()
+        self._place.ensure_exists()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path, 0o700)
 
-    def _leave_trace(self) -> None:
+    def _mark_existence(self) -> None:
         with contextlib.suppress(FileExistsError):
             try:
-                self._name_none()
+                self._link_mark()
             except FileNotFoundError:
-                _make_all(self._place.logs, self._place.traces)
-                os.close(private(f"{self._place.traces}/none", os.O_WRONLY | os.O_CREAT))
-                self._name_none()
+                _create_folders(self._place.logs, self._place.existence_marks)
+                os.close(private(f"{self._place.existence_marks}/none", os.O_WRONLY | os.O_CREAT))
+                self._link_mark()
 
-    def _name_none(self) -> None:
-        """One more name of one empty file: a disk is slow to make files and quick to name them, where it can."""
+    def _link_mark(self) -> None:
+        """Hard-link one empty file, which is faster than creating a file, if the file system supports it."""
         try:
-            os.link(f"{self._place.traces}/none", self._trace)
+            os.link(f"{self._place.existence_marks}/none", self._existence_mark)
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
                 raise
-            make(self._trace, b"")
+            create_file(self._existence_mark, b"")
 
     def make_logs(self) -> None:
-        """Make the folder of the run's logs: a runner makes it with its log, where it sees more than this folder."""
-        _make_all(self._place.logs, self.logs)
+        """Create the folder of the run's logs. A runner outside of a container creates it together with its log."""
+        _create_folders(self._place.logs, self.logs)
 
     def observe(self, record: UnitRecord, *, unit: Unit, nonce: str, now: int) -> Seen:
-        """Look at an attempt that the ledger believes alive, whoever started it."""
+        """Return a fact on an attempt that is alive according to the ledger, also if an earlier server started it."""
         for _ in range(2):
-            if data := slurp(f"{self.path}/receipt"):
-                return receipt(data, nonce=nonce, unit=unit)
+            if data := read_file(f"{self.path}/receipt"):
+                return read_receipt(data, nonce=nonce, unit=unit)
             marker = self._marker()
             if marker[0] == "void":
                 return NeverRan(reason=Reason.NEVER_RAN, message="it was fenced before it started")
             if marker[0] != "started":
                 return self._unmarked(record, unit, now)
             if self.locked():
-                told = "".join(marker[4:5])  # by a file that a step can reach
-                return Running(since=int(told) if _MOMENT.fullmatch(told) else record.claimed_at)
-            # The receipt is written before the lock is freed: look for it once more.
+                since = "".join(marker[4:5])  # a step can change this file
+                return Running(since=int(since) if _UNIX_MS.fullmatch(since) else record.claimed_at)
+            # The receipt is written before the lock is released: read it once more.
         return lost("its runner ended without a receipt", started_at=record.claimed_at, ended_at=now)
 
     def _unmarked(self, record: UnitRecord, unit: Unit, now: int) -> Seen:
         if record.ref.split()[0] != self._place.boot:
-            message = "the machine was restarted; what ran then has ended"
+            message = "the machine was restarted, so the step has ended"
             return Unclear(since=record.claimed_at, reason=Reason.MACHINE_RESTARTED, message=message, dead_by=now)
-        # The folder comes before its trace and goes before it: a trace without a folder is what somebody who removed
-        # the folder left. So is a log.
-        was_removed = not record.kept and not self.exists() and (os.path.lexists(self._trace) or self._has_log())
+        # Dayfly creates and removes the folder before its mark. So a mark or a log without a folder means that someone
+        # else removed the folder.
+        has_existed = os.path.lexists(self._existence_mark) or self.log_size() is not None
+        was_removed = not record.kept and not self.exists() and has_existed
         if record.ref == self._place.ref and not was_removed:
             return Stalled(since=record.claimed_at)
         return self.removed(record, unit)
 
     def removed(self, record: UnitRecord, unit: Unit) -> Unclear:
-        """What is known of an attempt that may be running and whose folder is gone: when it must have ended."""
+        """Return the fact for an attempt whose folder is gone: it may be running until its deadline."""
         limits = unit.timeouts
         start = record.claimed_at + limits.schedule_ms + limits.pull_ms
         return Unclear(
@@ -191,26 +192,26 @@ class Folder:
         )
 
     def locked(self) -> bool:
-        """Whether anything of the step may still live."""
-        return locked(f"{self.path}/lock") or self._dying()
+        """Return whether any process of the step may still run."""
+        return is_locked(f"{self.path}/lock") or self._is_dying()
 
-    def _dying(self) -> bool:
-        """Whether the step's first process is there, with the lock free: it is being killed.
+    def _is_dying(self) -> bool:
+        """Return whether the step's first process exists. With a free lock this means that it is being killed.
 
-        It lets go of the lock before the kernel kills what is left in its namespace and had closed the lock's
-        descriptor; it is itself dead only after them (`do_exit` in Linux: `exit_files` comes before `exit_notify`).
+        It releases the lock before the kernel kills processes of its namespace that have closed the lock. It is dead
+        only after them (`do_exit` in Linux calls `exit_files` before `exit_notify`).
         """
         marker = self._marker()
-        if len(marker) < _BEGAN + 1 or marker[3] != self._place.boot or not _PROCESS.fullmatch(marker[2]):
+        if len(marker) < _START_LINE + 1 or marker[3] != self._place.boot or not _PROCESS.fullmatch(marker[2]):
             return False
-        state, began = standing(marker[2])
-        return state not in ("", "Z", "X") and began == marker[_BEGAN]
+        state, start = state_and_start(marker[2])
+        return state not in ("", "Z", "X") and start == marker[_START_LINE]
 
     def _marker(self) -> list[str]:
-        return slurp(f"{self.path}/marker").decode(errors="replace").split("\n")
+        return read_file(f"{self.path}/marker").decode(errors="replace").split("\n")
 
     def watch(self) -> int | None:
-        """A pidfd of the runner that holds the lock, ready to read once it has ended; None if none does."""
+        """Return a pidfd of the runner that holds the lock, readable once it has ended; None if there is none."""
         marker = self._marker()
         if marker[0] != "started" or not _PROCESS.fullmatch("".join(marker[1:2])):
             return None
@@ -219,7 +220,7 @@ class Folder:
         except ProcessLookupError:
             return None
         try:
-            # The id could be another process's by now: the runner is the one that has the lock's file open.
+            # The process ID may have been reused: the runner is the process with the lock file open.
             is_runner = self.locked() and self._is_holder(marker[1])
         except OSError:
             os.close(descriptor)
@@ -230,56 +231,56 @@ class Folder:
         return descriptor
 
     def _is_holder(self, process: str) -> bool:
-        """Whether it has the lock's file open; where we may not look, it is taken to be what it says."""
+        """Return whether the process has the lock file open, and true if that cannot be read."""
         lock = os.stat(f"{self.path}/lock")
         try:
-            return opens(process, lock)
+            return has_open(process, lock)
         except PermissionError:
             return True
         except OSError:
             return False
 
     def kill_holders(self) -> None:
-        """Kill whatever still holds the lock: the processes of a step whose runner was killed.
+        """Kill all processes that hold the lock: those of a step whose runner was killed.
 
         Raises:
-            OSError: not all processes can be looked at now.
+            OSError: Some processes cannot be read now.
         """
         try:
             lock = os.stat(f"{self.path}/lock")
         except FileNotFoundError:
-            return  # whoever looks again finds the folder gone
+            return  # the next observation finds that the folder is gone
         for process in os.listdir("/proc"):
             if not process.isdigit() or int(process) == os.getpid():
                 continue
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-                if opens(process, lock):
+                if has_open(process, lock):
                     os.kill(int(process), signal.SIGKILL)
 
     def value(self, output: str, digest: str) -> bytes:
-        """An output's bytes.
+        """Return the bytes of an output.
 
         Raises:
-            ValueError: they are not those that the receipt was sealed over.
+            ValueError: The bytes differ from those in the sealed receipt.
         """
-        data = slurp(f"{self.path}/out.{output}")
+        data = read_file(f"{self.path}/out.{output}")
         if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
             raise ValueError(f"the bytes of output {output} differ from those in the receipt")
         return data
 
     def release(self) -> bool:
-        """Remove the folder: the ledger has its result, and the log lies elsewhere. False while somebody is at it.
+        """Remove the folder after the result is recorded; return false while a process holds the lock.
 
-        The lock is held meanwhile, so a runner that comes as late as this finds the lock taken or the order gone, never
-        an order without its marker.
+        The log is elsewhere. This holds the lock during the removal, so a late runner finds the lock taken or the order
+        gone, and never an order without its marker.
 
         Raises:
-            IsADirectoryError: its step has made folders in it; `clear` removes them.
+            IsADirectoryError: The step has created folders in it; `clear` removes them.
         """
         try:
             descriptor = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
-            self._wipe_trace()
+            self._remove_mark()
             return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -288,7 +289,7 @@ class Folder:
                     os.unlink(f"{self.path}/{name}")
             os.unlink(f"{self.path}/lock")
             os.rmdir(self.path)
-            self._wipe_trace()
+            self._remove_mark()
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.ENOTEMPTY):
                 raise
@@ -298,31 +299,28 @@ class Folder:
         return True
 
     def clear(self) -> None:
-        """Remove the folders that its step has made beside its script; that may take long.
+        """Remove the folders that the step has created next to its script; this may take long.
 
         Raises:
-            OSError: not all of them can be removed.
+            OSError: Some of them cannot be removed.
         """
         for entry in os.scandir(self.path):
             if entry.is_dir(follow_symlinks=False):
                 remove_tree(entry.path)
 
-    def _wipe_trace(self) -> None:
+    def _remove_mark(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._trace)
-
-    def _has_log(self) -> bool:
-        return self.log_size() is not None
+            os.unlink(self._existence_mark)
 
     def log_size(self) -> int | None:
-        """Bytes in the log; None if there is none."""
+        """Return the size of the log in bytes; None if there is none."""
         try:
             return os.stat(self.log).st_size
         except FileNotFoundError:
             return None
 
     def read_log(self, offset: int, limit: int) -> bytes | None:
-        """Bytes of the log from `offset`; None if there is none."""
+        """Return up to `limit` bytes of the log from `offset`; None if there is no log."""
         try:
             with open(self.log, "rb") as file:
                 file.seek(offset)
@@ -331,50 +329,50 @@ class Folder:
             return None
 
     def log_times(self) -> LogTimes:
-        """When the log was printed; empty where nobody has noted it, as of logs of older releases."""
+        """Return the print times of the log; empty if they were not recorded, as in older releases."""
         try:
-            return LogTimes(slurp(self.times))
-        except OSError:  # people and steps can put anything there
+            return LogTimes(read_file(self.times))
+        except OSError:  # users and steps can replace the file by anything
             return LogTimes(b"")
 
 
-def folders(place: AttemptStorage) -> list[tuple[str, str, int]]:
-    """Run, unit and number of each attempt that has left a folder, its own or the one in which it began, or a trace."""
+def list_attempts(place: AttemptStorage) -> list[tuple[str, str, int]]:
+    """Return run, unit and number of each attempt that has a folder, a working directory or an existence mark."""
     names = {entry.name for path in (place.work, place.steps) for entry in os.scandir(path) if entry.is_dir()}
     with contextlib.suppress(FileNotFoundError):
-        names |= {entry.name for entry in os.scandir(place.traces)}
+        names |= {entry.name for entry in os.scandir(place.existence_marks)}
     found = filter(None, map(_FOLDER.fullmatch, sorted(names)))
     return [(match["run"], unslug(match["unit"]), int(match["number"])) for match in found]
 
 
 def slug(unit: str) -> str:
-    """A unit's name as one folder name: `db/seed` is `db.seed`, `fork:demo/app` is `fork@demo.app`; none collide."""
+    """Return a unit's name as a unique file name: `db.seed` for `db/seed`, `fork@demo.app` for `fork:demo/app`."""
     return unit.replace("/", ".").replace(":", "@")
 
 
 def unslug(name: str) -> str:
-    """The unit a folder is named after."""
+    """Return the unit for a file name of `slug`."""
     return name.replace("@", ":").replace(".", "/", 1)
 
 
-def logged(place: AttemptStorage, run: str) -> list[tuple[str, int]]:
-    """Units and attempts of which there are logs, in that order."""
+def list_logs(place: AttemptStorage, run: str) -> list[tuple[str, int]]:
+    """Return the units and attempts with logs, sorted."""
     try:
         names = [entry.name for entry in os.scandir(f"{place.logs}/{run}")]
     except FileNotFoundError:
         return []
-    # People look at logs where they lie, and leave editors' files and copies beside them.
+    # The folder may contain files of editors and copies of logs.
     found = filter(None, map(_LOG.fullmatch, names))
     return sorted((unslug(match["unit"]), int(match["number"])) for match in found)
 
 
-def runs_logged(place: AttemptStorage, before: int) -> set[str]:
-    """The runs whose newest log was begun before that moment (unix milliseconds).
+def list_runs_logged_before(place: AttemptStorage, before: int) -> set[str]:
+    """Return the runs whose newest log was created before that time (unix milliseconds).
 
-    Of another name than a sandbox's UID is what people have put there.
+    Folders without the name of a run are ignored.
     """
     found = set()
-    with contextlib.suppress(FileNotFoundError):  # all may have been removed to make room
+    with contextlib.suppress(FileNotFoundError):  # a user may have deleted all logs to free space
         for entry in os.scandir(place.logs):
             if _RUN.fullmatch(entry.name) and entry.stat().st_mtime_ns // 1_000_000 < before:
                 found.add(entry.name)
@@ -382,17 +380,17 @@ def runs_logged(place: AttemptStorage, before: int) -> set[str]:
 
 
 def kept_logs(newest: int) -> range:
-    """The attempts of a unit whose logs are kept, when the newest is this one."""
+    """Return the attempts of a unit whose logs are kept, by its newest attempt."""
     return range(newest - KEPT_LOGS + 1, newest + 1)
 
 
-def forget(place: AttemptStorage, run: str) -> None:
-    """Remove the logs of a run."""
+def delete_logs(place: AttemptStorage, run: str) -> None:
+    """Delete the logs of a run."""
     shutil.rmtree(f"{place.logs}/{run}", ignore_errors=True)
 
 
-def _make_all(*paths: str) -> None:
-    # All may have been removed to make room. The home is not made anew: with it the ledger is gone.
+def _create_folders(*paths: str) -> None:
+    # A user may have deleted the logs to free space. The home is not created: without it there is no ledger.
     for path in paths:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)

@@ -1,7 +1,7 @@
-"""Ways in and where they lead, as what Envoy reads of them: bootstrap, listeners, clusters, a table for each way. Pure.
+"""Configuration of Envoy: bootstrap, listeners, clusters, and a route table for each listener. Pure.
 
-Tables are files of their own, so that a change of one closes no connection. A cluster is called by its address and
-never changes. One worker serves all: what it answers to a probe holds for every request that follows.
+Each route table is a separate file, so that a change closes no connections. A cluster is named by its address and never
+changes. Envoy runs one worker thread, so the response to a probe is true for all later requests.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ HOST: Final = "127.0.0.1"
 PROBE: Final = "x-dayfly-probe"
 _TYPE: Final = "type.googleapis.com/envoy."
 _HTTP: Final = "extensions.upstreams.http.v3.HttpProtocolOptions"
-# Below what servers close idle connections after: a request must not meet one that is just being closed.
+# Shorter than the idle timeout of servers, so that no request uses a connection that the server is closing.
 _IDLE: Final = "2s"
-# Envoy's own bounds would lose requests of a test that sends many at once.
-_PLENTY: Final = 1 << 20
+# Envoy's default limits would reject requests of a test that sends many concurrently.
+_UNLIMITED: Final = 1 << 20
 _HEADERS_KB: Final = 96
-# By itself it refuses a whole table for one pattern as large as that of a key is. Ours match in linear time.
+# By default, Envoy refuses a route table with a pattern as large as that of a key. RE2 matches in linear time.
 _RUNTIME: Final = {f"re2.max_program_size.{level}_level": 1 << 24 for level in ("error", "warn")}
 
 
 class Lead(NamedTuple):
-    """Requests with one of these keys go to that port of this machine."""
+    """Requests with one of these keys are routed to a port of this machine."""
 
     keys: tuple[str, ...]
     port: int
 
 
 class EnvoyEntry(NamedTuple):
-    """Where requests come in, and where they go: by `leads` in their order, else to `port`, where the baseline listens.
+    """A listener: its port `listens`, its routes in order, and the baseline's `port` for all other requests.
 
-    With `key` each of them is given that one and follows it, whatever else it carries.
+    With `key`, Envoy adds this key to each request and routes by it, whatever keys the request has.
     """
 
     name: str
@@ -49,7 +49,7 @@ class EnvoyEntry(NamedTuple):
 
 
 def bootstrap(*, admin: str, listeners: str, clusters: str) -> dict[str, Any]:
-    """What Envoy begins with; the arguments are paths."""
+    """Return the bootstrap configuration; the arguments are paths."""
     return {
         "node": {"id": "dayfly", "cluster": "dayfly"},
         "admin": {"address": {"pipe": {"path": admin, "mode": 0o600}}},
@@ -58,53 +58,53 @@ def bootstrap(*, admin: str, listeners: str, clusters: str) -> dict[str, Any]:
     }
 
 
-def clusters(ways: Iterable[EnvoyEntry], lingering: Collection[int] = ()) -> list[dict[str, Any]]:
-    """All ports that ways lead to, and those that still answer what has come by a route that is gone."""
-    ports = {port for way in ways for port in (way.port, *(lead.port for lead in way.leads))}
+def clusters(entries: Iterable[EnvoyEntry], lingering: Collection[int] = ()) -> list[dict[str, Any]]:
+    """Return the clusters for all ports, including `lingering` ones with open requests of removed routes."""
+    ports = {port for entry in entries for port in (entry.port, *(lead.port for lead in entry.leads))}
     return [_cluster(port) for port in sorted({*ports, *lingering})]
 
 
-def listeners(ways: Iterable[EnvoyEntry], tables: str) -> list[dict[str, Any]]:
-    """One for each way; `tables` is the folder of their tables."""
-    return [_listener(way, f"{tables}/{file_of(way.name)}") for way in ways]
+def listeners(entries: Iterable[EnvoyEntry], tables: str) -> list[dict[str, Any]]:
+    """Return a listener for each entry; `tables` is the folder of their route tables."""
+    return [_listener(entry, f"{tables}/{file_of(entry.name)}") for entry in entries]
 
 
-def table(way: EnvoyEntry, forms: Forms, *, token: str, version: int) -> dict[str, Any]:
-    """The table of a way. Who asks with the token is told the version that is in force."""
+def table(entry: EnvoyEntry, forms: Forms, *, token: str, version: int) -> dict[str, Any]:
+    """Return the route table of an entry. A request with the token receives the version of the active table."""
     probe = {
         "match": {"prefix": "/", "headers": [_exact(PROBE, token)]},
         "direct_response": {"status": 200, "body": {"inline_string": str(version)}},
     }
     return {
         "@type": f"{_TYPE}config.route.v3.RouteConfiguration",
-        "name": way.name,
-        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [probe, *_routes(way, forms)]}],
+        "name": entry.name,
+        "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [probe, *_routes(entry, forms)]}],
     }
 
 
 def answer(version: int, resources: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Resources of one kind, as a file that Envoy watches holds them."""
+    """Return the content of a file that Envoy watches, with resources of one kind."""
     return {"version_info": str(version), "resources": list(resources)}
 
 
 def file_of(name: str) -> str:
-    """The file of a way's table; a way's name has no other sign in it than these."""
+    """Return the file name of a route table. `/` is the only character in an entry's name that must be replaced."""
     return name.replace("/", "~") + ".json"
 
 
-def _routes(way: EnvoyEntry, forms: Forms) -> list[dict[str, Any]]:
-    if way.key:
-        leads = ((lead.keys, lead.port) for lead in way.leads)
-        port = routing_keys.first(tuple(leads), frozenset({way.key})) or way.port
-        return [{"match": {"prefix": "/"}, "route": _to(port), "request_headers_to_add": _given(way.key)}]
+def _routes(entry: EnvoyEntry, forms: Forms) -> list[dict[str, Any]]:
+    if entry.key:
+        leads = ((lead.keys, lead.port) for lead in entry.leads)
+        port = routing_keys.first_route(tuple(leads), frozenset({entry.key})) or entry.port
+        return [{"match": {"prefix": "/"}, "route": _to(port), "request_headers_to_add": _key_headers(entry.key)}]
     found: list[dict[str, Any]] = []
-    for lead in way.leads:
+    for lead in entry.leads:
         found += ({"match": {"prefix": "/", **match}, "route": _to(lead.port)} for match in _matches(lead.keys, forms))
-    return [*found, {"match": {"prefix": "/"}, "route": _to(way.port)}]
+    return [*found, {"match": {"prefix": "/"}, "route": _to(entry.port)}]
 
 
 def _matches(keys: Sequence[str], forms: Forms) -> Iterable[dict[str, Any]]:
-    """Each of the places where a key may stand."""
+    """Yield a match for each part of a request that can carry a key."""
     yield {"headers": [_matching(routing_keys.BAGGAGE, routing_keys.baggage_pattern(keys))]}
     yield {"headers": [_matching(routing_keys.TRACESTATE, routing_keys.tracestate_pattern(keys))]}
     for name in routing_keys.PLAIN:
@@ -125,7 +125,7 @@ def _exact(header: str, value: str) -> dict[str, Any]:
 
 
 def _to(port: int) -> dict[str, Any]:
-    # A request that was never sent may be sent again: a fork that is being started anew has no place to be refused.
+    # Retry requests that were not sent, because a restarting fork refuses connections for a moment.
     retry = {"retry_on": "connect-failure,refused-stream,reset-before-request", "num_retries": 4}
     back_off = {"base_interval": "0.025s", "max_interval": "0.5s"}
     return {
@@ -136,10 +136,10 @@ def _to(port: int) -> dict[str, Any]:
     }
 
 
-def _given(key: str) -> list[dict[str, Any]]:
+def _key_headers(key: str) -> list[dict[str, Any]]:
     return [
         {"header": {"key": name, "value": value}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}
-        for name, value in routing_keys.injected(key)
+        for name, value in routing_keys.injected_headers(key)
     ]
 
 
@@ -159,11 +159,11 @@ def _cluster(port: int) -> dict[str, Any]:
     both: dict[str, Any] = {"http_protocol_options": {}, "http2_protocol_options": {}}
     options = {
         "@type": f"{_TYPE}{_HTTP}",
-        # A request goes on in the protocol in which it came.
+        # Requests are forwarded with the protocol of the client.
         "use_downstream_protocol_config": both,
         "common_http_protocol_options": {"idle_timeout": _IDLE},
     }
-    bounds = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), _PLENTY)
+    bounds = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), _UNLIMITED)
     return {
         "@type": f"{_TYPE}config.cluster.v3.Cluster",
         "name": _name(port),
@@ -178,7 +178,7 @@ def _cluster(port: int) -> dict[str, Any]:
     }
 
 
-def _listener(way: EnvoyEntry, table_path: str) -> dict[str, Any]:
+def _listener(entry: EnvoyEntry, table_path: str) -> dict[str, Any]:
     router = {
         "name": "envoy.filters.http.router",
         "typed_config": {
@@ -190,12 +190,12 @@ def _listener(way: EnvoyEntry, table_path: str) -> dict[str, Any]:
         "@type": f"{_TYPE}extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "way",
         "codec_type": "AUTO",
-        "rds": {"route_config_name": way.name, "config_source": _file(table_path)},
+        "rds": {"route_config_name": entry.name, "config_source": _file(table_path)},
         "http_filters": [router],
         "upgrade_configs": [{"upgrade_type": "websocket"}],
         "http_protocol_options": {"accept_http_10": True},
         "max_request_headers_kb": _HEADERS_KB,
-        # What a request says of itself is for whom it is sent to; nothing is added but what was asked for.
+        # Requests and responses are forwarded without additional headers.
         "skip_xff_append": True,
         "generate_request_id": False,
         "server_header_transformation": "PASS_THROUGH",
@@ -204,8 +204,8 @@ def _listener(way: EnvoyEntry, table_path: str) -> dict[str, Any]:
     }
     return {
         "@type": f"{_TYPE}config.listener.v3.Listener",
-        "name": way.name,
-        "address": _address(way.listens),
+        "name": entry.name,
+        "address": _address(entry.listens),
         "filter_chains": [
             {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
         ],

@@ -1,4 +1,4 @@
-"""HTTP requests for states, as an ASGI application of each host: bodies within limits, and an answer to every error."""
+"""The ASGI application for states: it limits bodies and answers every error."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dayfly.execute.state import access
 from dayfly.execute.state.access import StateCaller
 from dayfly.execute.state.head import StateResponse
 from dayfly.execute.state.seal import MAX_BODY
-from dayfly.execute.state.service import BUSY, MAX_LOCK, Service
+from dayfly.execute.state.service import BUSY, MAX_LOCK_BYTES, StateService
 from dayfly.spec.host_errors import RunDamagedError
 
 log = logging.getLogger(__name__)
 
 SMALL_BODY = 1 << 20
-"""Bytes of a body that is read without a place among the large ones."""
+"""Size in bytes of a body that does not count against the limit of large bodies."""
 BODY_TIMEOUT_S = 30.0
-"""How long a client may take to send a body, once it has a place. It must not keep the place from others."""
+"""Timeout for the body of a request, so that a slow client cannot hold a slot for large bodies."""
 ANSWER_TIMEOUT_S = 90.0
-"""How long an answer may take, with the wait for a place and for the host."""
+"""Timeout for the answer, including the wait for a slot and for the host's store."""
 
 # Terraform retries after a 503; after a 408 it gives up.
-TOO_SLOW = StateResponse(503, b"the request did not come to its end in time; ask again\n")
-UNAVAILABLE = StateResponse(503, b"the state cannot be read or written now; ask again\n")
+TOO_SLOW = StateResponse(503, b"the request body did not arrive in time; retry\n")
+UNAVAILABLE = StateResponse(503, b"the state cannot be read or written now; retry\n")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -40,24 +40,26 @@ class StateHandler:
 
     def __init__(
         self,
-        service: Service,
+        service: StateService,
         *,
         max_large_bodies: int,
         one_large_body_per_run: bool = False,
         unavailable: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Args:
-        service: Answers whole requests.
-        max_large_bodies: Large bodies that are in memory at once.
-        one_large_body_per_run: Whether a second one of the same run is refused meanwhile.
-        unavailable: Errors of the host's store that may pass.
+        """Initialize the handler.
+
+        Args:
+            service: Handles requests with a complete body.
+            max_large_bodies: Maximum number of large bodies in memory.
+            one_large_body_per_run: Refuse a second large body of the same run while the first is handled.
+            unavailable: Temporary errors of the host's store.
         """
         self._service = service
-        self._places = asyncio.Semaphore(max_large_bodies)
+        self._large_body_slots = asyncio.Semaphore(max_large_bodies)
         self._one_per_run = one_large_body_per_run
         self._unavailable: tuple[type[Exception], ...] = (TimeoutError, *unavailable)
         self._runs: set[str] = set()
-        """The runs that send a large body."""
+        """Runs with a large body in memory."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; ignore lifespan events."""
@@ -77,10 +79,10 @@ class StateHandler:
             failed, answer = str(error) or "no answer in time", UNAVAILABLE
         except OSError as error:
             failed = str(error)
-            answer = StateResponse(503, f"it cannot be read or written now: {error.strerror}\n".encode())
+            answer = StateResponse(503, f"the state cannot be read or written now: {error.strerror}\n".encode())
         except RunDamagedError as error:
             failed, answer = str(error), StateResponse(503, f"{error}\n".encode())
-        log.warning("a state cannot be read or written: %s", failed)
+        log.warning("cannot read or write a state: %s", failed)
         return answer
 
     async def _answer(self, scope: Message, receive: Receive) -> StateResponse:
@@ -92,14 +94,14 @@ class StateHandler:
             assert refusal is not None, "an unknown caller is refused"
             return refusal
         lock = parse_qs(scope["query_string"].decode("latin-1")).get("ID", [""])[0]
-        body, limit = _Body(receive), MAX_BODY if method in ("POST", "PUT") else MAX_LOCK
+        body, limit = _Body(receive), MAX_BODY if method in ("POST", "PUT") else MAX_LOCK_BYTES
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 is_whole = await body.read(min(limit, SMALL_BODY))
         except TimeoutError:
             return TOO_SLOW
         if is_whole:
-            # Outside the timeout of the body: the request is complete, and only the host may be slow now.
+            # The timeout of the body must not include the time of the host's store.
             return await self._service.handle(who, method, lock, body.data)
         if self._one_per_run and who.run in self._runs:
             return BUSY
@@ -110,19 +112,19 @@ class StateHandler:
             self._runs.discard(who.run)
 
     async def _answer_large(self, who: StateCaller, method: str, lock: str, body: _Body, limit: int) -> StateResponse:
-        async with self._places:
+        async with self._large_body_slots:
             try:
                 async with asyncio.timeout(BODY_TIMEOUT_S):
                     is_whole = await body.read(limit)
             except TimeoutError:
                 return TOO_SLOW
             if not is_whole:
-                return StateResponse(413, f"at most {MAX_BODY} bytes are taken\n".encode())
+                return StateResponse(413, f"a state may have at most {MAX_BODY} bytes\n".encode())
             return await self._service.handle(who, method, lock, body.data)
 
 
 class _Body:
-    """The body of a request, read piece by piece."""
+    """The body of a request, which is read in pieces."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -131,19 +133,19 @@ class _Body:
 
     @property
     def data(self) -> bytes:
-        """Everything that was read."""
+        """The bytes that have been read."""
         return b"".join(self._pieces)
 
     async def read(self, limit: int) -> bool:
-        """Read on to the end, or until there are more than `limit` bytes; return whether the body is within the limit.
+        """Continue to the end, or until there are more than `limit` bytes; return whether the body is within the limit.
 
         Raises:
-            ConnectionResetError: the client is gone.
+            ConnectionResetError: The client has disconnected.
         """
         while self._size <= limit and not self._ended:
             message = await self._receive()
             if message["type"] != "http.request":
-                raise ConnectionResetError(0, "the client is gone")
+                raise ConnectionResetError(0, "the client has disconnected")
             self._pieces.append(message.get("body", b""))
             self._size += len(self._pieces[-1])
             self._ended = not message.get("more_body")
@@ -153,7 +155,7 @@ class _Body:
 async def serve(
     app: StateHandler, sockets: list[socket], *, stop: asyncio.Event, tls: ssl.SSLContext | None = None
 ) -> None:
-    """Serve states on sockets until `stop` is set. The server does not end a request before the handler does."""
+    """Serve states on sockets until `stop` is set. The server's timeout is not shorter than the handler's."""
     from dayfly.lib import http_server  # noqa: PLC0415 - most hosts never need it
 
     await http_server.serve(app, sockets, stop=stop, tls=tls, body_timeout_s=ANSWER_TIMEOUT_S)

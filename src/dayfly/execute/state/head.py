@@ -1,7 +1,7 @@
-"""The head of one resource's state: who holds its lock, and which versions there are. Pure.
+"""The head of one resource's state: its lock, versions and refused writes. Pure.
 
-Each function is asked by an attempt of which the ledger says that it runs, and gives the head that is to be and the
-answer. None of them knows a host: what they give is written only if the head is still the one that they were given.
+Each function takes the current head and an attempt that is running according to the ledger. It returns the next head
+and the response. The caller writes the next head by compare-and-swap over the head that it passed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import msgspec
 from dayfly.spec.lifecycle import WireStruct
 from dayfly.spec.run import ALIVE, NEVER, Run, State
 
-KEEP: Final = 20
-KEEP_REFUSALS: Final = 10
-"""The first and the last refused writes of one state that are recorded."""
-KEEP_BYTES: Final = 8 << 20
-"""Of the sealed bytes of all versions; the newest is kept whatever it has."""
-MAX_ID: Final = 200
-MAX_INFO: Final = 4096
+MAX_VERSIONS: Final = 20
+MAX_REFUSALS: Final = 10
+"""Number of refused writes that are recorded from the beginning, and again from the end."""
+MAX_STORED_BYTES: Final = 8 << 20
+"""Sealed bytes of all versions. The newest version is kept whatever its size."""
+MAX_LOCK_ID_CHARS: Final = 200
+MAX_LOCK_INFO_CHARS: Final = 4096
 
 
 class Holder(WireStruct, frozen=True, kw_only=True):
-    """An attempt of a unit of the run, the unit by its name in the run."""
+    """An attempt of a unit; `unit` is its name in the run."""
 
     unit: str
     attempt: int
@@ -33,9 +33,9 @@ class Holder(WireStruct, frozen=True, kw_only=True):
 
 
 class Lock(WireStruct, frozen=True, kw_only=True):
-    """As its holder has told it: `id` is Terraform's name for it, `info` what Terraform shows of it (JSON).
+    """A lock as Terraform sent it: its ID, and as JSON the information that Terraform shows.
 
-    Without an `id` the attempt holds it because it wrote without a lock (`-lock=false`).
+    The `id` is empty if the attempt holds the lock because it wrote without one (`-lock=false`).
     """
 
     id: str
@@ -45,9 +45,9 @@ class Lock(WireStruct, frozen=True, kw_only=True):
 
 
 class Version(WireStruct, frozen=True, kw_only=True):
-    """One state as it was written. `blob` names its chunks; of a state that was deleted there are none.
+    """One version of a state. `blob` names its chunks and is empty if this version is a deletion.
 
-    `lineage`, `serial` and the number of `resources` are Terraform's; empty and 0 if they cannot be read.
+    `lineage`, `serial` and the number of `resources` are from the state; empty and 0 if they cannot be read.
     """
 
     number: int
@@ -65,7 +65,7 @@ class Version(WireStruct, frozen=True, kw_only=True):
 
 
 class Refusal(WireStruct, frozen=True, kw_only=True):
-    """A state that an attempt wrote and that was not stored. `lasts`: no later write of that attempt can replace it."""
+    """A write of an attempt that was not stored. A later write of the attempt removes it, unless `lasts` is true."""
 
     holder: Holder
     at: int
@@ -74,9 +74,9 @@ class Refusal(WireStruct, frozen=True, kw_only=True):
 
 
 class Head(WireStruct, frozen=True, kw_only=True):
-    """Lock, versions and refused writes, oldest first. `sandbox` and `namespace` are the target's, for people.
+    """Lock, versions and refused writes, oldest first. `sandbox` and `namespace` name the target for display.
 
-    `readers` are the units that have read the state, or learned that there is none.
+    `readers` are the units that have requested the state, whether or not there was one.
     """
 
     sandbox: str = ""
@@ -89,39 +89,39 @@ class Head(WireStruct, frozen=True, kw_only=True):
 
     @property
     def newest(self) -> Version | None:
-        """What is there to be read; None if nothing was written, or it was deleted."""
+        """The current version; None if no state was written, or it was deleted."""
         return self.versions[-1] if self.versions and self.versions[-1].blob else None
 
     @property
     def stored(self) -> int:
-        """How many sealed bytes there are in all."""
+        """Total sealed bytes of all versions."""
         return sum(version.stored for version in self.versions)
 
 
 class DamagedError(Exception):
-    """A head is not what was written; the text says which."""
+    """A stored head cannot be decoded; the text names it."""
 
 
 def decode(data: bytes, where: str) -> Head:
-    """A head as it was encoded; `where` is where it lies, for people.
+    """Decode a head; `where` is its location, for the error message.
 
     Raises:
-        DamagedError: it is none.
+        DamagedError: The data is not a head.
     """
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedError(f"the head of a state is not what was written ({where}): {error}") from None
+        raise DamagedError(f"the head of a state is damaged ({where}): {error}") from None
 
 
 def damaged(error: DamagedError, reader: tuple[str, int]) -> Head:
-    """Return a head in which a write of the attempt `reader` was refused, in place of the damaged one."""
+    """Return a replacement for a damaged head, which records a refused write of the attempt `reader`."""
     who = Holder(unit=reader[0], attempt=reader[1])
     return Head(refused=(Refusal(holder=who, at=0, message=str(error), lasts=True),))
 
 
 class StateResponse(msgspec.Struct, frozen=True):
-    """A status, and either a body of bytes or a sentence for people."""
+    """An HTTP response."""
 
     status: int
     body: bytes = b""
@@ -129,7 +129,7 @@ class StateResponse(msgspec.Struct, frozen=True):
 
 
 class StateStep(msgspec.Struct, frozen=True):
-    """The answer, once the head is `head` (None: nothing is to be written). What of `dropped` is gone for good then."""
+    """A response that is valid after `head` is written (None: no write). Then the versions in `dropped` are deleted."""
 
     answer: StateResponse
     head: Head | None = None
@@ -141,21 +141,21 @@ OK: Final = StateResponse(200)
 NONE: Final = StateResponse(404, b"no state has been written yet\n")
 
 
-def runs(run: Run, who: Holder) -> bool:
-    """Whether the ledger says that this attempt was let go and has not ended."""
+def is_running(run: Run, who: Holder) -> bool:
+    """Return whether the ledger has permitted this attempt and not recorded its end."""
     record = run.unit(who.unit)
     return record.attempt == who.attempt and record.state in ALIVE
 
 
 def has_ended(run: Run, who: Holder) -> bool:
-    """Whether the ledger proves that this attempt runs no more. A next one is claimed only over such a proof."""
+    """Return whether the ledger proves that this attempt has ended. A later claim is proof too."""
     record = run.units.get(who.unit, NEVER)
     return record.attempt > who.attempt or (record.attempt == who.attempt and record.state in (State.DONE, State.VOID))
 
 
-def refused(who: Holder) -> str:
-    """Why an attempt that does not run may do nothing."""
-    return f"{who} has ended, so it may no longer read, lock or write this state; a later attempt may hold it"
+def ended_message(who: Holder) -> str:
+    """Return the message that refuses a request of an ended attempt."""
+    return f"{who} has ended, so it may no longer read, lock or write this state; a later attempt may use it"
 
 
 def read(head: Head, who: Holder) -> StateStep:
@@ -166,20 +166,20 @@ def read(head: Head, who: Holder) -> StateStep:
 
 
 def lock(head: Head, run: Run, who: Holder, wanted: tuple[str, str], now: int) -> StateStep:
-    """Take the lock; `wanted` is its id and what Terraform shows of it."""
+    """Take the lock; `wanted` is its ID and the information that Terraform shows."""
     name, info = wanted
     held = head.lock
     if held is not None and not has_ended(run, held.holder):
         if (held.holder, held.id) == (who, name):
-            return StateStep(OK)  # the answer to its first try was lost
+            return StateStep(OK)  # a retry, because the response was lost
         if held.holder != who or held.id:
-            return StateStep(StateResponse(423, shown(held), json=True))
+            return StateStep(StateResponse(423, describe_lock(held), json=True))
     taken = Lock(id=name, info=info, holder=who, at=now)
     return StateStep(OK, msgspec.structs.replace(head, lock=taken))
 
 
 def unlock(head: Head, run: Run, who: Holder, name: str) -> StateStep:
-    """Give the lock back. An empty `name` (`terraform force-unlock`) means whichever the attempt itself holds."""
+    """Release the lock. An empty `name` (`terraform force-unlock`) releases any lock of this attempt."""
     held = head.lock
     if held is None:
         return StateStep(OK)
@@ -187,13 +187,13 @@ def unlock(head: Head, run: Run, who: Holder, name: str) -> StateStep:
         return StateStep(OK, msgspec.structs.replace(head, lock=None))
     if has_ended(run, held.holder):
         return StateStep(OK, msgspec.structs.replace(head, lock=None))
-    return StateStep(StateResponse(409, shown(held), json=True))
+    return StateStep(StateResponse(409, describe_lock(held), json=True))
 
 
 def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> StateStep:
-    """Add a version, if the attempt holds the lock of that name.
+    """Add a version if the attempt holds the lock with the ID `name`.
 
-    Without a name (`-lock=false`) the attempt takes the lock if it is free, and keeps it until its end.
+    Without an ID (`-lock=false`), the attempt takes the lock if it is free, and keeps it until the attempt ends.
     """
     if refusal := _unheld(head, who, name) if name else _unfree(head, run, who, version):
         return refuse(head, who, refusal, version.at)
@@ -202,9 +202,7 @@ def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Sta
     refused = tuple(each for each in head.refused if each.holder != who or each.lasts)
     after = msgspec.structs.replace(head, lock=lock, refused=refused)
     if head.newest is not None and head.newest.digest == version.digest:
-        return StateStep(
-            OK, None if after == head else after
-        )  # the answer to its first try was lost, or nothing has changed
+        return StateStep(OK, None if after == head else after)  # a retry, or an unchanged state
     every = (*head.versions, msgspec.structs.replace(version, number=_next(head)))
     kept = _kept(every)
     return StateStep(OK, msgspec.structs.replace(after, versions=kept), every[: len(every) - len(kept)])
@@ -213,18 +211,18 @@ def write(head: Head, run: Run, who: Holder, name: str, version: Version) -> Sta
 def refuse(
     head: Head, who: Holder, answer: StateResponse, now: int, message: str = "", *, lasts: bool = True
 ) -> StateStep:
-    """Refuse a write with that answer, and record it: its resources may be in no other state."""
+    """Refuse a write and record it, because the resources in it may be in no other state."""
     if any(each.holder == who and (each.lasts or not lasts) for each in head.refused):
         return StateStep(answer)
     refusal = Refusal(holder=who, at=now, message=message or _info(answer), lasts=lasts)
     every = (*(each for each in head.refused if each.holder != who), refusal)
-    kept = every if len(every) <= 2 * KEEP_REFUSALS else (*every[:KEEP_REFUSALS], *every[-KEEP_REFUSALS:])
+    kept = every if len(every) <= 2 * MAX_REFUSALS else (*every[:MAX_REFUSALS], *every[-MAX_REFUSALS:])
     return StateStep(answer, msgspec.structs.replace(head, refused=kept))
 
 
 def delete(head: Head, who: Holder, name: str, now: int) -> StateStep:
-    """Let there be no state; the versions before stay to be looked at."""
-    if refusal := _unheld(head, who, name) if name else _conflict("a state is deleted only by the holder of its lock"):
+    """Add a version without a state. The earlier versions are kept for inspection."""
+    if refusal := _unheld(head, who, name) if name else _conflict("only the holder of the lock may delete a state"):
         return StateStep(refusal)
     if head.newest is None:
         return StateStep(OK)
@@ -234,43 +232,43 @@ def delete(head: Head, who: Holder, name: str, now: int) -> StateStep:
     return StateStep(OK, msgspec.structs.replace(head, versions=kept), every[: len(every) - len(kept)])
 
 
-def shown(held: Lock) -> bytes:
-    """What Terraform is told of a lock that it did not get: its holder's own words, and who that is to us.
+def describe_lock(held: Lock) -> bytes:
+    """Return the lock information of a refused request: that of its holder, and the attempt that holds the lock.
 
-    Of all that it shows the ID alone, so that has to say it.
+    Terraform may show only the ID, so the ID contains the attempt.
     """
     try:
-        told = msgspec.json.decode(held.info or "{}", type=dict[str, object])
+        info = msgspec.json.decode(held.info or "{}", type=dict[str, object])
     except msgspec.DecodeError:
-        told = {}
+        info = {}
     who = f"held by {held.holder}, which has not ended"
-    told |= {"ID": f"{held.id} ({who})", "Info": who}
-    return msgspec.json.encode(told)
+    info |= {"ID": f"{held.id} ({who})", "Info": who}
+    return msgspec.json.encode(info)
 
 
-def ended(who: Holder) -> StateResponse:
-    """For an attempt that asks for the lock and has ended; in the form that Terraform shows."""
-    told = {"ID": f"none ({refused(who)})", "Who": "Dayfly", "Operation": "", "Info": refused(who)}
-    return StateResponse(423, msgspec.json.encode(told), json=True)
+def refuse_ended(who: Holder) -> StateResponse:
+    """Return the response to an ended attempt that requests the lock, as lock information that Terraform shows."""
+    info = {"ID": f"none ({ended_message(who)})", "Who": "Dayfly", "Operation": "", "Info": ended_message(who)}
+    return StateResponse(423, msgspec.json.encode(info), json=True)
 
 
 def _unheld(head: Head, who: Holder, name: str) -> StateResponse | None:
     held = head.lock
     if held is None:
-        return _conflict("the lock of this state is not held; writing needs it")
+        return _conflict("a write needs the lock of this state, which is free")
     if held.holder != who or held.id != name:
-        return StateResponse(409, shown(held), json=True)
+        return StateResponse(409, describe_lock(held), json=True)
     return None
 
 
 def _unfree(head: Head, run: Run, who: Holder, version: Version) -> StateResponse | None:
-    """Why an attempt may not write without a lock: another holder, or a write that it has not read."""
+    """Refuse a write without a lock if another attempt holds the lock or the state has changed since it was read."""
     held = head.lock
     if held is not None and not has_ended(run, held.holder) and (held.holder != who or held.id):
-        return StateResponse(409, shown(held), json=True)
-    # Two writers of one attempt look the same, so after the first conflict only a lock can separate them.
+        return StateResponse(409, describe_lock(held), json=True)
+    # Two writers of one attempt cannot be distinguished, so after the first conflict they need a lock.
     if any(each.holder == who and each.lasts for each in head.refused):
-        return _conflict("an earlier write without the lock was in conflict; remove -lock=false")
+        return _conflict("an earlier write without the lock conflicted with another; remove -lock=false")
     newest = head.newest
     if newest is None or newest.digest == version.digest or not (newest.lineage and version.lineage):
         return None
@@ -284,8 +282,8 @@ def _conflict(text: str) -> StateResponse:
 
 
 def _info(answer: StateResponse) -> str:
-    told = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.json else {}
-    return str(told.get("Info") or answer.body.decode(errors="replace").strip())
+    content = msgspec.json.decode(answer.body, type=dict[str, object]) if answer.json else {}
+    return str(content.get("Info") or answer.body.decode(errors="replace").strip())
 
 
 def _next(head: Head) -> int:
@@ -293,10 +291,10 @@ def _next(head: Head) -> int:
 
 
 def _kept(versions: tuple[Version, ...]) -> tuple[Version, ...]:
-    """The newest, as many as may be kept."""
-    room = KEEP_BYTES
+    """Return the newest versions within the limits of number and size."""
+    room = MAX_STORED_BYTES
     kept: list[Version] = []
-    for version in reversed(versions[-KEEP:]):
+    for version in reversed(versions[-MAX_VERSIONS:]):
         room -= version.stored
         if room < 0 and kept:
             break

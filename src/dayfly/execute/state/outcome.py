@@ -1,8 +1,8 @@
 """The outcome of an attempt that has a Terraform state. Pure.
 
-An exit code of 0 is not enough: an attempt whose state was refused has not succeeded, neither has a create that left no
-state, nor a delete that never read it, or cannot have known all that was created. Both hosts call this before they
-record an end.
+An exit code of 0 is not enough. An attempt fails if a write of its state was refused. A create step fails if it left no
+state. A delete step fails if it never read the state, or if the state may lack something that was created. Both hosts
+call this before they record the end of an attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dayfly.execute.state.access import wants
+from dayfly.execute.state.access import has_state
 from dayfly.execute.state.head import Holder
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Ended, Sealed
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
     from dayfly.plan.world import AttemptKey, Fact
     from dayfly.spec.run import Run
 
-_BY_HAND = "delete what is left by hand, then abandon the sandbox"
+_BY_HAND = "delete any remaining objects by hand, then abandon the sandbox"
 
 
 def resource_of(plan: Plan, run: Run, key: AttemptKey, fact: Fact) -> str:
-    """The resource whose head `with_state` needs for this fact; empty if it needs none."""
+    """Return the resource whose head `with_state` needs for this fact; empty if it needs none."""
     step, record = plan.steps.get(key[0]), run.unit(key[0])
-    if step is None or not isinstance(fact, (Ended, Sealed)) or not wants(step.unit):
+    if step is None or not isinstance(fact, (Ended, Sealed)) or not has_state(step.unit):
         return ""
     return step.resource if record.attempt == key[1] and record.state in ALIVE else ""
 
 
 def with_state(plan: Plan, run: Run, key: AttemptKey, facts: Mapping[AttemptKey, Fact], head: Head) -> Fact:
-    """Return the end of that attempt as a failure if its state says so; `facts` has this end and those of its peers."""
+    """Return the fact of an ended attempt, as a failure if its state proves one.
+
+    `facts` contains the end of this attempt and the ends of the other steps of its resource.
+    """
     fact, step = facts[key], plan.steps[key[0]]
-    assert isinstance(fact, (Ended, Sealed)), "only an end has an outcome"
+    assert isinstance(fact, (Ended, Sealed)), "only an ended attempt has an outcome"
     result = fact.result
     if own := _refusal(head, key):
         message = f"{own}; {result.message}" if result.message else own
@@ -65,7 +68,7 @@ def _created(
     if head.newest is not None or not _is_last(_stateful(plan, step), step, run, facts):
         return None
     message = (
-        "no state reached Dayfly, so no delete step can know what was created; the module needs an empty "
+        "Dayfly received no state, so no delete step can know the created objects; the module needs an empty "
         '`backend "http" {}` block, and the script must not choose another backend'
     )
     return Reason.STATE_MISSING, message
@@ -77,10 +80,10 @@ def _deleted(
     for other in _stateful(plan, step, creates=True):
         record = run.unit(other.id)
         if refusal := _refusal(head, (other.id, record.attempt)):
-            said = refusal.removeprefix("its ")
-            return Reason.STATE_REFUSED, f"{said} (of {other.id}, attempt {record.attempt}); {_BY_HAND}"
+            refused = refusal.removeprefix("its ")
+            return Reason.STATE_REFUSED, f"{refused} (of {other.id}, attempt {record.attempt}); {_BY_HAND}"
         if record.reason == Reason.STATE_MISSING:
-            unknown = f"{other.id} left no state, so this step cannot know what it created"
+            unknown = f"{other.id} left no state, so this step cannot know the objects that it created"
             return Reason.STATE_MISSING, f"{unknown}; {_BY_HAND}"
     peers = _stateful(plan, step)
     if not _is_last(peers, step, run, facts):
@@ -91,7 +94,7 @@ def _deleted(
         return Reason.STATE_NOT_EMPTY, f"its state still has {what} that no delete step destroyed; see `{show}`"
     if not {each.id for each in peers}.intersection(head.readers):
         message = (
-            "no delete step read the state, so none can have deleted what was created; the module needs an empty "
+            "no delete step read the state, so none can have deleted the created objects; the module needs an empty "
             f'`backend "http" {{}}` block; {_BY_HAND}'
         )
         return Reason.STATE_NOT_READ, message
@@ -99,14 +102,16 @@ def _deleted(
 
 
 def _stateful(plan: Plan, step: SealedStep, *, creates: bool | None = None) -> list[SealedStep]:
-    """The steps of the same resource that have its state and create, or delete, as this one does."""
+    """Return the steps with a state of the same resource that create or delete, by default as this one does."""
     wanted = step.creates if creates is None else creates
     every = plan.steps.values()
-    return [each for each in every if each.resource == step.resource and each.creates == wanted and wants(each.unit)]
+    return [
+        each for each in every if each.resource == step.resource and each.creates == wanted and has_state(each.unit)
+    ]
 
 
 def _is_last(steps: list[SealedStep], step: SealedStep, run: Run, facts: Mapping[AttemptKey, Fact]) -> bool:
-    """Whether all other steps among these have succeeded by now."""
+    """Return whether all other steps in `steps` have succeeded."""
     return all(each.id == step.id or _has_succeeded(each, run, facts) for each in steps)
 
 

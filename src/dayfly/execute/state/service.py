@@ -1,4 +1,4 @@
-"""One request for a state, from its head to its answer; the same on every host, over the host's own `StateStore`."""
+"""The state service: it handles one request for a state, over the `StateStore` of a host."""
 
 from __future__ import annotations
 
@@ -26,39 +26,38 @@ T = TypeVar("T")
 
 WRITES: Final = ("POST", "PUT")
 METHODS: Final = ("GET", *WRITES, "DELETE", "LOCK", "UNLOCK")
-MAX_LOCK: Final = 64 << 10
-# Others who change the head at the same time are tries of the same attempt, or its successor: there are few.
-_TRIES: Final = 8
-# So many bytes are compressed or hashed in a few milliseconds.
-_QUICK: Final = 256 << 10
-# So long the chunks of what was broken off are looked after.
-_DROP_S: Final = 10.0
+MAX_LOCK_BYTES: Final = 64 << 10
+# Few requests change a head at the same time: retries of one attempt, or the next attempt.
+_MAX_TRIES: Final = 8
+# Compressing or hashing this many bytes takes a few milliseconds.
+_MAX_INLINE_BYTES: Final = 256 << 10
+# Timeout for the deletion of the chunks of an interrupted write.
+_DELETE_TIMEOUT_S: Final = 10.0
 
-# A state that could not be stored is recorded by the next request that succeeds.
 _NOT_STORED: Final = "it could not be stored"
 _NO_STATE: Final = StateResponse(400, b"this is a lock, not a state; lock at the address in TF_HTTP_LOCK_ADDRESS\n")
-_LATE: Final = 403
-_EMPTY: Final = StateResponse(400, b"an empty body is no state\n")
+_ENDED_STATUS: Final = 403
+_EMPTY_BODY: Final = StateResponse(400, b"the body is empty, so it is not a state\n")
 
-UNKNOWN = StateResponse(401, b"this state is read and written by the running steps of its own resource alone\n")
-BUSY = StateResponse(503, b"others change this state at the same time; ask again\n")
+UNKNOWN = StateResponse(401, b"only running steps of its own resource may read and write this state\n")
+BUSY = StateResponse(503, b"other requests change this state at the same time; retry\n")
 
 
 class StateOwner(NamedTuple):
-    """Whose state it is."""
+    """The run and the resource that a state belongs to."""
 
     run: str
     resource: str
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a store has of a place. `tag` tells this form of the head from all others."""
+    """A head in a store. `tag` identifies this version of the head for compare-and-swap."""
 
     head: Head
     tag: str = ""
 
 
-class Instances(msgspec.Struct, frozen=True):
+class ResourceEntry(msgspec.Struct, frozen=True):
     """An entry of `resources` in a state. Data sources are `mode: data`."""
 
     mode: str = ""
@@ -66,14 +65,14 @@ class Instances(msgspec.Struct, frozen=True):
 
 
 class Content(msgspec.Struct, frozen=True):
-    """The fields of a Terraform state that are read here, and the one by which a lock is recognised.
+    """The fields that are read from a Terraform state, and `ID`, which identifies a lock.
 
-    States that OpenTofu encrypts have the first two.
+    A state that is encrypted by OpenTofu has only `lineage` and `serial`.
     """
 
     lineage: str = ""
     serial: int = 0
-    resources: tuple[Instances, ...] = ()
+    resources: tuple[ResourceEntry, ...] = ()
     lock: str = msgspec.field(name="ID", default="")
 
     @property
@@ -83,104 +82,106 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class FullError(Exception):
-    """Whoever it is kept for has as much as may be kept; the text says how much."""
+    """The states of a tenant have reached their size limit; the text has the sizes."""
 
 
 class UncertainError(Exception):
-    """Whether something was written cannot be known now, and it may still come to be."""
+    """The outcome of a write is unknown; it may still take effect later."""
 
 
 class StateStore(Protocol):
-    """Where a host keeps states."""
+    """The storage of a host for states."""
 
-    async def find(self, place: StateOwner) -> Found:
-        """The head as it is now; an empty one if there is none.
-
-        Raises:
-            DamagedError: what lies there is none.
-        """
-
-    async def ledger(self, run: str) -> Run | None:
-        """The run's ledger as it is now, asked for after the head; None if it is not there any more."""
-
-    async def swap(self, place: StateOwner, before: Found, after: Head) -> bool:
-        """Put the head into the place of the one that was found; false if it has changed, or the run is over.
+    async def find(self, owner: StateOwner) -> Found:
+        """Read the current head; an empty one if there is none.
 
         Raises:
-            OSError: the disk refuses; `find` tells whether it was put there.
-            UncertainError: nobody knows whether it was.
+            DamagedError: The head cannot be decoded.
         """
 
-    async def keep(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
-        """Write the chunks of a version that no head speaks of yet.
+    async def read_ledger(self, run: str) -> Run | None:
+        """Read the current ledger of a run; None if it no longer exists. Callers read the head first."""
+
+    async def swap(self, owner: StateOwner, before: Found, after: Head) -> bool:
+        """Replace the head `before`; return false if it has changed or the run no longer exists.
 
         Raises:
-            FullError: there is no room for them.
+            OSError: The disk refused the write; `find` returns whether it took effect.
+            UncertainError: The outcome of the write is unknown.
         """
 
-    async def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
-        """The chunks of a version, those that are there."""
+    async def write_chunks(self, owner: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
+        """Write the chunks of a version that no head refers to yet.
 
-    async def drop(self, place: StateOwner, blob: str, count: int) -> None:
-        """No head speaks of these chunks any more."""
+        Raises:
+            FullError: The size limit is reached.
+        """
+
+    async def read_chunks(self, owner: StateOwner, version: Version) -> list[bytes]:
+        """Read the chunks of a version that still exist."""
+
+    async def delete_chunks(self, owner: StateOwner, blob: str, count: int) -> None:
+        """Delete chunks that no head refers to."""
 
 
-class Service:
-    """Serves states. Whoever carries requests to it asks `admit` first, before it reads a body."""
+class StateService:
+    """Handles requests for states. The caller must call `admit` before it reads a request's body."""
 
     def __init__(self, keys: StateKeys, store: StateStore, now: Callable[[], int]) -> None:
         self._keys = keys
         self._store = store
         self._now = now
-        # The holders whose last write was answered by a server error. Terraform retries it for minutes.
+        # Holders whose last write was answered with a server error. Terraform retries it for minutes.
         self._unsaved: dict[tuple[StateOwner, Holder], None] = {}
-        # The number of writes of a holder that are not answered yet: each may still be stored.
+        # Writes of each holder that are being handled: each may still be stored.
         self._writing: Counter[tuple[StateOwner, Holder]] = Counter()
 
     def identify(self, path: str, authorization: str) -> StateCaller | None:
-        """Who asks, by the head of a request."""
+        """Return the caller with this `Authorization` header; None if it is invalid."""
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic":
             return None
         try:
             username, _, password = base64.b64decode(given, validate=True).decode().partition(":")
-        except ValueError:  # no base64, or not of text; of what is not ASCII that is all that is said
+        except ValueError:  # invalid base64, or not UTF-8
             return None
         return access.identify(self._keys, path, username, password)
 
     async def admit(self, who: StateCaller | None, method: str) -> StateResponse | None:
-        """Why it is not to be heard further; None if it is."""
+        """Return the response that refuses a request before its body is read; None if the caller may continue."""
         if who is None:
             return UNKNOWN
         if method not in METHODS:
-            return StateResponse(405, f"{method} is none of {', '.join(METHODS)}\n".encode())
-        run = await self._store.ledger(who.run)
-        if run is not None and head.runs(run, who.holder):
+            return StateResponse(405, f"{method} is not allowed; use one of {', '.join(METHODS)}\n".encode())
+        run = await self._store.read_ledger(who.run)
+        if run is not None and head.is_running(run, who.holder):
             return None
         if run is not None and method in WRITES:
-            await self._record(StateOwner(who.run, who.resource), who.holder, head.refused(who.holder), lasts=True)
-        return _ended(who, method)
+            await self._record(
+                StateOwner(who.run, who.resource), who.holder, head.ended_message(who.holder), lasts=True
+            )
+        return _refuse_ended(who, method)
 
     async def handle(self, who: StateCaller, method: str, lock: str, body: bytes) -> StateResponse:
-        """Do what is asked; `lock` is the request's `ID`."""
-        place = StateOwner(who.run, who.resource)
+        """Handle a complete request; `lock` is the query parameter `ID`."""
+        owner = StateOwner(who.run, who.resource)
         if method in WRITES:
-            return await self._handle_write(place, who, method, lock, body)
-        answer = await self._answered(place, who, method, lock, body)
-        if method == "UNLOCK" and (place, who.holder) in self._unsaved:
+            return await self._handle_write(owner, who, method, lock, body)
+        answer = await self._answer(owner, who, method, lock, body)
+        if method == "UNLOCK" and (owner, who.holder) in self._unsaved:
             await self.record_unsaved()
         return answer
 
     async def _handle_write(
-        self, place: StateOwner, who: StateCaller, method: str, lock: str, body: bytes
+        self, owner: StateOwner, who: StateCaller, method: str, lock: str, body: bytes
     ) -> StateResponse:
-        key = (place, who.holder)
+        key = (owner, who.holder)
         is_saved = False
         self._writing[key] += 1
         try:
-            answer = await self._answered(place, who, method, lock, body)
-            if answer.status == _LATE:
-                await self._record(place, who.holder, head.refused(who.holder), lasts=True)
+            answer = await self._answer(owner, who, method, lock, body)
+            if answer.status == _ENDED_STATUS:
+                await self._record(owner, who.holder, head.ended_message(who.holder), lasts=True)
             is_saved = answer.status < 500
             return answer
         finally:
@@ -192,22 +193,20 @@ class Service:
             else:
                 self._unsaved[key] = None
 
-    async def _answered(
-        self, place: StateOwner, who: StateCaller, method: str, lock: str, body: bytes
-    ) -> StateResponse:
+    async def _answer(self, owner: StateOwner, who: StateCaller, method: str, lock: str, body: bytes) -> StateResponse:
         try:
-            return await self._handled(place, who, method, lock, body)
+            return await self._dispatch(owner, who, method, lock, body)
         except UncertainError:
-            return BUSY  # asked again, it finds what was written
+            return BUSY  # the retry of the client finds the outcome
         except head.DamagedError as error:
-            log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
+            log.error("run %s: %s", who.run, error)  # noqa: TRY400 - a traceback adds nothing
             return StateResponse(500, f"{error}\n".encode())
 
     async def record_unsaved(self) -> None:
-        """Record the writes that were answered by a server error and have neither succeeded nor been sent again since.
+        """Record writes that were answered with a server error and have not been retried since.
 
         Raises:
-            Exception: the store does not answer; they stay to be recorded.
+            Exception: The store does not answer. The writes are recorded by a later call.
         """
         for key in list(self._unsaved):
             if key in self._writing:
@@ -216,29 +215,33 @@ class Service:
             if key not in self._writing:
                 self._unsaved.pop(key, None)
 
-    async def _record(self, place: StateOwner, holder: Holder, message: str, *, lasts: bool) -> None:
-        """Record a refused write that no request of a running attempt records."""
+    async def _record(self, owner: StateOwner, holder: Holder, message: str, *, lasts: bool) -> None:
+        """Record a refused write outside of a request of a running attempt."""
 
         def decide(found: Head, _run: Run) -> StateStep:
-            key = (place, holder)
+            key = (owner, holder)
             if not lasts and (key in self._writing or key not in self._unsaved):
-                return StateStep(BUSY)  # it was sent again: the head that we have found may hold it
+                return StateStep(BUSY)  # the write was retried, so `found` may already contain it
             return head.refuse(found, holder, BUSY, self._now(), message, lasts=lasts)
 
         with contextlib.suppress(UncertainError, head.DamagedError):
-            await self._change(place, None, "POST", decide)
+            await self._change(owner, None, "POST", decide)
 
-    async def _handled(self, place: StateOwner, who: StateCaller, method: str, lock: str, body: bytes) -> StateResponse:
+    async def _dispatch(
+        self, owner: StateOwner, who: StateCaller, method: str, lock: str, body: bytes
+    ) -> StateResponse:
         if method == "GET":
-            return await self._read_and_record(place, who)
-        wanted = _lock_of(body) if method in ("LOCK", "UNLOCK") else ("", "")
+            return await self._read_and_record(owner, who)
+        wanted = _parse_lock(body) if method in ("LOCK", "UNLOCK") else ("", "")
         if wanted is None or (method == "LOCK" and not wanted[0]):
-            return StateResponse(400, b"a lock is described by JSON with an ID\n")
+            return StateResponse(400, b"a lock must be a JSON object with an ID\n")
         if method in WRITES:
-            content = await _aside(len(body), _content_of, body)
+            content = await _in_thread_if_large(len(body), _parse_content, body)
             if content.lock and not content.lineage:
                 return _NO_STATE  # not recorded: nothing has been created yet
-            return await (self._write(place, who, lock, body, content) if body else self._refuse(place, who, _EMPTY))
+            return await (
+                self._write(owner, who, lock, body, content) if body else self._refuse(owner, who, _EMPTY_BODY)
+            )
 
         def decide(found: Head, run: Run) -> StateStep:
             match method:
@@ -249,87 +252,89 @@ class Service:
                 case _:
                     return head.delete(found, who.holder, lock, self._now())
 
-        return await self._change(place, who, method, decide)
+        return await self._change(owner, who, method, decide)
 
-    async def _read_and_record(self, place: StateOwner, who: StateCaller) -> StateResponse:
-        """Read the state, and record the first read of each unit: a delete step that never reads deletes nothing."""
-        answer = await self._read(place, who)
-        if answer.status >= 500 or head.read((await self._store.find(place)).head, who.holder).head is None:
+    async def _read_and_record(self, owner: StateOwner, who: StateCaller) -> StateResponse:
+        """Read the state, and record the first read of each unit.
+
+        A delete step that never reads the state deletes nothing, so `outcome` needs the record.
+        """
+        answer = await self._read(owner, who)
+        if answer.status >= 500 or head.read((await self._store.find(owner)).head, who.holder).head is None:
             return answer
-        recorded = await self._change(place, who, "GET", lambda found, _run: head.read(found, who.holder))
+        recorded = await self._change(owner, who, "GET", lambda found, _run: head.read(found, who.holder))
         return answer if recorded == head.OK else recorded
 
-    async def _read(self, place: StateOwner, who: StateCaller) -> StateResponse:
-        # A version that was current a moment ago may be dropped meanwhile by many that were written since.
-        for _ in range(_TRIES):
-            found = (await self._store.find(place)).head
+    async def _read(self, owner: StateOwner, who: StateCaller) -> StateResponse:
+        # After several writes, the chunks of the version that was found may already be deleted.
+        for _ in range(_MAX_TRIES):
+            found = (await self._store.find(owner)).head
             if found.newest is None:
                 return head.NONE
-            chunks = await self._store.chunks(place, found.newest)
+            chunks = await self._store.read_chunks(owner, found.newest)
             if len(chunks) == found.newest.chunks:
                 break
         try:
-            assert found.newest is not None, "it was asked for"
+            assert found.newest is not None, "the loop returns without a version"
             size = max(found.newest.size, found.newest.stored)
             return StateResponse(
-                200, await _aside(size, seal.unseal, self._keys, place, found.newest, chunks), json=True
+                200, await _in_thread_if_large(size, seal.unseal, self._keys, owner, found.newest, chunks), json=True
             )
         except seal.SpoiledError as error:
-            log.error("run %s: %s", who.run, error)  # noqa: TRY400 - the sentence is all there is to say
+            log.error("run %s: %s", who.run, error)  # noqa: TRY400 - a traceback adds nothing
             return StateResponse(500, f"{error}\n".encode())
 
     async def _write(
-        self, place: StateOwner, who: StateCaller, lock: str, body: bytes, content: Content
+        self, owner: StateOwner, who: StateCaller, lock: str, body: bytes, content: Content
     ) -> StateResponse:
-        run = await self._store.ledger(place.run)
+        run = await self._store.read_ledger(owner.run)
         if run is None:
-            return _ended(who, "POST")
-        version = await self._described(who.holder, body, content)
-        # What is refused anyway, or is there already, is not sealed and written first.
-        first = head.write((await self._store.find(place)).head, run, who.holder, lock, version)
+            return _refuse_ended(who, "POST")
+        version = await self._new_version(who.holder, body, content)
+        # Decide before sealing, so that a refused or unchanged state writes no chunks.
+        first = head.write((await self._store.find(owner)).head, run, who.holder, lock, version)
         if first.head is None:
             return first.answer
         if first.answer != head.OK:
-            return await self._refuse(place, who, first.answer, lasts=True)
+            return await self._refuse(owner, who, first.answer, lasts=True)
         blob = seal.new_blob()
         try:
-            chunks = await _aside(len(body), seal.seal, self._keys, (*place, blob), body)
-            await self._keep(place, run, blob, chunks)
+            chunks = await _in_thread_if_large(len(body), seal.seal, self._keys, (*owner, blob), body)
+            await self._write_chunks(owner, run, blob, chunks)
         except (seal.TooLargeError, FullError) as error:
-            return await self._refuse(place, who, StateResponse(413, f"{error}\n".encode()))
+            return await self._refuse(owner, who, StateResponse(413, f"{error}\n".encode()))
         version = msgspec.structs.replace(version, blob=blob, chunks=len(chunks), stored=sum(map(len, chunks)))
-        asked = False  # whether a head that speaks of the chunks was to be written, and may come late
+        may_refer = False  # whether a write of a head that refers to the chunks began: it may take effect late
 
         def decide(found: Head, run: Run) -> StateStep:
-            nonlocal asked
+            nonlocal may_refer
             step = head.write(found, run, who.holder, lock, version)
-            asked = step.head is not None
+            may_refer = step.head is not None
             return step
 
         try:
-            answer = await self._change(place, who, "POST", decide)
+            answer = await self._change(owner, who, "POST", decide)
         except UncertainError:
-            raise  # the chunks stay: a head that comes late may speak of them
+            raise  # the chunks stay: a head that is written late may refer to them
         except asyncio.CancelledError:
-            if not asked:
-                await self._drop_soon(place, blob, len(chunks))
+            if not may_refer:
+                await self._delete_chunks_soon(owner, blob, len(chunks))
             raise
         except Exception:
-            # As of a disk that is full, or an API server that takes no more: whoever asks again has chunks of another
-            # name, and each time these would stay.
-            await self._drop_unkept(place, blob, len(chunks))
+            # For example a full disk. A retry writes chunks with a new name, so these would stay forever.
+            await self._delete_unused_chunks(owner, blob, len(chunks))
             raise
-        await self._drop_unkept(place, blob, len(chunks))
+        await self._delete_unused_chunks(owner, blob, len(chunks))
         return answer
 
-    async def _described(self, holder: Holder, body: bytes, content: Content) -> Version:
-        """The version that a body is, before it has a number and chunks."""
+    async def _new_version(self, holder: Holder, body: bytes, content: Content) -> Version:
+        """Return the version for a body, without number and chunks."""
         return Version(
             number=0,
             at=self._now(),
             holder=holder,
             size=len(body),
-            digest=await _aside(len(body), seal.digest, body),
+            digest=await _in_thread_if_large(len(body), seal.digest, body),
             key=self._keys.name,
             lineage=content.lineage,
             serial=content.serial,
@@ -337,92 +342,94 @@ class Service:
         )
 
     async def _refuse(
-        self, place: StateOwner, who: StateCaller, answer: StateResponse, *, lasts: bool = False
+        self, owner: StateOwner, who: StateCaller, answer: StateResponse, *, lasts: bool = False
     ) -> StateResponse:
-        """Answer a write so, and record it."""
+        """Record a refused write and return its response."""
         return await self._change(
-            place, who, "POST", lambda found, _run: head.refuse(found, who.holder, answer, self._now(), lasts=lasts)
+            owner, who, "POST", lambda found, _run: head.refuse(found, who.holder, answer, self._now(), lasts=lasts)
         )
 
-    async def _keep(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
-        """Keep the chunks, all of them or none: of those before one that is refused no head will ever speak."""
+    async def _write_chunks(self, owner: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
+        """Write all chunks; after a failure delete the written chunks, because no head will refer to them."""
         try:
-            await self._store.keep(place, run, blob, chunks)
+            await self._store.write_chunks(owner, run, blob, chunks)
         except FullError:
             raise
         except (Exception, asyncio.CancelledError):
-            await self._drop_soon(place, blob, len(chunks))
+            await self._delete_chunks_soon(owner, blob, len(chunks))
             raise
 
-    async def _drop_soon(self, place: StateOwner, blob: str, count: int) -> None:
-        """Drop chunks of which no head will ever speak, also where the time for an answer is over.
+    async def _delete_chunks_soon(self, owner: StateOwner, blob: str, count: int) -> None:
+        """Delete chunks that no head will ever refer to, even after the timeout of the answer.
 
-        Whoever asks again has chunks of another name. What stays all the same goes with the run.
+        A retry writes chunks with another name. Chunks that cannot be deleted now are deleted with the run.
         """
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(_DROP_S):
-                await self._store.drop(place, blob, count)
+            async with asyncio.timeout(_DELETE_TIMEOUT_S):
+                await self._store.delete_chunks(owner, blob, count)
 
-    async def _drop_unkept(self, place: StateOwner, blob: str, count: int) -> None:
-        """Drop the chunks, unless the head that there is now speaks of them."""
-        if all(version.blob != blob for version in (await self._store.find(place)).head.versions):
-            await self._store.drop(place, blob, count)
+    async def _delete_unused_chunks(self, owner: StateOwner, blob: str, count: int) -> None:
+        """Delete the chunks unless the current head refers to them."""
+        if all(version.blob != blob for version in (await self._store.find(owner)).head.versions):
+            await self._store.delete_chunks(owner, blob, count)
 
     async def _change(
-        self, place: StateOwner, who: StateCaller | None, method: str, decide: Callable[[Head, Run], StateStep]
+        self, owner: StateOwner, who: StateCaller | None, method: str, decide: Callable[[Head, Run], StateStep]
     ) -> StateResponse:
-        """Swap the head for a running attempt; without `who` for us."""
-        for _ in range(_TRIES):
-            found = await self._store.find(place)
-            run = await self._store.ledger(place.run)
-            if who is not None and (run is None or not head.runs(run, who.holder)):
-                return _ended(who, method)
+        """Change the head by compare-and-swap if the attempt of `who` is running; without `who` for the service."""
+        for _ in range(_MAX_TRIES):
+            found = await self._store.find(owner)
+            run = await self._store.read_ledger(owner.run)
+            if who is not None and (run is None or not head.is_running(run, who.holder)):
+                return _refuse_ended(who, method)
             if run is None:
                 return BUSY
             step = decide(found.head, run)
             if step.head is None:
                 return step.answer
             named = msgspec.structs.replace(
-                step.head, sandbox=run.target.name, namespace=run.target.namespace, resource=place.resource
+                step.head, sandbox=run.target.name, namespace=run.target.namespace, resource=owner.resource
             )
-            if await self._store.swap(place, found, named):
+            if await self._store.swap(owner, found, named):
                 for version in step.dropped:
-                    await self._store.drop(place, version.blob, version.chunks)
+                    await self._store.delete_chunks(owner, version.blob, version.chunks)
                 return step.answer
         return BUSY
 
 
-async def _aside(size: int, work: Callable[..., T], *given: object) -> T:
-    """Do it, and let others go on meanwhile if it takes long."""
-    return await asyncio.to_thread(work, *given) if size > _QUICK else work(*given)
+async def _in_thread_if_large(size: int, work: Callable[..., T], *given: object) -> T:
+    """Call `work` with `given`, in a thread if the size is large, so that other requests continue."""
+    return await asyncio.to_thread(work, *given) if size > _MAX_INLINE_BYTES else work(*given)
 
 
-def _ended(who: StateCaller, method: str) -> StateResponse:
-    log.info("run %s: %s asked for by: %s", who.run, method, head.refused(who.holder))
+def _refuse_ended(who: StateCaller, method: str) -> StateResponse:
+    log.info("run %s: %s refused: %s", who.run, method, head.ended_message(who.holder))
     return (
-        head.ended(who.holder) if method == "LOCK" else StateResponse(_LATE, f"{head.refused(who.holder)}\n".encode())
+        head.refuse_ended(who.holder)
+        if method == "LOCK"
+        else StateResponse(_ENDED_STATUS, f"{head.ended_message(who.holder)}\n".encode())
     )
 
 
-def _content_of(body: bytes) -> Content:
-    """Read those fields; all are empty if the body is no state of Terraform."""
+def _parse_content(body: bytes) -> Content:
+    """Decode the fields; all are empty if the body is not a Terraform state."""
     try:
         return msgspec.json.decode(body, type=Content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Content()
 
 
-def _lock_of(body: bytes) -> tuple[str, str] | None:
-    """The id in what Terraform says of a lock, and all of it; None if it cannot be that."""
+def _parse_lock(body: bytes) -> tuple[str, str] | None:
+    """Return the ID and the information of Terraform's lock; None if the body is not a lock."""
     if not body:
         return "", ""
     try:
-        told = msgspec.json.decode(body, type=dict[str, object])
+        content = msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    name = told.get("ID", "")
-    if not isinstance(name, str) or len(name) > head.MAX_ID:
+    name = content.get("ID", "")
+    if not isinstance(name, str) or len(name) > head.MAX_LOCK_ID_CHARS:
         return None
-    short = {key: value[:200] for key, value in told.items() if isinstance(value, str) and len(key) <= 40}
+    short = {key: value[:200] for key, value in content.items() if isinstance(value, str) and len(key) <= 40}
     info = msgspec.json.encode(short).decode()
-    return name, info if len(info) <= head.MAX_INFO else "{}"
+    return name, info if len(info) <= head.MAX_LOCK_INFO_CHARS else "{}"

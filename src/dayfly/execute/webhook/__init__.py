@@ -1,7 +1,13 @@
-"""Webhooks: one request to a server, sent by a program of ours that runs like a step.
+"""Webhooks: one request to a server, sent by Dayfly's sender program, which runs like a step.
 
-`render` makes of the unit an exec unit that runs the sender, `read` understands how the sender ended. The rest is the
-sender itself, which runs in a process of its own and imports nothing of Dayfly but what lies here: `request` says what
-is sent, `guard` which addresses may be connected to, `exchange` sends and reads an answer, `sender` decides what
-follows. `ends` is what both sides know: how it ends.
+The host uses `render`, which turns the unit into an exec unit that runs the sender, and `read`, which explains the
+sender's exit code. The other modules are the sender. It is a separate process that imports no other part of Dayfly
+except `execute.log_masks`:
+
+- `request`: the request
+- `address_policy`: the addresses that the sender may connect to
+- `http_exchange`: sends the request and reads the response
+- `response_values`: values from the response
+- `sender`: retries, `find` and `poll`
+- `exit_codes`: the exit codes, which both sides use
 """

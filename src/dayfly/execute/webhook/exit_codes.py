@@ -1,14 +1,14 @@
-"""How a sender ends, in the one byte that a process has for it. Pure; known to the sender and to who reads its end."""
+"""Exit codes of the sender. Pure; used by the sender and by `read`."""
 
 import enum
 from collections.abc import Collection
 
 ORDER = "DAYFLY_WEBHOOK"
-"""The variable in which a sender finds what it is to do."""
+"""The environment variable with the sender's order."""
 
 
 class ExitCode(enum.IntEnum):
-    """The ends that are no status of an answer."""
+    """The exit codes that do not encode an HTTP status."""
 
     CA_UNREADABLE = 8
     TLS_FAILED = 9
@@ -34,27 +34,27 @@ class ExitCode(enum.IntEnum):
     CERTIFICATE_MISMATCH = 29
 
 
-# First status of a row, its first code, and how many there are.
-_ROWS = ((200, 30, 30), (300, 60, 40), (400, 100, 100), (500, 200, 56))
-_OPEN = frozenset({408, 425, 429})
+# Ranges of HTTP statuses: first status, its exit code, length of the range.
+_STATUS_RANGES = ((200, 30, 30), (300, 60, 40), (400, 100, 100), (500, 200, 56))
+_INCONCLUSIVE = frozenset({408, 425, 429})
 
 
-def of_status(status: int) -> int:
-    """The code that tells a status which was no success."""
-    for first, code, count in _ROWS:
+def code_of_status(status: int) -> int:
+    """Return the exit code for an unsuccessful HTTP status."""
+    for first, code, count in _STATUS_RANGES:
         if first <= status < first + count:
             return code + status - first
     return ExitCode.ODD_STATUS
 
 
 def status_of(code: int) -> int:
-    """The status that a code tells; 0 if it tells none."""
-    for first, begin, count in _ROWS:
+    """Return the HTTP status that an exit code encodes; 0 if it encodes none."""
+    for first, begin, count in _STATUS_RANGES:
         if begin <= code < begin + count:
             return first + code - begin
     return 0
 
 
-def is_open(status: int, failed: Collection[int]) -> bool:
-    """Whether such an answer leaves open what has become of the request."""
-    return (status in _OPEN or status >= 500) and status not in failed
+def is_inconclusive(status: int, failed: Collection[int]) -> bool:
+    """Return whether the server may have carried out the request despite this status."""
+    return (status in _INCONCLUSIVE or status >= 500) and status not in failed

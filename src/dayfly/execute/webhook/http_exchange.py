@@ -1,7 +1,8 @@
-"""One request and its answer, over a connection to an address that was looked at. Runs in the sender.
+"""One request and its response, over a connection to a checked address. Runs in the sender.
 
-A name is resolved once, every address it has is judged, and the connection goes to one that was judged: nobody is asked
-a second time, so nobody can answer differently. What cannot have been sent, and what may have been, are two errors.
+A name is resolved once, and every address is checked before the connection. So a DNS server cannot return a different
+address for the connection than for the check. Two errors distinguish requests that were certainly not sent from
+requests that may have been sent.
 """
 
 import errno
@@ -43,20 +44,20 @@ Resolve = Callable[[str, int], Resolved]
 
 
 class UnsentError(Exception):
-    """Nothing of the request has left."""
+    """No part of the request was sent."""
 
-    def __init__(self, sentence: str, *, end: ExitCode = ExitCode.NOT_SENT, again: bool = True) -> None:
+    def __init__(self, sentence: str, *, end: ExitCode = ExitCode.NOT_SENT, can_retry: bool = True) -> None:
         super().__init__(sentence)
         self.end = end
-        self.again = again
+        self.can_retry = can_retry
 
 
 class ResponseLostError(Exception):
-    """Some of the request has left, and no answer has come."""
+    """A part of the request was sent, but no response was received."""
 
 
 class WebhookResponse(NamedTuple):
-    """A status and what belongs to it. `fault` says that its body is not whole."""
+    """An HTTP response. `fault` is set if the body is incomplete."""
 
     status: int
     phrase: str
@@ -65,14 +66,14 @@ class WebhookResponse(NamedTuple):
     fault: ExitCode | None = None
 
     def header(self, name: str) -> str | None:
-        """The value of that header; None if there is none."""
+        """Return the value of the header; None if there is none."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
 class ServerAccess(NamedTuple):
-    """How to reach the server. `allowed` says that an administrator lets it be anywhere.
+    """The terms for a connection to the server. With `allowed`, an administrator permits any address and plain HTTP.
 
-    Connecting and the answer have a time each, and `left_s` both together.
+    `connect_s` limits the connection, `answer_s` the response, and `left_s` both together.
     """
 
     origin: ServerOrigin
@@ -84,56 +85,56 @@ class ServerAccess(NamedTuple):
 
 
 def resolve(host: str, port: int) -> Resolved:
-    """Where a name leads.
+    """Resolve a host name.
 
     Raises:
-        OSError: it cannot be told.
+        OSError: The name cannot be resolved.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(family, address) for family, _, _, _, address in found]
 
 
-def send(way: ServerAccess, request: WebhookRequest, resolver: Resolve = resolve) -> WebhookResponse:
-    """Send it, and read what is answered.
+def send(access: ServerAccess, request: WebhookRequest, resolver: Resolve = resolve) -> WebhookResponse:
+    """Send the request and read the response.
 
     Raises:
-        UnsentError: nothing has left.
-        LostError: something has.
+        UnsentError: No part of the request was sent.
+        ResponseLostError: A part was sent, but no response was received.
     """
-    until = time.monotonic() + way.left_s
-    stream = _connected(way, resolver)
+    until = time.monotonic() + access.left_s
+    stream = _connect(access, resolver)
     try:
-        return _exchanged(stream, request, min(time.monotonic() + way.answer_s, until))
+        return _exchange(stream, request, min(time.monotonic() + access.answer_s, until))
     finally:
         stream.close()
 
 
-def _connected(way: ServerAccess, resolver: Resolve) -> socket.socket:
-    until = time.monotonic() + way.connect_s
-    origin = way.origin
-    found = _resolved(origin, way.connect_s, resolver)
+def _connect(access: ServerAccess, resolver: Resolve) -> socket.socket:
+    until = time.monotonic() + access.connect_s
+    origin = access.origin
+    found = _resolve_in_time(origin, access.connect_s, resolver)
     refused = [(address[0], problem) for _, address in found if (problem := address_policy.refusal(str(address[0])))]
-    if refused and not way.allowed:
+    if refused and not access.allowed:
         address, problem = refused[0]
         raise UnsentError(
-            f"{origin.host} leads to {address}, which {problem}; the administrator can allow it: "
+            f"{origin.host} resolves to {address}, which {problem}; the administrator can allow it: "
             f"--allow-webhook {_bracketed(origin.host)}:{origin.port}",
             end=ExitCode.ADDRESS_REFUSED,
-            again=False,
+            can_retry=False,
         )
-    if origin.scheme == "http" and not way.allowed:
+    if origin.scheme == "http" and not access.allowed:
         raise UnsentError(
-            f"http:// is sent in the clear; use https://, or have the administrator allow it: "
+            f"http:// is not encrypted; use https://, or have the administrator allow it: "
             f"--allow-webhook {_bracketed(origin.host)}:{origin.port}",
             end=ExitCode.ADDRESS_REFUSED,
-            again=False,
+            can_retry=False,
         )
-    stream = _first(found, origin, until)
+    stream = _connect_first(found, origin, until)
     if origin.scheme == "http":
         return stream
     stream.settimeout(max(until - time.monotonic(), 0.001))
     try:
-        return _secured(stream, way)
+        return _start_tls(stream, access)
     except UnsentError:
         stream.close()
         raise
@@ -143,31 +144,31 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _resolved(origin: ServerOrigin, seconds: float, resolver: Resolve) -> Resolved:
-    """In a thread: the system's resolver knows no time limit of ours."""
-    told: list[Resolved | OSError] = []
+def _resolve_in_time(origin: ServerOrigin, seconds: float, resolver: Resolve) -> Resolved:
+    """Resolve the host in a thread, because the system's resolver has no timeout parameter."""
+    results: list[Resolved | OSError] = []
 
-    def ask() -> None:
+    def query() -> None:
         try:
-            told.append(resolver(origin.host, origin.port))
+            results.append(resolver(origin.host, origin.port))
         except (OSError, UnicodeError) as fault:
-            told.append(fault if isinstance(fault, OSError) else OSError(str(fault)))
+            results.append(fault if isinstance(fault, OSError) else OSError(str(fault)))
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=query, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not told:
+    if not results:
         raise UnsentError(f"the name {origin.host} was not resolved within {seconds:g} s", end=ExitCode.NAME_NOT_FOUND)
-    if isinstance(told[0], OSError):
-        why = told[0].strerror or told[0]
+    if isinstance(results[0], OSError):
+        why = results[0].strerror or results[0]
         raise UnsentError(f"the name {origin.host} cannot be resolved: {why}", end=ExitCode.NAME_NOT_FOUND)
-    if not told[0]:
+    if not results[0]:
         raise UnsentError(f"the name {origin.host} has no address", end=ExitCode.NAME_NOT_FOUND)
-    return told[0]
+    return results[0]
 
 
-def _first(found: Resolved, origin: ServerOrigin, until: float) -> socket.socket:
-    """A connection to the first address that takes one."""
+def _connect_first(found: Resolved, origin: ServerOrigin, until: float) -> socket.socket:
+    """Connect to the first address that accepts the connection."""
     why, end = "no time was left", ExitCode.CONNECTION_TIMED_OUT
     for number, (family, address) in enumerate(found, 1):
         left = until - time.monotonic()
@@ -175,10 +176,10 @@ def _first(found: Resolved, origin: ServerOrigin, until: float) -> socket.socket
             break
         try:
             stream = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as fault:  # this machine has no IPv6, say
+        except OSError as fault:  # for example no IPv6 on this machine
             why, end = (fault.strerror or str(fault)).lower(), ExitCode.UNREACHABLE
             continue
-        # One that answers nobody is to leave time for those behind it.
+        # An address that does not respond must leave time for the next ones.
         stream.settimeout(left if number == len(found) else left / 2)
         try:
             stream.connect(address)
@@ -187,11 +188,11 @@ def _first(found: Resolved, origin: ServerOrigin, until: float) -> socket.socket
             why, end = (fault.strerror or str(fault)).lower(), _end_of(fault)
         else:
             return stream
-    raise UnsentError(f"{origin.authority} cannot be connected to: {why}", end=end)
+    raise UnsentError(f"cannot connect to {origin.authority}: {why}", end=end)
 
 
 def _end_of(fault: OSError) -> ExitCode:
-    """How an attempt to connect ended."""
+    """Return the exit code for a failed connection."""
     match fault:
         case ConnectionRefusedError():
             return ExitCode.CONNECTION_REFUSED
@@ -200,28 +201,29 @@ def _end_of(fault: OSError) -> ExitCode:
     return ExitCode.UNREACHABLE if fault.errno in _UNREACHABLE else ExitCode.NOT_SENT
 
 
-def _secured(stream: socket.socket, way: ServerAccess) -> socket.socket:
-    import ssl  # noqa: PLC0415 - a tenth of the sender's start, which http:// does without
+def _start_tls(stream: socket.socket, access: ServerAccess) -> socket.socket:
+    import ssl  # noqa: PLC0415 - takes a tenth of the sender's start and is not needed for http://
 
     try:
-        # Certificates are ASCII; what stands beside them in the same text, a name perhaps, need not be.
-        context = ssl.create_default_context(cadata=way.ca.encode("ascii", "replace").decode() or None)
+        # Certificates are ASCII, but comments between them may not be.
+        context = ssl.create_default_context(cadata=access.ca.encode("ascii", "replace").decode() or None)
     except ssl.SSLError as fault:
-        raise UnsentError(f"tls.ca cannot be read: {fault}", end=ExitCode.CA_UNREADABLE, again=False) from None
+        raise UnsentError(f"cannot read tls.ca: {fault}", end=ExitCode.CA_UNREADABLE, can_retry=False) from None
     try:
-        return context.wrap_socket(stream, server_hostname=way.origin.host.rstrip("."))
+        return context.wrap_socket(stream, server_hostname=access.origin.host.rstrip("."))
     except ssl.SSLCertVerificationError as fault:
         raise UnsentError(
-            f"the certificate of {way.origin.authority} is not believed: {fault.verify_message}",
+            f"the certificate of {access.origin.authority} is not trusted: {fault.verify_message}",
             end=_CERTIFICATE.get(fault.verify_code, ExitCode.CERTIFICATE_UNTRUSTED),
-            again=False,
+            can_retry=False,
         ) from None
     except (OSError, ValueError) as fault:
-        raise UnsentError(f"no TLS with {way.origin.authority}: {fault}", end=ExitCode.TLS_FAILED) from None
+        message = f"the TLS handshake with {access.origin.authority} failed: {fault}"
+        raise UnsentError(message, end=ExitCode.TLS_FAILED) from None
 
 
-class _Timed(io.RawIOBase):
-    """A connection of which each piece has to come before one moment; `http.client` reads from it."""
+class _DeadlineStream(io.RawIOBase):
+    """A connection with a deadline for all reads together. `http.client` reads from it."""
 
     def __init__(self, stream: socket.socket, until: float) -> None:
         self._stream = stream
@@ -238,28 +240,28 @@ class _Timed(io.RawIOBase):
         return io.BufferedReader(self)
 
 
-def _exchanged(stream: socket.socket, request: WebhookRequest, until: float) -> WebhookResponse:
-    response = http.client.HTTPResponse(_Timed(stream, until), method=request.method)  # type: ignore[arg-type]  # it asks of a socket for makefile alone
+def _exchange(stream: socket.socket, request: WebhookRequest, until: float) -> WebhookResponse:
+    response = http.client.HTTPResponse(_DeadlineStream(stream, until), method=request.method)  # type: ignore[arg-type]  # needs only makefile
     try:
         stream.settimeout(max(until - time.monotonic(), 0.001))
         stream.sendall(_head(request) + (request.body or b""))
         response.begin()
     except TimeoutError:
-        raise ResponseLostError("no answer came in time (`timeouts.answer` of the webhook)") from None
+        raise ResponseLostError("no response in time (`timeouts.answer` of the webhook)") from None
     except (OSError, http.client.HTTPException) as fault:
-        raise ResponseLostError(f"no answer came: {str(fault) or type(fault).__name__}") from None
+        raise ResponseLostError(f"no response: {str(fault) or type(fault).__name__}") from None
     if response.status < 200:
-        raise ResponseLostError(f"the answer {response.status} says only that another one will come")
+        raise ResponseLostError(f"the response {response.status} is informational and no final one was received")
     answer = WebhookResponse(response.status, response.reason, tuple(response.getheaders()))
     try:
         body = response.read(ANSWER_LIMIT + 1)
     except TimeoutError:
         return answer._replace(fault=ExitCode.SLOW)
-    except (OSError, http.client.HTTPException, ValueError):  # the last of a chunk that is said to be smaller than none
+    except (OSError, http.client.HTTPException, ValueError):  # ValueError: a negative chunk size
         return answer._replace(fault=ExitCode.CUT)
     if len(body) > ANSWER_LIMIT:
         return answer._replace(fault=ExitCode.TOO_LARGE)
-    # `read` with a limit says nothing of an end that came too early, but that something is left.
+    # `read` with a limit does not raise for a truncated body; the remaining length shows it.
     return answer._replace(body=body, fault=ExitCode.CUT if response.length else None)
 
 

@@ -1,8 +1,8 @@
-"""What the end of a sender means. Pure."""
+"""The meaning of the sender's exit code. Pure."""
 
 from collections.abc import Mapping
 
-from dayfly.execute.webhook.exit_codes import ExitCode, is_open, status_of
+from dayfly.execute.webhook.exit_codes import ExitCode, is_inconclusive, status_of
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import Plan
 from dayfly.plan.world import AttemptKey, Ended, Fact, Sealed, Unclear
@@ -24,47 +24,47 @@ _UNSENT = {
 _MEANING = {
     ExitCode.NOT_SENT: (Reason.NOT_SENT, "nothing was sent: the server could not be reached"),
     **{end: (Reason.NOT_SENT, f"nothing was sent: {why}") for end, why in _UNSENT.items()},
-    ExitCode.ADDRESS_REFUSED: (Reason.ADDRESS_REFUSED, "its address is not one that webhooks may be sent to"),
-    ExitCode.ANSWER_LOST: (Reason.RESPONSE_LOST, "it was sent, and no answer came"),
-    ExitCode.TOO_LARGE: (Reason.RESPONSE_TOO_LARGE, "the answer is larger than 1 MiB"),
-    ExitCode.NOT_JSON: (Reason.RESPONSE_NOT_JSON, "the answer is not JSON"),
-    ExitCode.CUT: (Reason.RESPONSE_TRUNCATED, "the answer was cut off"),
-    ExitCode.SLOW: (Reason.RESPONSE_TIMEOUT, "the answer did not come to its end in time"),
-    ExitCode.UNFIT: (Reason.RESPONSE_INVALID, "the answer lacks what an output or `poll` takes from it"),
-    ExitCode.JOB_FAILED: (Reason.JOB_FAILED, "the job that it began has failed"),
-    ExitCode.JOB_UNFINISHED: (Reason.JOB_UNFINISHED, "the job that it began did not end in time"),
-    ExitCode.INPUT_UNFIT: (Reason.INPUT_INVALID, "an input cannot stand where the request has it"),
-    ExitCode.CANCELLED: (Reason.CANCELLED, "was asked to end before anything was sent"),
-    ExitCode.ODD_STATUS: (Reason.UNEXPECTED_STATUS, "the server answered with an unusual status"),
+    ExitCode.ADDRESS_REFUSED: (Reason.ADDRESS_REFUSED, "webhooks may not be sent to its address"),
+    ExitCode.ANSWER_LOST: (Reason.RESPONSE_LOST, "the request was sent, but no response was received"),
+    ExitCode.TOO_LARGE: (Reason.RESPONSE_TOO_LARGE, "the response is larger than 1 MiB"),
+    ExitCode.NOT_JSON: (Reason.RESPONSE_NOT_JSON, "the response is not JSON"),
+    ExitCode.CUT: (Reason.RESPONSE_TRUNCATED, "the response was truncated"),
+    ExitCode.SLOW: (Reason.RESPONSE_TIMEOUT, "the response was not complete in time"),
+    ExitCode.UNFIT: (Reason.RESPONSE_INVALID, "the response lacks a value for an output or `poll`"),
+    ExitCode.JOB_FAILED: (Reason.JOB_FAILED, "the job that it started has failed"),
+    ExitCode.JOB_UNFINISHED: (Reason.JOB_UNFINISHED, "the job that it started did not end in time"),
+    ExitCode.INPUT_UNFIT: (Reason.INPUT_INVALID, "the value of an input is not allowed at its place in the request"),
+    ExitCode.CANCELLED: (Reason.CANCELLED, "was cancelled before the request was sent"),
+    ExitCode.ODD_STATUS: (Reason.UNEXPECTED_STATUS, "the server responded with an unusual status"),
 }
 
 
-def meaning(code: int, unit: Unit) -> tuple[str, str]:
-    """Reason and sentence of an exit code other than 0."""
+def explain_exit_code(code: int, unit: Unit) -> tuple[str, str]:
+    """Return the reason and message of an exit code other than 0."""
     if code in _MEANING:
         return _MEANING[ExitCode(code)]
     status = status_of(code)
     if not status:
         return Reason.EXIT_CODE, f"exit code {code}"
     written = unit.webhook.request if unit.webhook else {}
-    if is_open(status, (written.get("expect") or {}).get("failed") or ()):
-        return Reason.RESPONSE_LOST, f"the server answered {status}, which leaves open what has become of the request"
+    if is_inconclusive(status, (written.get("expect") or {}).get("failed") or ()):
+        return Reason.RESPONSE_LOST, f"the server responded {status}, and may have carried out the request"
     if 300 <= status < 400:
-        return Reason.REDIRECTED, f"the server answered {status}; redirects are not followed"
-    return Reason.UNEXPECTED_STATUS, f"the server answered {status}"
+        return Reason.REDIRECTED, f"the server responded {status}; redirects are not followed"
+    return Reason.UNEXPECTED_STATUS, f"the server responded {status}"
 
 
-# The reasons of a sender that proves that nothing of its request has left.
+# Reasons that prove that no part of the request was sent.
 UNSENT = frozenset({Reason.NOT_SENT, Reason.ADDRESS_REFUSED, Reason.INPUT_INVALID, Reason.CANCELLED})
-# The ends of a sender that did not live to say what has become of its request.
-_UNTOLD = frozenset({Reason.EXIT_CODE, Reason.SIGNAL, Reason.OOM_KILLED, Reason.RESULT_LOST, Reason.NO_RECORD})
+# Reasons of a sender that was killed before it reported a result.
+_KILLED = frozenset({Reason.EXIT_CODE, Reason.SIGNAL, Reason.OOM_KILLED, Reason.RESULT_LOST, Reason.NO_RECORD})
 
 
-def in_doubt(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
-    """The same facts; but what a killed sender may have sent is in doubt until its time to run is over.
+def mark_doubtful(plan: Plan, run: Run, facts: Mapping[AttemptKey, Fact], now: int) -> dict[AttemptKey, Fact]:
+    """Replace the end of each killed sender by `Unclear` until its time limit; return all facts.
 
-    Until then a server may carry it out, so nothing is to be cleaned up. What is sent again under the same key (each
-    delete step, and a create step that may be) needs no such pause. `now` is unix milliseconds.
+    Until then, a server may carry out its request, so cleanup must not start. Delete steps and idempotent create steps
+    need no such delay: they are sent again with the same key. `now` is unix milliseconds.
     """
     ends = {key: fact.result for key, fact in facts.items() if isinstance(fact, (Ended, Sealed))}
     doubts = {key: doubt for key, result in ends.items() if (doubt := _doubt(plan, run, key, result, now)) is not None}
@@ -78,7 +78,7 @@ def _doubt(plan: Plan, run: Run, key: AttemptKey, result: Result, now: int) -> U
     if record.attempt != key[1] or record.state not in ALIVE:
         return None
     over = (result.started_at or record.claimed_at) + step.unit.timeouts.run_ms
-    if result.outcome == "succeeded" or result.reason not in _UNTOLD or now >= over:
+    if result.outcome == "succeeded" or result.reason not in _KILLED or now >= over:
         return None
-    message = f"its sender did not live to hear the answer ({result.message}); what it sent may still be carried out"
+    message = f"its sender was killed before the response ({result.message}); the request may still be carried out"
     return Unclear(since=result.ended_at, reason=Reason.RESPONSE_LOST, message=message, dead_by=over)

@@ -1,4 +1,4 @@
-"""From a webhook to the exec unit that runs its sender. Pure."""
+"""The exec unit that runs the sender of a webhook. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ from dayfly.spec.steps.webhook import ANSWER_MS, BUILT_IN_OUTPUTS, CONNECT_MS, D
 
 
 class SenderSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sender runs: by which `command`, in which `image` (of a pod), with its files in which `folder`.
+    """The setup of a host for senders: the `command`, the `image` of the pod, and the `folder` for files.
 
-    `allowed` are the servers, as `host:port`, that an administrator lets webhooks reach wherever they are.
+    `allowed` are servers (`host:port`) that an administrator permits at any address.
     """
 
     command: tuple[str, ...]
@@ -40,21 +40,21 @@ def as_exec(
     absent: Iterable[str],
     sensitive: Iterable[str],
 ) -> Unit:
-    """The unit as one that runs our sender.
+    """Return an exec unit that runs the sender.
 
     Args:
         unit: The webhook.
-        place: Where its sender runs.
+        place: How the sender runs.
         run: The run's identity.
         name: The unit's name in the run.
-        record: The unit's line in the ledger, which knows of the answers that former attempts had.
-        absent: The inputs that have no value.
-        sensitive: Those whose values must not stand in the log.
+        record: The unit's record in the ledger, with the results of earlier attempts.
+        absent: The inputs without a value.
+        sensitive: The inputs whose values the log masks.
 
     Raises:
-        CannotRenderError: it cannot be sent, whatever happens.
+        CannotRenderError: No attempt could send the request.
     """
-    assert unit.webhook is not None, "only webhooks are sent"
+    assert unit.webhook is not None, "the unit is a webhook"
     headers = unit.webhook.request.get("headers") or {}
     named = [(key, value, secret_variable(key, value)) for key, value in dict.fromkeys(secrets(headers))]
     outputs = [_output(output, place) for output in unit.outputs]
@@ -86,19 +86,19 @@ def as_exec(
 
 
 def key_of(run: str, name: str, record: UnitRecord) -> str:
-    """The key under which it is sent: another one only after an answer that said no for certain."""
+    """Return the idempotency key. It changes only after a response that certainly refused the request."""
     answered = record.outputs.get(DEFINITE)
     return idempotency_key(run, name, answered.digest if answered else "")
 
 
-def variables(unit: Unit) -> list[str]:
-    """The variables in which its sender finds values of Secrets."""
+def secret_variables(unit: Unit) -> list[str]:
+    """Return the environment variables of the sender that have values of Secrets."""
     headers = unit.webhook.request.get("headers") or {} if unit.webhook else {}
     return [secret_variable(*each) for each in dict.fromkeys(secrets(headers))]
 
 
 def _order(unit: Unit, allowed: frozenset[str], *, sensitive: set[str]) -> dict[str, Any]:
-    """What its sender is told of the webhook as it was written."""
+    """Return the part of the sender's order that depends only on the document."""
     assert unit.webhook is not None
     written = unit.webhook.request
     return {
@@ -125,7 +125,7 @@ def _output(output: UnitOutput, place: SenderSetup) -> dict[str, Any]:
 
 
 def _queries(unit: Unit) -> set[str]:
-    assert unit.webhook is not None, "only webhooks are sent"
+    assert unit.webhook is not None, "the unit is a webhook"
     written = unit.webhook.request
     poll, find = written.get("poll") or {}, written.get("find") or {}
     comparisons = [each for each in (poll.get("until"), poll.get("failed"), find.get("when")) if each]
@@ -141,7 +141,7 @@ def _limits(written: dict[str, str]) -> dict[str, float]:
 
 
 def _seconds(run_ms: int) -> float:
-    """A little less than the runner lets it run: it says itself how it stands."""
+    """Return the sender's time limit, which is shorter than the runner's, so that the sender reports its own result."""
     return max(run_ms / 1000 - 2, run_ms / 1000 * 0.8)
 
 

@@ -1,4 +1,4 @@
-"""What is sent: the request as it was written, with its values in their places. Pure; runs in the sender."""
+"""The request: the webhook of the document with the values of its variables. Pure; runs in the sender."""
 
 import json
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class UnfitError(Exception):
-    """A value cannot stand where it is wanted."""
+    """A value is not allowed at its place in the request."""
 
 
 class ServerOrigin(NamedTuple):
-    """One server."""
+    """Scheme, host and port of a server."""
 
     scheme: str
     host: str
@@ -21,13 +21,13 @@ class ServerOrigin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """As in a header `Host`."""
+        """The value of the header `Host`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 class WebhookRequest(NamedTuple):
-    """One request to one server; `shown` are the names of headers whose values may stand in a log."""
+    """A request. `shown` are the names of headers whose values may be logged."""
 
     origin: ServerOrigin
     method: str
@@ -42,17 +42,17 @@ class WebhookRequest(NamedTuple):
 
 
 class RequestValues(NamedTuple):
-    """What may be variable: inputs (None for one that is absent), built-in variables, Secrets by name and key."""
+    """Values of variables: inputs (None if absent), built-in variables, and Secrets by name and key."""
 
     inputs: Mapping[str, bytes | None]
     environment: Mapping[str, str]
     secrets: Mapping[tuple[str, str], str]
 
     def find(self, value: Any) -> str | None:
-        """A constant, or the value that stands for it; None for one that is absent.
+        """Return a constant, or the value of a variable; None if it is absent.
 
         Raises:
-            UnfitError: it is not text.
+            UnfitError: The value is not UTF-8.
         """
         if not isinstance(value, dict):
             return str(value)
@@ -68,32 +68,32 @@ class RequestValues(NamedTuple):
 
 
 def origin_of(url: str) -> ServerOrigin:
-    """The server that a URL leads to.
+    """Return the server of a URL.
 
     Raises:
-        UnfitError: it leads to none that can be told for certain.
+        UnfitError: The URL is invalid or ambiguous.
     """
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as fault:
-        raise UnfitError(f"{url!r} is no URL: {fault}") from None
-    odd = "\\" in url or any(char <= " " or char > "~" for char in url)
-    if odd or parts.scheme not in _DEFAULT_PORTS or not parts.hostname or "@" in parts.netloc:
-        raise UnfitError(f"{url!r} is no plain URL of a server")
+        raise UnfitError(f"{url!r} is not a URL: {fault}") from None
+    is_ambiguous = "\\" in url or any(char <= " " or char > "~" for char in url)
+    if is_ambiguous or parts.scheme not in _DEFAULT_PORTS or not parts.hostname or "@" in parts.netloc:
+        raise UnfitError(f"{url!r} is not a plain http or https URL")
     return ServerOrigin(parts.scheme, parts.hostname, _DEFAULT_PORTS[parts.scheme] if port is None else port)
 
 
 def build(written: Mapping[str, Any], values: RequestValues, key: str) -> WebhookRequest:
-    """The request with its values in place.
+    """Build the request with the values of its variables.
 
     Raises:
-        UnfitError: a value cannot stand where it is wanted.
+        UnfitError: A value is not allowed at its place in the request.
     """
     headers, shown = _headers(written.get("headers") or {}, values)
     body = None
     if written.get("body") is not None:
-        body = as_json(_filled(written["body"], values))
+        body = as_json(_fill(written["body"], values))
         if "content-type" not in {name.lower() for name, _ in headers}:
             headers.append(("Content-Type", "application/json"))
     name = written.get("idempotencyKey") or "Idempotency-Key"
@@ -108,22 +108,22 @@ def build(written: Mapping[str, Any], values: RequestValues, key: str) -> Webhoo
     )
 
 
-def asking(written: Mapping[str, Any], values: RequestValues, sent: WebhookRequest) -> WebhookRequest:
-    """The GET by which a `find` sees whether the request was carried out.
+def find_request(written: Mapping[str, Any], values: RequestValues, sent: WebhookRequest) -> WebhookRequest:
+    """Build the GET request of `find`, which shows whether the request was carried out.
 
     Raises:
-        UnfitError: a value cannot stand where it is wanted.
+        UnfitError: A value is not allowed at its place in the request.
     """
     find = written["find"]
     target = _target(written["url"], find.get("path") or (), find.get("query") or {}, values)
     return _get(sent, target, written)
 
 
-def following(written: Mapping[str, Any], sent: WebhookRequest, location: str) -> WebhookRequest:
-    """The GET for the job to which an answer has pointed.
+def job_request(written: Mapping[str, Any], sent: WebhookRequest, location: str) -> WebhookRequest:
+    """Build the GET request for the job at `location`.
 
     Raises:
-        UnfitError: it points to another server, which must not see our headers.
+        UnfitError: The location is on another server, which must not receive the headers.
     """
     url = urljoin(sent.url, location)
     if origin_of(url) != sent.origin:
@@ -133,8 +133,8 @@ def following(written: Mapping[str, Any], sent: WebhookRequest, location: str) -
 
 
 def _get(sent: WebhookRequest, target: str, written: Mapping[str, Any]) -> WebhookRequest:
-    left_out = {"content-type", (written.get("idempotencyKey") or "Idempotency-Key").lower()}
-    headers = tuple((name, value) for name, value in sent.headers if name.lower() not in left_out)
+    omitted = {"content-type", (written.get("idempotencyKey") or "Idempotency-Key").lower()}
+    headers = tuple((name, value) for name, value in sent.headers if name.lower() not in omitted)
     return sent._replace(method="GET", target=target, headers=headers, body=None)
 
 
@@ -155,13 +155,13 @@ def _headers(written: Mapping[str, Any], values: RequestValues) -> tuple[list[tu
     return found, shown
 
 
-def _filled(value: Any, values: RequestValues) -> Any:
+def _fill(value: Any, values: RequestValues) -> Any:
     if isinstance(value, list):
-        return [_filled(item, values) for item in value]
+        return [_fill(item, values) for item in value]
     if not isinstance(value, dict):
         return value
     if "$input" not in value and "$env" not in value:
-        return {key: _filled(item, values) for key, item in value.items()}
+        return {key: _fill(item, values) for key, item in value.items()}
     text = values.find(value)
     if text is None or not value.get("json"):
         return text
@@ -174,17 +174,17 @@ def _filled(value: Any, values: RequestValues) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """A value as it stands in a body.
+    """Encode a value for the body.
 
     Raises:
-        ValueError: JSON has no word for it: not a number, past the largest one, half of a surrogate pair.
-        RecursionError: it is nested too deep.
+        ValueError: JSON cannot represent it: NaN, infinity, or a lone surrogate.
+        RecursionError: The value is nested too deep.
     """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def rewritten(text: bytes) -> bytes:
-    """A text as it stands in a body that has it as JSON (`json: true`); one that is none as it is."""
+def normalize_json(text: bytes) -> bytes:
+    """Return a text as it is encoded in a body with `json: true`; unchanged if it is not JSON."""
     try:
         return as_json(json.loads(text))
     except (ValueError, RecursionError):

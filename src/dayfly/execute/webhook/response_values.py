@@ -1,7 +1,7 @@
-"""What outputs and comparisons take from the body of an answer. Pure; runs in the sender.
+"""Extraction of values from the body of a response, for outputs and comparisons. Pure; runs in the sender.
 
-The body is the server's: whatever it holds, what cannot be taken is said, for a sender that dies of it leaves open what
-has become of its request.
+The server controls the body. Every problem raises `ExtractionError`, because the outcome of a request is unknown if its
+sender crashes.
 """
 
 import importlib
@@ -12,51 +12,51 @@ from typing import Any
 from dayfly.execute.webhook.exit_codes import ExitCode
 
 
-class UntakenError(Exception):
-    """It cannot be taken."""
+class ExtractionError(Exception):
+    """A value cannot be extracted from the response."""
 
     def __init__(self, end: ExitCode, sentence: str) -> None:
         super().__init__(sentence)
         self.end = end
 
 
-def one(body: bytes, query: str, steps: Iterable[str | int] | None) -> Any:
-    """What a query finds; None if it is nothing. `steps` are those of a query that leads to one place.
+def query_value(body: bytes, query: str, steps: Iterable[str | int] | None) -> Any:
+    """Return the value that a JSONPath query finds; None if there is none. `steps` are those of a singular query.
 
     Raises:
-        UntakenError: the body is not JSON, or it finds several.
+        ExtractionError: The body is not JSON, or the query finds several values.
     """
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
-        raise UntakenError(ExitCode.NOT_JSON, f"the answer is not JSON, and {query} is sought in it") from None
+        raise ExtractionError(ExitCode.NOT_JSON, f"the response is not JSON, so {query} cannot be read") from None
     if steps is not None:
-        return _at(data, steps)
+        return _follow_steps(data, steps)
     try:
-        # It takes longer to import than all the rest takes, and few queries need it.
+        # A slow import, which few queries need.
         found = importlib.import_module("jsonpath").JSONPathEnvironment(strict=True).findall(query, data)
     except RecursionError:
-        raise UntakenError(ExitCode.UNFIT, f"the answer is nested too deep for {query}") from None
+        raise ExtractionError(ExitCode.UNFIT, f"the response is nested too deep for {query}") from None
     if len(found) > 1:
-        raise UntakenError(ExitCode.UNFIT, f"{query} finds {len(found)} values; one is wanted")
+        raise ExtractionError(ExitCode.UNFIT, f"{query} finds {len(found)} values; it must find one")
     return found[0] if found else None
 
 
-def as_bytes(found: Any, query: str) -> bytes:
-    """A string as it is, all else as JSON.
+def to_bytes(found: Any, query: str) -> bytes:
+    """Return a string as UTF-8, and other values as JSON.
 
     Raises:
-        UntakenError: no bytes stand for it.
+        ExtractionError: The value cannot be encoded.
     """
     try:
         return (found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))).encode()
     except UnicodeEncodeError:
-        raise UntakenError(ExitCode.UNFIT, f"what {query} finds holds half of a surrogate pair") from None
+        raise ExtractionError(ExitCode.UNFIT, f"the value of {query} contains a lone surrogate") from None
     except RecursionError:
-        raise UntakenError(ExitCode.UNFIT, f"what {query} finds is nested too deep") from None
+        raise ExtractionError(ExitCode.UNFIT, f"the value of {query} is nested too deep") from None
 
 
-def _at(data: Any, steps: Iterable[str | int]) -> Any:
+def _follow_steps(data: Any, steps: Iterable[str | int]) -> Any:
     for step in steps:
         if isinstance(step, str):
             data = data.get(step) if isinstance(data, dict) else None

@@ -35,10 +35,10 @@ from dayfly.operator.cluster.objects import (
 from dayfly.plan.actions import Decision
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
-from dayfly.plan.status import describe, limited
+from dayfly.plan.status import describe, with_unsupported
 from dayfly.plan.world import World
 from dayfly.spec.host_errors import DocumentsRefusedError, HostUnavailableError
-from dayfly.spec.kinds import Offered, RunSpec
+from dayfly.spec.kinds import RunSpec, ServerTarget
 from dayfly.spec.lifecycle import Lifecycle, Target, Unit
 from dayfly.spec.report import RunReport
 from dayfly.spec.route_group import KIND as GROUP
@@ -264,7 +264,7 @@ class ClusterHost:
         urls = self._cluster.urls.get(names.run_name(target.name, target.uid), {})
         # On the wire a report is whole, as every host's is: its Sandbox here says what is lacking by itself.
         bare = msgspec.structs.replace(report, unsupported=())
-        if self._spoken.note(uid, limited(bare, report.unsupported), urls):
+        if self._spoken.note(uid, with_unsupported(bare, report.unsupported), urls):
             self.end.changed(uid)
 
     def _heard(self, change: Change[SandboxObject]) -> None:
@@ -353,7 +353,7 @@ class ClusterHost:
             uid=meta.uid,
         )
         documents = tuple(msgspec.structs.replace(each, target=target) for each in offer.documents)
-        offered = Offered(
+        offered = ServerTarget(
             uid=offer.uid,
             org=self.org,
             name=offer.name,
@@ -373,7 +373,7 @@ class ClusterHost:
         spec = msgspec.structs.replace(run.spec, forks=offer.forks, offered=newest)
         await self._write(run, spec)
 
-    async def _change(self, run: RunObject, change: Callable[[Offered], Offered]) -> None:
+    async def _change(self, run: RunObject, change: Callable[[ServerTarget], ServerTarget]) -> None:
         if run.spec.offered is not None:
             await self._write(run, msgspec.structs.replace(run.spec, offered=change(run.spec.offered)))
 

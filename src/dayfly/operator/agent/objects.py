@@ -59,7 +59,7 @@ def name_of(uid: str) -> str:
     """
     if not UID.fullmatch(uid):
         raise DocumentsRefusedError(f"{uid[:60]!r} is not a UID")
-    return names.derived("s", "", "served", uid)
+    return names.derive_name("s", "", "served", uid)
 
 
 def body(key: Key, uid: str, org: str, cluster: str, offer: Offer | None) -> dict[str, Any]:

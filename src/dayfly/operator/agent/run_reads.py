@@ -14,7 +14,7 @@ from dayfly.operator.cluster.objects import DOCUMENTS, STEP_LOGS, RunObject
 from dayfly.operator.outputs.attempt_secrets import matching
 from dayfly.spec.kinds import StepLog
 from dayfly.spec.lifecycle import LifecycleEvent, unit_id
-from dayfly.spec.log_times import Entry, paired
+from dayfly.spec.log_times import Entry, entries_from
 from dayfly.spec.run import Result
 from dayfly.spec.run_data import HistoryEntry, LogInfo, Value
 from dayfly.spec.steps.webhook import DEFINITE
@@ -89,7 +89,9 @@ async def logs(client: Client, run: RunObject) -> Kept:
     found: Kept = {}
     for bundle in (await client.list_all(STEP_LOGS, target.namespace, labels=label)).items:
         if bundle.spec.sandbox.uid == target.uid:
-            found |= {(log.unit, log.attempt): KeptLog(_bytes(log), paired(log.times)) for log in bundle.spec.logs}
+            found |= {
+                (log.unit, log.attempt): KeptLog(_bytes(log), entries_from(log.times)) for log in bundle.spec.logs
+            }
     return found
 
 

@@ -61,7 +61,7 @@ async def seal(
     run = names.run_name(meta.name, uid)
     stored = []
     for document in documents:
-        name = names.derived("", document.resource or meta.name, "document", uid, document.resource)
+        name = names.derive_name("", document.resource or meta.name, "document", uid, document.resource)
         own = AnnotatedMeta(name=name, finalizers=[DOCUMENT_FINALIZER], labels={names.RUN_LABEL: run, **labels})
         stored.append(await _document(cluster, DocumentObject(metadata=own, spec=document)))
     ledger = Run(

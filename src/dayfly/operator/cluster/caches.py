@@ -241,14 +241,14 @@ class ClusterWatches(Watches):
             if seen.metadata.uid in self._leaving:
                 return None
             return ALONE_S if new.metadata.deletion_timestamp else 0.0
-        if new is change.old or (change.old is None and read.gated(seen) and self.made_ahead(found, seen)):
+        if new is change.old or (change.old is None and read.is_gated(seen) and self.made_ahead(found, seen)):
             return COMPANY_S
         if isinstance(change.old, Pod):
             # The watch may be faster than the answer to us, who took the gate off.
             claimed = any(unit.ref == seen.metadata.uid for unit in found.ledger.units.values())
-            freed = claimed and read.gated(change.old) and not read.gated(seen)
+            freed = claimed and read.is_gated(change.old) and not read.is_gated(seen)
             placed = freed or change.old.spec.node_name != seen.spec.node_name
-            started = read.began(seen) and not read.began(change.old) and seen.status.phase == "Running"
+            started = read.has_started(seen) and not read.has_started(change.old) and seen.status.phase == "Running"
             if (placed and not seen.status.container_statuses) or (started and not self.heeds(seen)):
                 return COMPANY_S
         return 0.0

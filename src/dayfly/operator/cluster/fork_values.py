@@ -3,14 +3,14 @@
 from dayfly.execute.fork import read
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import first_port, fork_name
-from dayfly.execute.inputs import Forks, UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError, Forks
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned
 from dayfly.plan.reasons import Reason
 from dayfly.plan.world import Running
 from dayfly.spec.lifecycle import ForkValue, fork_id
 from dayfly.spec.run import ALIVE
-from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, asked, fill
+from dayfly.spec.steps.value_from import HOST, NAME, PORT, READY, fill_expression, placeholders
 
 
 def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
@@ -21,14 +21,14 @@ def teller(cluster: ClusterWatches, run: RunObject) -> Forks:
         own = fork_name(run.ledger.target.name, run.ledger.uid, of.namespace, of.name)
         record, seen = run.ledger.unit(fork_id(of)), cluster.forks.get(own, of.namespace)
         if record.state not in ALIVE or seen is None or seen.metadata.uid != record.ref:
-            raise UntoldError(Reason.WAITING_FOR_FORKS, f"{fork_id(of)} is not there to be asked")
+            raise ForkAddressUnknownError(Reason.WAITING_FOR_FORKS, f"{fork_id(of)} is not there to be asked")
         leads = cluster.services.get(own, of.namespace)
         host, port = address(leads) if leads is not None and owned(leads.metadata, run) else ("", 0)
         known = {NAME: own, HOST: host, PORT: str(port or ""), READY: "true" if _answers(cluster, seen) else "false"}
-        if missing := [word for word in asked(value.expression) if not known[word]]:
+        if missing := [word for word in placeholders(value.expression) if not known[word]]:
             what = f"no Service with a port leads to the baseline {of.namespace}/{of.name}, so its fork has no address"
-            raise UntoldError(Reason.FORK_WITHOUT_SERVICE, f"{{{{.{missing[0]}}}}}: {what}")
-        return fill(value.expression, known)
+            raise ForkAddressUnknownError(Reason.FORK_WITHOUT_SERVICE, f"{{{{.{missing[0]}}}}}: {what}")
+        return fill_expression(value.expression, known)
 
     return told
 
@@ -40,5 +40,5 @@ def address(service: ForkService) -> tuple[str, int]:
 
 def _answers(cluster: ClusterWatches, seen: read.ForkDeployment) -> bool:
     """Whether all its pods do, those of an older form counted as none."""
-    fact = read.fork(seen, (), cluster.now())
+    fact = read.read_fork(seen, (), cluster.now())
     return isinstance(fact, Running) and fact.ready

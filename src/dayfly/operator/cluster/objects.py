@@ -296,4 +296,4 @@ def owned(meta: ObjectMeta, run: RunObject) -> bool:
 def resource_name(run: RunObject, resource: str) -> str:
     """Of the Resource object, and of the Secret of its outputs in the Sandbox's namespace."""
     target = run.ledger.target
-    return names.derived("", f"{target.name}-{resource}", "resource", target.uid, resource)
+    return names.derive_name("", f"{target.name}-{resource}", "resource", target.uid, resource)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from dayfly.execute.istio.read import VirtualService
-from dayfly.execute.istio.rules import by_run, others
+from dayfly.execute.istio.rules import group_by_run, others
 from dayfly.kube.cache import Cache, Change
 from dayfly.kube.objects import Key
 
@@ -40,7 +40,7 @@ class WovenRules:
 
     def _changed(self, change: Change[VirtualService]) -> None:
         """Runs whose rules have been changed look at it; and those that it may concern, if what is not ours has."""
-        old, new = ({} if each is None else by_run(each.rules) for each in (change.old, change.new))
+        old, new = ({} if each is None else group_by_run(each.rules) for each in (change.old, change.new))
         for run in new:
             self._keys.setdefault(run, set()).add(change.key)
         for run in old.keys() - new.keys():

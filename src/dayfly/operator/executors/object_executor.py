@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.executor import Known
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.object import read, render
 from dayfly.execute.object.run import Kind as ServedKind
 from dayfly.execute.object.run import NotServedError, ObjectClient
-from dayfly.execute.outputs import foreseen
+from dayfly.execute.outputs import apply_ends
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -25,7 +25,7 @@ from dayfly.operator.run_memory import Sight
 from dayfly.plan import messages
 from dayfly.plan.actions import Cancel, Fence, Launch, Prepare, Recall, Release
 from dayfly.plan.reasons import Reason
-from dayfly.plan.retry import UnitState, standing
+from dayfly.plan.retry import UnitState, unit_state
 from dayfly.plan.sealed import SealedStep
 from dayfly.plan.world import NeverRan, Objection, Running
 from dayfly.spec.errors import SpecError
@@ -54,7 +54,7 @@ class ObjectExecutor:
         if unit.object is None or unit.object.remove:
             return
         try:
-            check(render.written(unit.object), {given.name for given in unit.inputs}, ("object",))
+            check(render.parse_object(unit.object), {given.name for given in unit.inputs}, ("object",))
         except (SpecError, msgspec.ValidationError) as error:
             raise DocumentsRefusedError(f"{name}: {error}") from error
 
@@ -107,14 +107,14 @@ class ObjectExecutor:
         key = step.id, turn.run.ledger.unit(step.id).attempt + 1
         preparing = Objection(reason=Reason.STARTING, message=messages.preparing(key[1]), since=turn.now)
         facts = {key: fact for known in sight.known.values() for key, fact in known.facts.items()} | turn.facts
-        if not _is_due(foreseen(turn.run.ledger, facts), step):
+        if not _is_due(apply_ends(turn.run.ledger, facts), step):
             objections[step.id] = preparing
             return
         memory = sight.session.objects.setdefault(key, ObjectMemory())
-        standing, never = sight.session.refusals.of(turn.run.ledger, turn.now)
+        unit_state, never = sight.session.refusals.of(turn.run.ledger, turn.now)
         if step.id in sight.lacking or key in never:
             return
-        if said := standing.get(step.id):
+        if said := unit_state.get(step.id):
             objections[step.id] = said
             return
         if not memory.is_admitted(turn.now):
@@ -130,7 +130,7 @@ class ObjectExecutor:
         """Have the server say whether it would take the object, and return what it objects."""
         try:
             said = await self._observer.ask(turn, step, memory)
-        except UntoldError as error:
+        except ForkAddressUnknownError as error:
             return Objection(reason=error.reason, message=str(error))
         if said is not None:
             sight.session.refusals.put((step.id, turn.run.ledger.unit(step.id).attempt + 1), said)
@@ -154,8 +154,8 @@ class ObjectExecutor:
             elif found is None:
                 kind = await self._objects.kind(where.manifest["apiVersion"], where.manifest["kind"])
                 await self._make(sight, kind, where)
-            elif patch := render.release(where.manifest, found):
-                await self._objects.change(await self._kind_of(found), found, patch)
+            elif patch := render.release_patch(where.manifest, found):
+                await self._objects.patch(await self._kind_of(found), found, patch)
         self._cluster.queue.add(sight.run.metadata.name)
 
     async def _make(self, sight: Sight, kind: ServedKind, where: ObjectRef) -> None:
@@ -178,7 +178,7 @@ class ObjectExecutor:
             return
         if not await self._is_permitted(sight, where, Phase.OPEN, Phase.CLOSED, made=made["metadata"]["uid"]):
             await self._objects.delete(kind, made)
-            await self._objects.let_go(kind, made)
+            await self._objects.remove_finalizer(kind, made)
 
     async def _is_permitted(self, sight: Sight, where: ObjectRef, *phases: Phase, made: str = "") -> bool:
         """Whether the ledger, as it is now, waits for the object of this attempt, or holds the one that was `made`.
@@ -234,7 +234,7 @@ class ObjectExecutor:
             # cannot be looked at has its own time: to ask at once would be to ask for ever.
             self._cluster.queue.add(sight.run.metadata.name)
         memory = sight.session.objects.setdefault(key, ObjectMemory())
-        if found is None or read.ending(found) or memory.hindrance(self._cluster.now()):
+        if found is None or read.is_ending(found) or memory.hindrance(self._cluster.now()):
             return
         where = object_view.place(sight.run, sight.plan.steps[effect.unit], effect.attempt)
         with self._hearing(where, memory):
@@ -251,7 +251,7 @@ class ObjectExecutor:
             memory.refused = grants.objection(error, where.identity.namespace, now)
         except NotServedError as error:
             memory.refused = Objection(reason=Reason.KIND_NOT_SERVED, message=str(error), since=now)
-        except UntoldError as error:
+        except ForkAddressUnknownError as error:
             memory.refused = Objection(reason=error.reason, message=str(error), since=now)
         except CannotRenderError as error:
             memory.refused = NeverRan(reason=error.reason, message=str(error))
@@ -272,11 +272,11 @@ class ObjectExecutor:
             if object_view.written(step).remove or object_view.was_never_made(record):
                 continue
             where = object_view.place(sight.run, step, record.attempt)
-            if render.rest(where.manifest) is not None:
+            if render.rest_field(where.manifest) is not None:
                 continue
             try:
                 if found := await self._find_own(where, record):
-                    await self._objects.let_go(await self._kind_of(found), found)
+                    await self._objects.remove_finalizer(await self._kind_of(found), found)
             except (errors.Refused, NotServedError) as error:
                 said = str(error)
                 if isinstance(error, errors.Refused):
@@ -292,4 +292,4 @@ class ObjectExecutor:
 def _is_due(ledger: Run, step: SealedStep) -> bool:
     """Whether all that the step reads has been told, and it may be tried."""
     needed = all(ledger.unit(name).outcome == "succeeded" for name in step.needs)
-    return needed and standing(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)
+    return needed and unit_state(step, ledger.unit(step.id)) in (UnitState.FRESH, UnitState.AGAIN)

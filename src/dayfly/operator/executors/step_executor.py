@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from dayfly.execute.executor import Known
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError
 from dayfly.execute.pod import read
 from dayfly.execute.pod.run import ForeignPodError, Pods
 from dayfly.execute.state import access
@@ -37,7 +37,7 @@ _REFUSALS = (
     ForeignTokenError,
     NotGrantedError,
     RefusedPodError,
-    UntoldError,
+    ForkAddressUnknownError,
     errors.Refused,
 )
 
@@ -91,7 +91,7 @@ class PodStepExecutor:
         if effect.ahead and not input_pins.label(sight.run, step, forks):
             return False
         pod = sight.pods.get((effect.unit, effect.attempt))
-        if pod is not None and read.gated(pod):
+        if pod is not None and read.is_gated(pod):
             if input_pins.fits(sight.run, step, pod, sight.now, forks) or input_pins.newer(sight.run, step, pod):
                 return False
             if self._waits(sight, effect, pod):
@@ -143,17 +143,17 @@ class PodStepExecutor:
 
     async def _grant(self, sight: Sight, name: str, attempt: int) -> None:
         """A step with a state finds what opens it, from before there is its pod."""
-        if self._states is not None and access.wants((step := sight.plan.steps[name]).unit):
+        if self._states is not None and access.has_state((step := sight.plan.steps[name]).unit):
             await self._states.grant(sight.run, step, attempt)
 
     async def _revoke(self, sight: Sight, effect: Release, namespace: str) -> None:
         if self._states is not None:
             step = sight.plan.steps.get(effect.unit)
-            if step is not None and access.wants(step.unit):
+            if step is not None and access.has_state(step.unit):
                 await self._states.revoke(sight.run, effect.unit, effect.attempt, namespace)
 
     async def launch(self, sight: Sight, effect: Launch) -> None:
-        if not await self._pods.let_go(sight.pods[effect.unit, effect.attempt]):
+        if not await self._pods.remove_gate(sight.pods[effect.unit, effect.attempt]):
             # Perhaps nothing has become of it of which anybody would tell.
             self._cluster.queue.add(sight.run.metadata.name, after=AGAIN_S)
 
@@ -182,10 +182,10 @@ class PodStepExecutor:
         """A step is done once."""
 
     async def clear(self, sight: Sight) -> None:
-        if self._states is not None and any(access.wants(step.unit) for step in sight.plan.steps.values()):
+        if self._states is not None and any(access.has_state(step.unit) for step in sight.plan.steps.values()):
             await self._states.clear(sight.run)
         for pod in belonging(self._cluster.pods, sight.run.metadata.name):
-            if read.gated(pod):  # made by a peer that never claimed it, and now nobody can
+            if read.is_gated(pod):  # made by a peer that never claimed it, and now nobody can
                 await self._pods.release(pod)
 
     async def close(self) -> None:
@@ -199,7 +199,7 @@ class PodStepExecutor:
 
 def _said(error: Exception, now: int) -> NeverRan | Objection:
     """Return what a refused pod means for its attempt: it never runs, or the cluster has to change first."""
-    if isinstance(error, (UntoldError, NotGrantedError)):
+    if isinstance(error, (ForkAddressUnknownError, NotGrantedError)):
         return Objection(reason=error.reason, message=str(error), since=now)
     if isinstance(error, CannotRenderError):
         return NeverRan(reason=error.reason, message=str(error))
@@ -217,5 +217,5 @@ def _apart(step: SealedStep, stored: dict[str, Any], now: int) -> Objection | No
     created = read.milliseconds(stored["metadata"]["creationTimestamp"])
     if input_pins.in_time(step, created, now):
         return None
-    message = messages.clocks_apart(read.stamp(created), read.stamp(now))
+    message = messages.clock_skew(read.stamp(created), read.stamp(now))
     return Objection(reason=Reason.CLOCK_SKEW, message=message, since=now)

@@ -8,11 +8,11 @@ import msgspec
 
 from dayfly.execute import receipt
 from dayfly.execute.executor import Known
-from dayfly.execute.outputs import described, foreseen
+from dayfly.execute.outputs import apply_ends, mark_binary
 from dayfly.execute.pod import names, read
 from dayfly.execute.pod.run import Pods
 from dayfly.execute.state.outcome import resource_of, with_state
-from dayfly.execute.turn import judged
+from dayfly.execute.turn import adjust_facts
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube.objects import PODS, Pod
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -73,8 +73,8 @@ class StepObserver:
             )
         await self._missing(sight, facts)
         await self._with_states(sight, facts)
-        # As the scene will have them: the ledger is foreseen from these.
-        facts = judged(sight.plan, run.ledger, facts, sight.now)
+        # As the scene will have them: the ledger is apply_ends from these.
+        facts = adjust_facts(sight.plan, run.ledger, facts, sight.now)
         self._pass_over(sight, facts)
         altered = await self._altered(sight, facts)
         return Known(facts=facts, objections=altered, outputs=sight.outputs)
@@ -98,7 +98,7 @@ class StepObserver:
         record, unit = sight.run.ledger.unit(name), _unit(plan, name)
         if sealed := self._sealed(sight, name, attempt, pod):
             return sealed
-        seen = read.pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
+        seen = read.read_pod(pod, unit=unit, record=record, nonce=nonce(sight.run.ledger.uid, name, attempt), now=now)
         if isinstance(seen.fact, Waiting):
             silence = sight.session.pod(pod.metadata.uid).silence
             # Whether a create step can be asked for the proof that it never began may be told in an Event alone.
@@ -111,7 +111,7 @@ class StepObserver:
         memory = sight.session.pods.get(pod.metadata.uid)
         if memory is not None:
             self._pod_events.end(memory.silence)
-        if isinstance(seen.fact, NeverRan) and read.recalled(pod):
+        if isinstance(seen.fact, NeverRan) and read.recalled_at(pod):
             return await self._pod_events.last_words(pod, seen.fact)
         current = attempt == record.attempt and record.state is not State.DONE
         if not isinstance(seen.fact, (Ended, Sealed)) or not current:
@@ -127,21 +127,21 @@ class StepObserver:
         record = sight.run.ledger.unit(name)
         if attempt != record.attempt or record.state not in ALIVE:
             return None
-        if read.began(pod):
+        if read.has_started(pod):
             sight.session.pod(pod.metadata.uid)  # what follows its log ends with the session
             self._followers.follow(pod, sight.run.metadata.name)
         heard = self._followers.sealed(pod.metadata.uid)
         if heard is None or heard.records is None:
             return None
         unit = _unit(sight.plan, name)
-        told = receipt.understand(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
+        told = receipt.read_records(heard.records, nonce=nonce(sight.run.ledger.uid, name, attempt), unit=unit)
         if not isinstance(told, Ended) or told.result.reason == Reason.RESULT_LOST:
             return None
         if told.result.reason == Reason.CANCELLED and not pod.metadata.deletion_timestamp:
             return None  # not asked for by us: the kubelet's status has the reason, such as an eviction
         sight.outputs[name, attempt] = heard.contents()
-        fact = Ended(result=told.result) if read.over(pod) else Sealed(result=told.result)
-        return described(fact, sight.outputs[name, attempt])
+        fact = Ended(result=told.result) if read.is_over(pod) else Sealed(result=told.result)
+        return mark_binary(fact, sight.outputs[name, attempt])
 
     async def _with_outputs(self, sight: Sight, key: AttemptKey, seen: read.PodReading, pod: Pod) -> Fact:
         """An end together with its outputs: from the pod, its log, or where an earlier try of ours has kept them."""
@@ -168,7 +168,7 @@ class StepObserver:
             )
             return type(fact)(result=result)
         sight.outputs[key] = found
-        return described(fact, found)
+        return mark_binary(fact, found)
 
     async def _missing(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Attempts of which the cache has no pod: only a quorum read may say that it is gone.
@@ -191,7 +191,7 @@ class StepObserver:
                 continue
             work.gone |= {record.ref}
             if not ended:
-                facts[key] = read.gone(record, unit)
+                facts[key] = read.read_missing_pod(record, unit)
 
     async def _with_states(self, sight: Sight, facts: dict[AttemptKey, Fact]) -> None:
         """Apply `with_state` to the ends of steps with a state."""
@@ -210,7 +210,7 @@ class StepObserver:
             for (name, attempt), fact in facts.items()
             if isinstance(fact, Held) and attempt > sight.run.ledger.unit(name).attempt and name in sight.plan.steps
         ]
-        then = msgspec.structs.replace(sight.run, ledger=foreseen(sight.run.ledger, facts)) if held else sight.run
+        then = msgspec.structs.replace(sight.run, ledger=apply_ends(sight.run.ledger, facts)) if held else sight.run
         forks = teller(self._cluster, then)
         for name, attempt in held:
             if not input_pins.fits(then, sight.plan.steps[name], sight.pods[name, attempt], sight.now, forks):
@@ -229,7 +229,7 @@ class StepObserver:
                 continue
             pod = sight.pods[name, attempt]
             memory = sight.session.pod(pod.metadata.uid)
-            if memory.judged is None and (stored := await self._pods.whole(pod)):
+            if memory.judged is None and (stored := await self._pods.read_stored(pod)):
                 try:
                     given = sight.given.get(name, {})
                     memory.judged = await self._builder.examine(sight.run, plan, (name, attempt), given, stored)

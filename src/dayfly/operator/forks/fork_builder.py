@@ -3,7 +3,15 @@
 from typing import Any, NamedTuple
 
 from dayfly.execute.fork.read import ForkService
-from dayfly.execute.fork.render import ForkIdentity, Hosts, elsewhere, fork, fork_name, leading, service
+from dayfly.execute.fork.render import (
+    ForkIdentity,
+    Hosts,
+    find_service,
+    fork_name,
+    peer_baselines,
+    render_fork,
+    render_service,
+)
 from dayfly.execute.fork.run import Forks
 from dayfly.execute.inputs import UnitOutputRef, resolve
 from dayfly.execute.pod.render import PodSecretKey
@@ -46,11 +54,11 @@ class ForkBuilder:
         assert unit.fork is not None, "only forks derive from a baseline"
         of = unit.fork.baseline
         left = await leave(self._cluster.client, run, of.namespace)
-        baseline = await self._forks.baseline(of.name, of.namespace)
+        baseline = await self._forks.read_baseline(of.name, of.namespace)
         if baseline is None:
             return None
         hosts: dict[tuple[str, str], tuple[str, int]] = {}
-        for namespace, name in elsewhere(unit):
+        for namespace, name in peer_baselines(unit):
             if each := await self.service(run, Baseline(kind=KIND, namespace=namespace, name=name)):
                 hosts[namespace, name] = address(each)
         inputs = await self._inputs(run, plan, unit)
@@ -59,7 +67,7 @@ class ForkBuilder:
         if (known := refused.get(place)) and known.made_of == made_of:
             raise CannotRenderError(known.reason, known.message)
         try:
-            return fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts, leave=left)
+            return render_fork(unit, baseline, _identity(run, of), inputs=inputs, hosts=hosts, permissions=left)
         except CannotRenderError as error:
             refused[place] = ForkRefusal(made_of, error.reason, str(error))
             raise
@@ -93,13 +101,13 @@ class ForkBuilder:
             return found
         labels = await self._labels.of(of) or {}
         local = (each for each in self._cluster.services if each.metadata.namespace == of.namespace)
-        like = leading(local, of.name, labels)
-        return await self._forks.service(service(like, identity)) if like else None
+        like = find_service(local, of.name, labels)
+        return await self._forks.ensure_service(render_service(like, identity)) if like else None
 
     def hosts(self, run: RunObject, unit: Unit) -> Hosts:
         """Where the forks that this one is told of answer, as far as the cache knows."""
         found = {}
-        for namespace, name in elsewhere(unit):
+        for namespace, name in peer_baselines(unit):
             own = fork_name(run.ledger.target.name, run.ledger.uid, namespace, name)
             if each := self._cluster.services.get(own, namespace):
                 found[namespace, name] = address(each)

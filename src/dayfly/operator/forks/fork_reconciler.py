@@ -116,7 +116,7 @@ class ForkReconciler:
 
     async def let_go(self, run: RunObject, seen: read.ForkDeployment) -> None:
         """Its UID is claimed: give it its pods."""
-        self._look_again_unless(await self._forks.let_go(seen), run)
+        self._look_again_unless(await self._forks.scale_up(seen), run)
 
     async def remove(self, run: RunObject, seen: read.ForkDeployment) -> None:
         """Take it away with its pods."""
@@ -166,15 +166,17 @@ class ForkReconciler:
         if found is not None and found.metadata.uid == record.ref:
             sight.seen[name] = found
             known = self._cluster.pods.labelled(names.RUN_LABEL, run.metadata.name)
-            sight.facts[name, record.attempt] = read.fork(found, [pod for pod in known if _is_of(pod, own)], now)
+            sight.facts[name, record.attempt] = read.read_fork(found, [pod for pod in known if _is_of(pod, own)], now)
         else:
             # One of ours that nobody claimed goes first (`_tidy`): what it makes looks like what is left of the other.
             stray = found is not None and owned(found.metadata, run)
-            sets, pods = await self._forks.left(own, namespace)
+            sets, pods = await self._forks.count_leftovers(own, namespace)
             if sets:
                 self._cluster.queue.add(run.metadata.name, after=CONFLICT_S)  # nobody tells us when they go
             wanted = run.ledger.closed is None and name in {kept_id(unit) for unit in run.spec.forks}
-            sight.facts[name, record.attempt] = read.gone(record, left=stray + sets + pods, wanted=wanted, now=now)
+            sight.facts[name, record.attempt] = read.read_missing_fork(
+                record, left=stray + sets + pods, wanted=wanted, now=now
+            )
 
     async def _hold(self, sight: ForkSight, run: RunObject, name: str, unit: Unit) -> None:
         """Say what a fork that is wished for lacks: a baseline before it is made, the form that is wished for after."""
@@ -222,7 +224,7 @@ class ForkReconciler:
                 if await self._is_newest(run):
                     await self._builder.service(run, of)
             elif like := self._cluster.services.get((own.metadata.labels or {}).get(LIKE_LABEL, ""), of.namespace):
-                self._look_again_unless(await self._forks.keep_service(own, like), run)
+                self._look_again_unless(await self._forks.update_service(own, like), run)
             baseline = self._cluster.baselines.get(of.name, of.namespace)
             if baseline is None or _form(seen) == form(
                 step.unit, baseline.metadata, self._builder.hosts(run, step.unit)
@@ -235,7 +237,7 @@ class ForkReconciler:
                 return
             manifest = await self._builder.manifest(run, plan, step.unit, memory.refused)
             if manifest is not None and await self._is_newest(run):
-                self._look_again_unless(await self._forks.keep(now, manifest), run)
+                self._look_again_unless(await self._forks.update(now, manifest), run)
             self._unstuck(memory, step.id, run)
         except _REFUSALS as error:
             said = _objection(error, self._cluster.now())

@@ -1,6 +1,6 @@
 """Whose sandboxes may fork what is in a namespace, and how far forks there may differ from their baselines."""
 
-from dayfly.execute.fork.rights import FREE_LABEL, Leave
+from dayfly.execute.fork.rights import FREE_LABEL, ForkPermissions
 from dayfly.execute.pod import names
 from dayfly.kube.client import Client
 from dayfly.kube.objects import NAMESPACES
@@ -12,7 +12,7 @@ from dayfly.plan.reasons import Reason
 SOURCES_ANNOTATION = f"{names.GROUP}/sandboxes-from"
 
 
-async def leave(client: Client, run: RunObject, namespace: str) -> Leave:
+async def leave(client: Client, run: RunObject, namespace: str) -> ForkPermissions:
     """What is left to the forks of a run's sandbox there. Whoever may write Sandboxes in one namespace is given nothing
     by that in another: it has to name theirs.
 
@@ -30,4 +30,4 @@ async def leave(client: Client, run: RunObject, namespace: str) -> Leave:
             f"workloads of namespace {namespace} may not be forked by sandboxes of {home}: an administrator can "
             f"annotate it {SOURCES_ANNOTATION}={home} (separate several names with commas)",
         )
-    return Leave(home=namespace == home, free=(labels or {}).get(FREE_LABEL) == "free")
+    return ForkPermissions(home=namespace == home, free=(labels or {}).get(FREE_LABEL) == "free")

@@ -33,7 +33,7 @@ class PodLabels:
         cached, known = self._cluster.baselines.get(of.name, of.namespace), self._known.get(key)
         if known and cached and known[:2] == (cached.metadata.uid, cached.metadata.generation):
             return known[2]
-        whole = await self._forks.baseline(of.name, of.namespace)
+        whole = await self._forks.read_baseline(of.name, of.namespace)
         if whole is None:
             self._known.pop(key, None)
             return None

@@ -30,7 +30,7 @@ from dayfly.operator.hooks.hook_status import HookStatus, runless
 from dayfly.operator.hooks.watched_kinds import Kinds
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import pair_id
-from dayfly.spec.kinds import Hooked, RunSpec
+from dayfly.spec.kinds import RunSpec, SealedHook
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.lifecycle_hook import LifecycleHook
 from dayfly.spec.steps.object_kinds import group_of
@@ -55,7 +55,7 @@ class _Found(NamedTuple):
 
 def selected(wish: LifecycleHook, meta: AnnotatedMeta) -> bool:
     """Whether a hook means that object of its kind."""
-    return wish.spec.selector.takes(meta.namespace, meta.labels or {})
+    return wish.spec.selector.matches(meta.namespace, meta.labels or {})
 
 
 class Pairs:
@@ -130,7 +130,7 @@ class Pairs:
         if older:
             compiled = without_pre_start(compiled)
         spec = found.wish.spec
-        hooked = Hooked(
+        hooked = SealedHook(
             name=hook.name,
             uid=hook.uid,
             started=spec.started,

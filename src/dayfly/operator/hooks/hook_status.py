@@ -19,7 +19,7 @@ from dayfly.operator.status.status_writer import FROZEN as LOST
 from dayfly.operator.status.status_writer import StatusUpdate, StatusWriter
 from dayfly.operator.targets.adapter import UndecidableError
 from dayfly.plan import messages, phases
-from dayfly.plan.reason_catalog import Tone, tone
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.spec.lifecycle import Target
 from dayfly.spec.report import RunReport
@@ -120,8 +120,8 @@ class HookStatus:
         if hindrance:
             lack = target_grants.sentence(hindrance)
             reason = Reason.TARGETS_NOT_GRANTED if lack else Reason.BLOCKED
-            self.trouble(run, reason, lack or messages.hindered(hindrance))
-        elif tone(report.reason) >= Tone.WARNING or phases.troubled(report.units):
+            self.trouble(run, reason, lack or messages.blocked(hindrance))
+        elif severity(report.reason) >= Severity.WARNING or phases.has_trouble(report.units):
             self.trouble(run, report.reason, message_of(report))
         elif report.unsupported:
             self.trouble(run, Reason.UNSUPPORTED, messages.unsupported(report.unsupported))
@@ -148,7 +148,7 @@ class HookStatus:
             return
         self._cluster.hooked.add(hook)
         if before is None or before.reason != reason:
-            kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.TROUBLE else "Normal"
+            kind: Literal["Normal", "Warning"] = "Warning" if severity(reason) >= Severity.TROUBLE else "Normal"
             self._events.record(_regarding(target), f"Hook-{hook}", reason, f"{hook}: {message}", kind)
 
     def settle(self, uid: str, key: str) -> None:
@@ -165,7 +165,7 @@ class HookStatus:
         known = sorted(self._troubles.get(uid, {}).values())
         if not known:
             return ready
-        worst = max(known, key=lambda each: tone(each.reason))
+        worst = max(known, key=lambda each: severity(each.reason))
         others = f" (and {len(known) - 1} more)" if len(known) > 1 else ""
         return f"{worst.named}: {worst.message}{others}"
 

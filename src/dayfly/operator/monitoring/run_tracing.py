@@ -9,7 +9,7 @@ from dayfly.kube.cache import Change
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject
 from dayfly.plan.actions import Finish, Move
-from dayfly.plan.history import lines
+from dayfly.plan.history import history_entries
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Run
 from dayfly.spec.run_data import HistoryEntry
@@ -40,13 +40,13 @@ class RunTraces:
         """Somebody else has worked, and told, meanwhile."""
         self._lines.clear()
         if self._tracer is not None:
-            self._tracer.begin()
+            self._tracer.restart()
 
     def look(self, run: Run, report: RunReport) -> None:
         """A run stands so."""
         if self._tracer is not None:
             try:
-                self._tracer.look(run, report, lambda: self._lines.pop(run.uid, ()))
+                self._tracer.observe(run, report, lambda: self._lines.pop(run.uid, ()))
             except Exception:  # no turn is spoilt by what is told of it
                 log.exception("the trace of run %s could not be made", run.uid)
 
@@ -54,10 +54,10 @@ class RunTraces:
         uid = run.ledger.uid
         self._written(run, moves)
         kept = self._lines.setdefault(uid, collections.deque(maxlen=MOST_LINES))
-        kept.extend(lines(run.ledger, moves, self._now()))
+        kept.extend(history_entries(run.ledger, moves, self._now()))
         if self._tracer is not None and any(isinstance(move, Finish) for move in moves):
             try:
-                self._tracer.ended(run.ledger, lambda: self._lines.pop(uid, ()))
+                self._tracer.record_end(run.ledger, lambda: self._lines.pop(uid, ()))
             except Exception:
                 log.exception("the trace of run %s could not be made", run.metadata.name)
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dayfly.execute.inputs import UntoldError
+from dayfly.execute.inputs import ForkAddressUnknownError, TargetValues
 from dayfly.execute.object import read, render
 from dayfly.execute.object.read import ObjectState
 from dayfly.execute.object.run import ObjectClient
-from dayfly.execute.outputs import described
-from dayfly.execute.target_fields import Given
+from dayfly.execute.outputs import mark_binary
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.kube import errors
 from dayfly.operator.cluster.objects import RunObject
@@ -40,7 +39,7 @@ class Turn:
         *,
         closing: bool,
         abandoned: bool,
-        given: Mapping[str, Given] = MappingProxyType({}),
+        given: Mapping[str, TargetValues] = MappingProxyType({}),
     ) -> None:
         self.run, self.plan, self.now, self.given = run, plan, now, given
         self.closing, self.abandoned = closing, abandoned
@@ -75,11 +74,11 @@ class ObjectObserver:
         turn.found[key] = found
         if not record.ref:
             turn.made[key] = found["metadata"]["uid"]
-        if read.ending(found):
+        if read.is_ending(found):
             return _ending(record, found) or _unready(turn, step, record, where)
         if turn.closing and (hindered := memory.hindrance(turn.now)):
             return _waiting(record, hindered)
-        if render.release(where.manifest, found) is not None:
+        if render.release_patch(where.manifest, found) is not None:
             hindered = memory.hindrance(turn.now)
             return _waiting(record, hindered) if hindered else Held(ref=found["metadata"]["uid"])
         judged = read.judge(found, where.item)
@@ -118,7 +117,7 @@ class ObjectObserver:
             if isinstance(lack, Objection):
                 return _waiting(record, lack)
             if value is None:
-                message = f"{read.named(found)} is ready; its output {output.name} is waited for: {lack}"
+                message = f"{read.describe(found)} is ready; its output {output.name} is waited for: {lack}"
                 return Running(since=record.claimed_at, reason=Reason.OBJECT_NOT_READY, message=message)
             if len(value) > _LONGEST_VALUE:
                 problem = f"output {output.name} has {len(value)} bytes; at most {_LONGEST_VALUE} fit"
@@ -131,12 +130,12 @@ class ObjectObserver:
     ) -> tuple[bytes | None, Objection | str]:
         """The value of one output, or what it lacks."""
         if output.secret is None:
-            return read.value(found, output), f"{output.json_path} finds no single value"
+            return read.output_value(found, output), f"{output.json_path} finds no single value"
         namespace, name = found["metadata"]["namespace"], read.secret_name(found, output)
         if not name:
             return None, f"{output.secret.json_path} names no Secret"
         try:
-            held = await self._objects.secret(name, namespace)
+            held = await self._objects.read_secret(name, namespace)
         except errors.Forbidden as error:
             if not error.not_granted:
                 return None, error.message
@@ -163,7 +162,7 @@ class ObjectObserver:
         if found is None or not read.is_ours(found, ref=made.ref, token=where.identity.token):
             return gone
         turn.found[maker.id, made.attempt] = found
-        if read.ending(found):
+        if read.is_ending(found):
             return _ending(record, found) or gone
         hindered = memory.hindrance(turn.now)
         return _waiting(record, hindered) if hindered else Held(ref=record.ref)
@@ -174,13 +173,13 @@ class ObjectObserver:
         Return `NeverRan` if the object can never be made of its manifest and inputs, whatever changes in the cluster.
 
         Raises:
-            UntoldError: a fork cannot tell now what it is to be made of.
+            ForkAddressUnknownError: a fork cannot tell now what it is to be made of.
         """
         where = object_view.place(turn.run, step, turn.run.ledger.unit(step.id).attempt + 1)
         namespace = where.identity.namespace
         try:
             manifest = await self._views.manifest(turn.run, turn.plan, where, turn.given.get(step.id, {}))
-        except UntoldError:
+        except ForkAddressUnknownError:
             raise
         except CannotRenderError as error:
             return NeverRan(reason=error.reason, message=str(error))
@@ -191,7 +190,7 @@ class ObjectObserver:
             return view.hindered
         try:
             if view.found is None:
-                await self._objects.try_out(view.kind, manifest)
+                await self._objects.dry_run(view.kind, manifest)
                 memory.definition = await self._objects.definition(view.kind)
                 memory.admitted_at = turn.now
                 return None
@@ -224,11 +223,11 @@ def _waiting(record: UnitRecord, said: Objection) -> Running:
 
 def _ending(record: UnitRecord, found: dict[str, Any]) -> Running | None:
     """What holds an object that was asked to go; None if nothing but we do."""
-    left = read.hangs_on(found)
+    left = read.foreign_finalizers(found)
     if not left:
         return None
     many = "finalizers" if len(left) > 1 else "finalizer"
-    message = f"waits until {read.named(found)} is gone: it still has the {many} {messages.names(tuple(left))}"
+    message = f"waits until {read.describe(found)} is gone: it still has the {many} {messages.join_names(tuple(left))}"
     return Running(since=record.claimed_at, reason=Reason.OBJECT_TERMINATING, message=message)
 
 
@@ -258,4 +257,4 @@ def _succeeded(turn: Turn, step: SealedStep, record: UnitRecord, values: dict[st
     }
     turn.outputs[step.id, record.attempt] = values
     result = Result(outcome="succeeded", started_at=record.claimed_at, ended_at=turn.now, outputs=outputs)
-    return described(Ended(result=result), values)
+    return mark_binary(Ended(result=result), values)

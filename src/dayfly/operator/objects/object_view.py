@@ -2,12 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from dayfly.execute.inputs import UnitOutputRef, resolve
+from dayfly.execute.inputs import TargetValues, UnitOutputRef, resolve
 from dayfly.execute.object import render
 from dayfly.execute.object.render import ObjectIdentity
 from dayfly.execute.object.run import Kind, NotServedError, ObjectClient
 from dayfly.execute.pod import names
-from dayfly.execute.target_fields import Given
 from dayfly.kube import errors
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.fork_values import teller
@@ -35,7 +34,7 @@ class ObjectRef(NamedTuple):
 
     @property
     def name(self) -> str:
-        return render.name(self.identity, self.manifest)
+        return render.object_name(self.identity, self.manifest)
 
     @property
     def named(self) -> str:
@@ -78,7 +77,7 @@ def was_never_made(record: UnitRecord) -> bool:
 def place(run: RunObject, step: SealedStep, attempt: int) -> ObjectRef:
     """The object of one attempt of a step that makes one."""
     identity = ObjectIdentity(run.ledger.uid, step.id, attempt, run.ledger.target.namespace, owner(run))
-    return ObjectRef(render.written(written(step)), identity)
+    return ObjectRef(render.parse_object(written(step)), identity)
 
 
 class Views:
@@ -119,11 +118,11 @@ class Views:
             ending = isinstance(error, errors.Forbidden) and await self._objects.is_ending(namespace)
             return View(kind, hindered=grants.objection(error, namespace, now, ending=ending))
 
-    async def manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: Given) -> dict[str, Any]:
+    async def manifest(self, run: RunObject, plan: Plan, where: ObjectRef, given: TargetValues) -> dict[str, Any]:
         """What is sent, with the values of the step's inputs; `given` are those that the target has for it.
 
         Raises:
-            UntoldError: a fork cannot tell now what it is made of.
+            ForkAddressUnknownError: a fork cannot tell now what it is made of.
             CannotRenderError: a value is not there, or cannot stand where it is to.
             errors.ApiError: the server cannot be asked.
         """
@@ -137,4 +136,4 @@ class Views:
             else:
                 values[name] = source
         sensitive = sensitive_inputs(plan, step.unit, step.resource)
-        return render.render(where.item, values, sensitive, where.identity)
+        return render.render_object(where.item, values, sensitive, where.identity)

@@ -12,7 +12,7 @@ from dayfly.kube.client import Client
 from dayfly.kube.objects import SECRETS, Key
 from dayfly.operator.cluster.objects import RunObject, owned, secret_of
 from dayfly.plan.reasons import Reason
-from dayfly.spec.log_times import Entry, flat, paired
+from dayfly.spec.log_times import Entry, entries_from, flatten
 from dayfly.spec.run import Result
 
 # Beside the outputs in their Secret: the end of the log. No output can have a name with a dot.
@@ -22,13 +22,13 @@ TIMES_KEY = "log.times"
 
 
 def _encoded(times: Iterable[Entry]) -> bytes:
-    return " ".join(map(str, flat(times))).encode()
+    return " ".join(map(str, flatten(times))).encode()
 
 
 def times_of(times: bytes) -> tuple[Entry, ...]:
     """The entries that lie in a Secret; none if that is something else."""
     try:
-        return paired([int(number) for number in times.split()])
+        return entries_from([int(number) for number in times.split()])
     except ValueError:
         return ()
 

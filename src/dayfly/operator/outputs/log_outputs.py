@@ -37,7 +37,7 @@ class LogOutputs:
         since = wait.since or now
         if now >= wait.due or now < since:
             try:
-                return await self._pods.contents(pod, digest) or {}
+                return await self._pods.read_outputs(pod, digest) or {}
             except errors.ApiError as fault:
                 since = wait.since = min(since, now)
                 wait.due, wait.said = now + min(max(now - since, FIRST_MS), MOST_MS), fault.message

@@ -54,7 +54,7 @@ class Followers:
     def sealed(self, uid: str) -> Splitter | None:
         """The log of that very pod, if its receipt was seen whole and names it."""
         heard = self._heard.get(uid)
-        return heard if heard is not None and heard.whole and heard.field("pod") == uid else None
+        return heard if heard is not None and heard.is_complete and heard.field("pod") == uid else None
 
     async def printed(self, pod: Pod) -> Printed | None:
         """The end of what the step in an ended pod printed.
@@ -64,7 +64,7 @@ class Followers:
         """
         uid = pod.metadata.uid
         heard = self._heard.get(uid)
-        if heard is None or not heard.whole:
+        if heard is None or not heard.is_complete:
             heard = await self._read(pod) or (heard if heard is not None and heard.tail else None)
         return heard.printed(read.log_bytes(pod)) if heard is not None else None
 
@@ -108,7 +108,7 @@ class Followers:
                         self.nodes.answered(node)
                         late = 0
                         splitter.feed(chunk)
-                        if splitter.whole:
+                        if splitter.is_complete:
                             self._news(run)
                             return
                 return  # the log ended without a receipt: pod status will tell

@@ -5,13 +5,11 @@ from typing import Any
 
 import msgspec
 
-from dayfly.execute.inputs import UnitOutputRef, is_complete, resolve
+from dayfly.execute.inputs import TargetValues, UnitOutputRef, is_complete, resolve
 from dayfly.execute.pod import names, read
-from dayfly.execute.pod.policy import PodTerms, check, described, references, restored
-from dayfly.execute.pod.render import PodAttempt, PodSecretKey
-from dayfly.execute.pod.render import pod as render
+from dayfly.execute.pod.policy import PodTerms, check, describe, find_changes, references
+from dayfly.execute.pod.render import PodAttempt, PodSecretKey, render_pod
 from dayfly.execute.state import access
-from dayfly.execute.target_fields import Given
 from dayfly.execute.webhook.render import as_exec
 from dayfly.execute.work_order import CannotRenderError
 from dayfly.operator.cluster.caches import ClusterWatches
@@ -66,7 +64,7 @@ class PodBuilder:
         run: RunObject,
         plan: Plan,
         place: tuple[str, int],
-        given: Given,
+        given: TargetValues,
         start_before: int = 0,
         *,
         traced: bool | None = None,
@@ -88,9 +86,9 @@ class PodBuilder:
         if self._traced if traced is None else traced:
             trace = traceparent(run.ledger.uid, *place, creates=step.creates)
             attempt = msgspec.structs.replace(attempt, trace=trace)
-        if access.wants(step.unit):
+        if access.has_state(step.unit):
             attempt = await self._stated(run, step, attempt)
-        made = render(await self._executed(run, step.unit, attempt), attempt)
+        made = render_pod(await self._executed(run, step.unit, attempt), attempt)
         origin = next(document.origin for document in plan.documents if document.resource == step.resource)
         terms = PodTerms(
             namespace=namespace,
@@ -105,7 +103,7 @@ class PodBuilder:
         )
         found = check(made, terms)
         if found:
-            message = f"its pod may not be made: {described(found)}"
+            message = f"its pod may not be made: {describe(found)}"
             # The administrator can allow further keys of labels and annotations at any time.
             if not check(made, msgspec.structs.replace(terms, keys=frozenset({"*"}))):
                 raise RefusedPodError(message)
@@ -156,12 +154,12 @@ class PodBuilder:
     @staticmethod
     def judge(stored: dict[str, Any], made: dict[str, Any]) -> str:
         """What is wrong with a pod as it is stored, if it is not the one that was made; empty if it is."""
-        found = restored(stored, made)
+        found = find_changes(stored, made)
         pod = f"pod {made['metadata']['namespace']}/{made['metadata']['name']}"
-        return f"{pod}: {described(found)}; then delete the pod" if found else ""
+        return f"{pod}: {describe(found)}; then delete the pod" if found else ""
 
     async def examine(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, stored: dict[str, Any]
+        self, run: RunObject, plan: Plan, place: tuple[str, int], given: TargetValues, stored: dict[str, Any]
     ) -> str:
         """Judge a pod that a peer has made, by making it again.
 
@@ -177,7 +175,13 @@ class PodBuilder:
         return self.judge(stored, await self.manifest(run, plan, place, given, start_before, traced=traced))
 
     def _attempt(
-        self, run: RunObject, plan: Plan, place: tuple[str, int], given: Given, start_before: int, restricted: bool
+        self,
+        run: RunObject,
+        plan: Plan,
+        place: tuple[str, int],
+        given: TargetValues,
+        start_before: int,
+        restricted: bool,
     ) -> PodAttempt:
         unit, number = place
         step, forks = plan.steps[unit], teller(self._cluster, run)

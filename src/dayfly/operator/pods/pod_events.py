@@ -107,7 +107,7 @@ class PodEvents:
         warnings = [event for event in await self._events(pod) if event.type == "Warning" and not _bare(event)]
         if not warnings:
             return end
-        said = messages.last_words(end.message, max(warnings, key=_when).note)
+        said = messages.with_last_report(end.message, max(warnings, key=_when).note)
         return msgspec.structs.replace(end, message=said)
 
     def _stands_in_line(self, silence: Silence, now: int) -> bool:
@@ -133,7 +133,7 @@ class PodEvents:
         if latest.reason != _PULLING:
             return _KubeletMessage(latest.reason or reason, latest.note, pulls=False)
         image = latest.note.removeprefix("Pulling image ").strip('"')
-        return _KubeletMessage(_PULLING, messages.pulls(image, stamp(_when(latest)[0])), pulls=True)
+        return _KubeletMessage(_PULLING, messages.pulling(image, stamp(_when(latest)[0])), pulls=True)
 
     async def _events(self, pod: Pod) -> list[Event]:
         began = self._now()

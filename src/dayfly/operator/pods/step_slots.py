@@ -244,7 +244,7 @@ class Places:
     def _why(self, bucket: _SlotGroup) -> str:
         if (lacking := self._taken[bucket].lacking) >= IMAGES:
             return messages.waits_for_images(bucket.namespace, lacking)
-        return messages.waits_for_place(bucket.namespace, self._bounds.of(bucket), cleaning=bucket.cleaning)
+        return messages.waits_for_namespace_slot(bucket.namespace, self._bounds.of(bucket), cleaning=bucket.cleaning)
 
     def _forget(self, name: str) -> None:
         for bucket in dict.fromkeys((*self._taken, *self._waiting)):

@@ -104,9 +104,9 @@ class GroupStatus:
         members = self._membership.of(target.uid)
         waiting = [member.name for uid, member in members.items() if not self._is_ready(member.name, target.namespace)]
         spoken = _steady(report)
-        stands = plan.standing(spoken, members.values(), waiting)
+        stands = plan.group_state(spoken, members.values(), waiting)
         if hindrance and not report.ready:
-            message = messages.hindered(hindrance)
+            message = messages.blocked(hindrance)
             stands = stands._replace(ready=False, reason=Reason.BLOCKED, message=message)
         elif (fault := self._membership.refused.get(target.uid)) and report.closed is None:
             message = f"{fault}; its sandboxes stay as they are"
@@ -145,7 +145,7 @@ class GroupStatus:
             saying.message,
             (saying.phase, seen.metadata.generation),
             saying.rest(),
-            phases.troubled(saying.units),
+            phases.has_trouble(saying.units),
             lambda since: saying.status(seen, since, now),
             saying.expiry,
         )
@@ -183,7 +183,7 @@ def _others(seen: RouteGroupObject, stands: GroupState, lacking: tuple[str, ...]
     """Return the conditions beside `Ready`."""
     found = stands.conflicts
     rows = (
-        (plan.CONFLICT, bool(found), plan.conflict_reason(found), plan.conflict_message(found)),
+        (plan.CONFLICT_CONDITION, bool(found), plan.conflict_reason(found), plan.conflict_message(found)),
         (SUPPORTED, False, Reason.UNSUPPORTED, messages.unsupported(lacking)),
     )
     return [condition(seen, row, now) for row in rows]

@@ -8,7 +8,7 @@ from dayfly.kube.cache import Change
 from dayfly.kube.objects import Key
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject
-from dayfly.plan.route_groups import Group, Member, Members, routed
+from dayfly.plan.route_groups import Group, Member, Members, routes_by_sandbox
 from dayfly.spec.errors import SpecError
 from dayfly.spec.identity import routing_key
 
@@ -30,7 +30,7 @@ class ClusterMembership:
 
     def of(self, uid: str) -> dict[str, Member]:
         """The sandboxes of a group by their UIDs, the one whose forks go first at the head."""
-        return self._members.of(uid)
+        return self._members.sandboxes_of(uid)
 
     def has_any(self, uid: str) -> bool:
         """Whether it has a sandbox."""
@@ -39,19 +39,19 @@ class ClusterMembership:
     def keys_of(self, seen: SandboxObject) -> dict[str, tuple[str, ...]]:
         """By baseline, the keys of groups whose requests go to the forks of a sandbox."""
         uid = seen.metadata.uid
-        groups = [(routing_key(group), self._members.of(group)) for group in self._members.groups_of(uid)]
-        return routed(groups).get(uid, {})
+        groups = [(routing_key(group), self._members.sandboxes_of(group)) for group in self._members.groups_of(uid)]
+        return routes_by_sandbox(groups).get(uid, {})
 
     def _lead_anew(self, groups: Iterable[str], *others: str) -> None:
         """Whose forks these groups' requests go to may be others now, and so of these sandboxes."""
-        uids = {*others, *(uid for group in groups for uid in self._members.of(group))}
+        uids = {*others, *(uid for group in groups for uid in self._members.sandboxes_of(group))}
         for key in sorted(self._sandboxes[uid] for uid in uids):
             self._cluster.wishes.add(key)
 
     def _group_changed(self, change: Change[RouteGroupObject]) -> None:
         seen = change.seen
         uid = seen.metadata.uid
-        before = set(self._members.of(uid))
+        before = set(self._members.sandboxes_of(uid))
         if change.new is None:
             self._members.drop_group(uid)
             self._lead_anew((), *before)

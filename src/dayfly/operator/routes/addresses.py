@@ -42,16 +42,16 @@ class Addresses:
         name, now = run.metadata.name, self._cluster.now()
         fork, led = fork_of(run, of).name, memory.led.get(key, {})
         there = {each.metadata.uid: each for each in await self._shown(of.namespace)}
-        leading = [each for each in there.values() if fork in preview.led_to(each)]
+        leading = [each for each in there.values() if fork in preview.backends(each)]
         if leading:
             memory.led[key] = led | {each.metadata.uid: [0, 0] for each in leading}
             self._cluster.queue.add(name, after=KEPT_AGAIN_S)  # `LedKeys` wakes it sooner
-            return messages.address_leads(str(Key.of(leading[0])))
+            return messages.kept_by_address(str(Key.of(leading[0])))
         due = max((self._known_at(there.get(uid), noted, now) for uid, noted in led.items()), default=now)
         if now >= due:
             return ""
         self._cluster.queue.add(name, after=min((due - now) / 1000 + 0.001, TOLD_S))
-        return messages.address_left()
+        return messages.address_removed()
 
     @staticmethod
     def _known_at(seen: RouteObject | None, noted: list[int], now: int) -> int:

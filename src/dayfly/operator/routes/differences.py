@@ -58,10 +58,10 @@ def lacking(picture: DesiredRoutes, ours: Ours, memory: RouteMemory) -> Iterator
         found = ours.get((wanted.kind.plural, wanted.key))
         if found is None or found[1].metadata.deletion_timestamp or is_off(wanted, found, memory):
             yield Lack(messages.route_written(wanted.kind.kind, str(Key.of(wanted.beside))))
-        elif lack := read.lacking(found[1], wanted.beside):
+        elif lack := read.find_lack(found[1], wanted.beside):
             yield lack
     if any(place not in {(each.kind.plural, each.key) for each in picture.routes} for place in ours):
-        yield Lack(messages.route_leaving())
+        yield Lack(messages.route_being_removed())
 
 
 def known_at(seen: RouteObject, noted: list[int], now: int) -> int:
@@ -84,7 +84,7 @@ def new_services(namespace: str, faults: RouteDifferences) -> set[Key]:
     """The forks' Services to which nothing has led so far."""
     new = [each.manifest for each in faults.changed if (each.kind.plural, each.key) not in faults.ours]
     rules = [rule for manifest in new for rule in manifest["spec"]["rules"]]
-    names = {ref["name"] for ref in render.refs(rules) if ref["name"].startswith("f-")}
+    names = {ref["name"] for ref in render.backend_refs(rules) if ref["name"].startswith("f-")}
     names |= {name for each in faults.off if each.is_new for name in each.thread.leads.values()}
     return {Key(namespace, name) for name in names}
 

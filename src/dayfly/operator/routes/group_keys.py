@@ -60,8 +60,8 @@ class LedKeys:
         """Whose fork an address leads to no more may have been waiting for just that."""
         if change.old is None or preview.PREVIEW_LABEL not in (change.old.metadata.labels or {}):
             return
-        now = preview.led_to(change.new) if change.new is not None else set()
-        for name in sorted(preview.led_to(change.old) - now):
+        now = preview.backends(change.new) if change.new is not None else set()
+        for name in sorted(preview.backends(change.old) - now):
             service = self._cluster.services.get(name, change.key.namespace)
             if service is not None and (run := (service.metadata.labels or {}).get(RUN_LABEL)):
                 self._cluster.queue.add(run)

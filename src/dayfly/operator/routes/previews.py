@@ -8,7 +8,7 @@ from dayfly.execute.fork.render import FORK_LABEL
 from dayfly.execute.gateway import preview, read
 from dayfly.execute.gateway.preview import PreviewGateway
 from dayfly.execute.gateway.read import RouteObject
-from dayfly.execute.gateway.render import leading
+from dayfly.execute.gateway.render import services_for
 from dayfly.execute.gateway.run import HTTP_ROUTES, Routes, differs
 from dayfly.execute.pod.names import RUN_LABEL
 from dayfly.execute.pod.read import milliseconds
@@ -67,7 +67,7 @@ class Previews:
         ours = next((each for each in self.seen(run) if each.metadata.name == name), None)
         if ours is not None and ours.spec.get("hostnames") != [f"{name}.{self._edge.domain}"]:
             ours = None  # somebody has changed it, and it is put back
-        lack = preview.lacking(ours, self._edge) if ours is not None else None
+        lack = preview.find_lack(ours, self._edge) if ours is not None else None
         if ours is None or (lack is not None and not lack.refused):
             # What is remembered is forgotten when the run rests, or with its process: the route itself tells its age.
             heard = memory.heard_at.setdefault(step.id, now)
@@ -81,7 +81,7 @@ class Previews:
         if lack is not None:
             return Running(since=since), lack.message, ""
         heard = memory.heard_at.setdefault(ours.metadata.uid, now)
-        left = min(read.taken_at(ours), heard) + SETTLE_MS - now
+        left = min(read.accepted_at(ours), heard) + SETTLE_MS - now
         if left > 0:
             self._again(run, left)
             message = "its Gateway has taken it, and its proxies are being told"
@@ -157,16 +157,18 @@ class Previews:
         namespace = service.metadata.namespace
         name = preview.label(run.ledger.target.name, run.ledger.uid, step.unit.name)
         to = (namespace, service.metadata.name, wished.port)
-        made = preview.manifest(self._edge, name, step.unit.name, run.metadata.name, owner(run), key=wished.key, to=to)
+        made = preview.render_preview(
+            self._edge, name, step.unit.name, run.metadata.name, owner(run), key=wished.key, to=to
+        )
         found = next((each for each in self.seen(run) if each.metadata.name == name), None)
         if found is not None and (found.metadata.deletion_timestamp or not differs(found, made)):
             return
         try:
             await leave(self._cluster.client, run, namespace)
             if found is None:
-                await self._routes.make(HTTP_ROUTES, made)
+                await self._routes.ensure(HTTP_ROUTES, made)
             else:
-                await self._routes.keep(HTTP_ROUTES, found, made)
+                await self._routes.update(HTTP_ROUTES, found, made)
         except REFUSALS:
             if found is not None and self._leads_astray(found, service):
                 await self._routes.remove(HTTP_ROUTES, found)  # better no address than a fork that cannot end
@@ -174,7 +176,7 @@ class Previews:
 
     def _leads_astray(self, seen: RouteObject, service: ForkService) -> bool:
         """Whether an address leads to a fork to which it is to lead no more."""
-        others = preview.led_to(seen) - {service.metadata.name}
+        others = preview.backends(seen) - {service.metadata.name}
         found = (self._cluster.services.get(name, seen.metadata.namespace) for name in others)
         return any(FORK_LABEL in (each.metadata.labels or {}) for each in found if each is not None)
 
@@ -189,7 +191,7 @@ class Previews:
             if of.namespace != service.metadata.namespace:
                 continue
             labels = await self._labels.of(of)
-            if labels is None or not leading([service], labels):
+            if labels is None or not services_for([service], labels):
                 continue
             own = self._cluster.services.get(fork_of(whose, of).name, of.namespace)
             if own is not None and any(port.port == wished.port for port in own.spec.ports or ()):

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 from dayfly.execute.fork.read import ForkService
 from dayfly.execute.fork.render import LIKE_LABEL, fork_name
 from dayfly.execute.gateway import render
-from dayfly.execute.gateway.key_matches import signs
 from dayfly.execute.gateway.read import RouteObject, accepting
 from dayfly.execute.gateway.render import RouteTarget
-from dayfly.execute.gateway.rules import RuleTargets
-from dayfly.execute.istio.rules import LONGEST, Mark, Thread
+from dayfly.execute.gateway.rules import RuleTargets, build_key_matches
+from dayfly.execute.istio.rules import MAX_PATTERN_CHARS, ForkRules, RuleOwner
 from dayfly.kube.objects import Key, Resource
 from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import RunObject, owned, owner
@@ -73,7 +72,7 @@ class RouteBuilder:
         if labels is None:
             return None
         local = [each for each in self._cluster.services if each.metadata.namespace == of.namespace]
-        services, unfollowed = _oldest(render.leading(local, labels))
+        services, unfollowed = _oldest(render.services_for(local, labels))
         names = [each.metadata.name for each in services]
         if not names:
             return DesiredRoutes((), (), f"no Service leads to {KIND} {of.namespace}/{of.name}")
@@ -86,26 +85,28 @@ class RouteBuilder:
         foreign = list(self._foreign(names, of.namespace))
         if not found and not meshed.services:
             return DesiredRoutes((), (), _brief([*meshed.remarks, *foreign]) or self._nothing(of))
-        asked = {name for _, each in found for name in render.named(each.rules, names, of.namespace)}
+        asked = {name for _, each in found for name in render.services_of(each.rules, names, of.namespace)}
         leads = {name: self._service(run, of, fork, name) for name in sorted(asked | meshed.services)}
-        ways = signs(route.keys, self._forms)
+        ways = build_key_matches(route.keys, self._forms)
         wanted: list[WantedRoute] = []
         remarks = [messages.services_left_out(unfollowed)] if unfollowed else []
         remarks += [messages.routes_left_out(len(every) - MOST_ROUTES)] if len(every) > MOST_ROUTES else []
         for kind, each in found:
-            made = render.beside(kind, each, fork, RuleTargets(leads, others), ways)
+            made = render.render_routes(kind, each, fork, RuleTargets(leads, others), ways)
             wanted += (WantedRoute(kind, manifest, each) for manifest in made.manifests)
             remarks += _remarks(kind, each, made)
         own = [each for each in services if leads.get(each.metadata.name, fork.name) != fork.name]
         woven = tuple(self._strands(run, route, meshed, leads))
         remarks += [*meshed.remarks, *foreign, *(remark for each in woven for remark in each.remarks)]
-        return DesiredRoutes(tuple(wanted), tuple(render.service(each, fork) for each in own), _brief(remarks), woven)
+        return DesiredRoutes(
+            tuple(wanted), tuple(render.render_service(each, fork) for each in own), _brief(remarks), woven
+        )
 
     def _strands(self, run: RunObject, route: Route, meshed: Concerned, leads: dict[str, str]) -> Iterator[Strand]:
         """What is to be woven into VirtualServices."""
-        mark = Mark(run.ledger.born_at, run.metadata.name, fork_of(run, route.baseline).name)
-        ways = signs(route.keys, self._forms, longest=LONGEST)
-        thread = Thread(mark, route.baseline.namespace, leads_of(leads, meshed.services), ways)
+        mark = RuleOwner(run.ledger.born_at, run.metadata.name, fork_of(run, route.baseline).name)
+        ways = build_key_matches(route.keys, self._forms, max_chars=MAX_PATTERN_CHARS)
+        thread = ForkRules(mark, route.baseline.namespace, leads_of(leads, meshed.services), ways)
         return strands(meshed, thread, lambda key: self._cluster.virtual_services.get(key.name, key.namespace))
 
     def _nothing(self, of: Baseline) -> str:
@@ -122,13 +123,13 @@ class RouteBuilder:
                 continue
             if other.baseline != route.baseline:
                 labels = await self._labels.of(other.baseline)
-                found |= {each.metadata.name for each in render.leading(local, labels or {})}
+                found |= {each.metadata.name for each in render.services_for(local, labels or {})}
         return frozenset(found)
 
     def _concerned(self, services: list[str], namespace: str) -> Iterator[tuple[Resource[RouteObject], RouteObject]]:
         for kind in self._cluster.gateway.kinds:
             local = (each for each in self._cluster.gateway.routes[kind.plural] if each.metadata.namespace == namespace)
-            for each in render.concerned(local, services):
+            for each in render.routes_to(local, services):
                 yield kind, each
 
     def _foreign(self, services: list[str], namespace: str) -> Iterator[str]:
@@ -136,7 +137,9 @@ class RouteBuilder:
         every = [
             f"{kind.kind} {Key.of(each)}"
             for kind in self._cluster.gateway.kinds
-            for each in render.from_elsewhere(self._cluster.gateway.routes[kind.plural], services, namespace)
+            for each in render.routes_of_other_namespaces(
+                self._cluster.gateway.routes[kind.plural], services, namespace
+            )
         ]
         for called in every[:NAMED]:
             yield f"{called} leads to the baseline from another namespace: requests by it reach that one alone"
@@ -169,7 +172,7 @@ def _brief(remarks: list[str]) -> str:
     return "; ".join((*remarks[:MOST_REMARKS], *([f"and {more} more like these"] if more > 0 else ())))
 
 
-def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.Beside) -> Iterator[str]:
+def _remarks(kind: Resource[RouteObject], route: RouteObject, made: render.ForkRoutes) -> Iterator[str]:
     called = f"{kind.kind} {Key.of(route)}"
     if not accepting(route):
         yield f"no Gateway has taken {called}"

@@ -125,11 +125,11 @@ class RouteReconciler:
         for _, seen in ours.values():
             # Its clock may go before ours.
             heard = memory.heard_at.setdefault(seen.metadata.uid, now)
-            until = max(until, min(read.taken_at(seen), heard) + SETTLE_MS)
+            until = max(until, min(read.accepted_at(seen), heard) + SETTLE_MS)
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.route_settling())
+        return Lack(messages.waits_for_gateways())
 
     def _ours(
         self, run: RunObject, of: Baseline
@@ -147,7 +147,7 @@ class RouteReconciler:
         found = [
             (kind, seen)
             for kind in self._cluster.gateway.kinds
-            for seen in await self._routes.left(kind, run.metadata.name, own, of.namespace)
+            for seen in await self._routes.list_of_fork(kind, run.metadata.name, own, of.namespace)
         ]
         return [(kind, seen) for kind, seen in found if owned(seen.metadata, run)]
 
@@ -209,7 +209,7 @@ class RouteReconciler:
         if not render.is_withdrawn(seen):
             noted.pop(uid, None)  # it was withdrawn before, and wanted again since
             try:
-                await self._routes.keep(kind, seen, render.withdrawn(kind, seen))
+                await self._routes.update(kind, seen, render.render_withdrawn(kind, seen))
             except (errors.Conflict, errors.NotFound):
                 pass  # it is another one by now, or none
             except (AlteredRouteError, errors.Refused):
@@ -284,7 +284,7 @@ class RouteReconciler:
         if faults.missing or faults.changed or faults.off:
             await leave(self._cluster.client, run, of.namespace)
         for manifest in faults.missing:
-            await self._services.service(manifest)
+            await self._services.ensure_service(manifest)
         if not await self._all_answer(run, new_services(of.namespace, faults)):
             return False
         for each in faults.changed:
@@ -301,7 +301,7 @@ class RouteReconciler:
     async def _all_answer(self, run: RunObject, services: set[Key]) -> bool:
         """Whether these Services have pods by now: a data plane would answer for them with 503."""
         for namespace, name in sorted(services):
-            if not await self._routes.answers(name, namespace):
+            if not await self._routes.has_ready_endpoint(name, namespace):
                 self._cluster.queue.add(run.metadata.name, after=EMPTY_S)
                 return False
         return True
@@ -322,9 +322,9 @@ class RouteReconciler:
         self, wanted: WantedRoute, found: tuple[Resource[RouteObject], RouteObject] | None, memory: RouteMemory
     ) -> None:
         if found is None:
-            made = await self._routes.make(wanted.kind, wanted.manifest)
+            made = await self._routes.ensure(wanted.kind, wanted.manifest)
         else:
-            made = await self._routes.keep(wanted.kind, found[1], wanted.manifest)
+            made = await self._routes.update(wanted.kind, found[1], wanted.manifest)
         if made.spec != wanted.manifest["spec"]:
             memory.taken[made.metadata.uid] = made.metadata.generation
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dayfly.execute.istio.read import ServiceRef, VirtualService, covers, in_order
-from dayfly.execute.istio.rules import Rule, Thread, leads_to, marks, others, woven
-from dayfly.execute.istio.run import shared, shared_name
+from dayfly.execute.istio.read import ServiceRef, VirtualService, applies_to, sort_by_age
+from dayfly.execute.istio.rules import ForkRules, Rule, insert_rules, leads_to, others, owners_of
+from dayfly.execute.istio.run import render_shared, shared_name
 from dayfly.kube.objects import Key
 from dayfly.plan import messages
 from dayfly.spec.lifecycle import Baseline
@@ -18,12 +18,12 @@ class Strand(NamedTuple):
     """A VirtualService with rules for a fork in it, as it is to be; with `service` it is ours, and is for that one."""
 
     key: Key
-    thread: Thread
+    thread: ForkRules
     seen: VirtualService | None
     service: str = ""
 
     def weave(self, rules: Sequence[Rule]) -> list[Rule]:
-        return list(woven(rules, self.thread, self.key.namespace).rules)
+        return list(insert_rules(rules, self.thread, self.key.namespace).rules)
 
     @property
     def is_off(self) -> bool:
@@ -33,12 +33,12 @@ class Strand(NamedTuple):
     @property
     def is_new(self) -> bool:
         """Whether there is no rule for the fork yet."""
-        return self.seen is None or self.thread.mark not in marks(self.seen.rules)
+        return self.seen is None or self.thread.owner not in owners_of(self.seen.rules)
 
     @property
     def remarks(self) -> Iterator[str]:
-        rules = self.seen.rules if self.seen is not None else shared(self.key, self.service)["spec"]["http"]
-        made = woven(rules, self.thread, self.key.namespace)
+        rules = self.seen.rules if self.seen is not None else render_shared(self.key, self.service)["spec"]["http"]
+        made = insert_rules(rules, self.thread, self.key.namespace)
         called = f"VirtualService {self.key}"
         if made.crowded:
             numbers = ", ".join(map(str, made.crowded))
@@ -58,14 +58,14 @@ class Concerned(NamedTuple):
 
 def concerned(every: Iterable[VirtualService], of: Baseline, services: Sequence[str]) -> Concerned:
     """Whose rules lead to any of the Services of a baseline, and for which of these we have to make one ourselves."""
-    known = list(in_order(every))
+    known = list(sort_by_age(every))
     own = [each for each in known if each.metadata.namespace == of.namespace and not each.is_left_alone]
     found = [each for each in own if not each.is_ours and _named(each, services)]
     alone: list[str] = []
     remarks: list[str] = []
     for service in services:
         place = ServiceRef(service, of.namespace)
-        covering = [each for each in known if not each.is_ours and covers(each, place)]
+        covering = [each for each in known if not each.is_ours and applies_to(each, place)]
         if not covering:
             alone.append(service)
         remarks += (f"{why} where calls to Service {of.namespace}/{service} go" for why in _refused(covering, found))
@@ -76,7 +76,7 @@ def concerned(every: Iterable[VirtualService], of: Baseline, services: Sequence[
     return Concerned(tuple(found), tuple(alone), frozenset(asked), tuple(dict.fromkeys(remarks)))
 
 
-def strands(of: Concerned, thread: Thread, seen: Callable[[Key], VirtualService | None]) -> Iterator[Strand]:
+def strands(of: Concerned, thread: ForkRules, seen: Callable[[Key], VirtualService | None]) -> Iterator[Strand]:
     """All of them; what we have made ourselves, and have to no more, is none."""
     for each in of.found:
         yield Strand(Key.of(each), thread, each)

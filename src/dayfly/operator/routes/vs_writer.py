@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from dayfly.execute.gateway.read import Lack
 from dayfly.execute.istio.read import VirtualService, written_at
-from dayfly.execute.istio.rules import marks, without
+from dayfly.execute.istio.rules import owners_of, remove_rules
 from dayfly.execute.istio.run import AlteredRulesError, VirtualServices
 from dayfly.kube import errors
 from dayfly.kube.objects import Key
@@ -32,7 +32,7 @@ class Weaver:
         """Why requests may not be led yet."""
         now, until = self._cluster.now(), 0
         for strand in strands:
-            said = f"{strand.key}/{strand.thread.mark.fork}"
+            said = f"{strand.key}/{strand.thread.owner.fork}"
             if strand.is_off or strand.seen is None:
                 memory.woven_at.pop(said, None)
                 return Lack(messages.route_written("VirtualService", str(strand.key)))
@@ -41,7 +41,7 @@ class Weaver:
         if now >= until:
             return None
         self._cluster.queue.add(run.metadata.name, after=(until - now) / 1000 + 0.001)
-        return Lack(messages.route_settling_silently())
+        return Lack(messages.waits_for_istio())
 
     def unwanted(self, run: RunObject, fork: str, namespace: str, strands: tuple[Strand, ...]) -> list[VirtualService]:
         """Those that have rules for a fork, and are not to."""
@@ -55,14 +55,14 @@ class Weaver:
 
     async def left(self, run: str, fork: str, namespace: str) -> list[VirtualService]:
         """Those by quorum reads."""
-        return await self._services.left(run, fork, namespace) if self._cluster.istio.kinds else []
+        return await self._services.list_of_fork(run, fork, namespace) if self._cluster.istio.kinds else []
 
     async def weave(self, run: RunObject, strand: Strand) -> None:
         """Put the rules in; what is raised says why not (`VirtualServices`)."""
         if strand.service:
-            await self._services.share(strand.key, strand.service, owner(run), strand.weave)
+            await self._services.ensure_shared(strand.key, strand.service, owner(run), strand.weave)
         else:
-            await self._services.change(strand.key, strand.weave)
+            await self._services.update_rules(strand.key, strand.weave)
 
     async def take_out(self, run: str, seen: VirtualService, fork: str = "") -> None:
         """Take the rules for a fork out of one, or all of a run.
@@ -72,7 +72,7 @@ class Weaver:
             errors.Refused: the server does not admit it, or would keep the others' rules in another form.
         """
         try:
-            await self._services.change(Key.of(seen), functools.partial(without, run=run, fork=fork))
+            await self._services.update_rules(Key.of(seen), functools.partial(remove_rules, run=run, fork=fork))
         except AlteredRulesError as error:  # the server's way, which whoever ends a fork waits for as for any other
             raise errors.Refused(f"VirtualService {Key.of(seen)}", str(error), status=0) from error
 
@@ -96,4 +96,4 @@ class Weaver:
 
 
 def _forks(seen: VirtualService, run: str) -> set[str]:
-    return {mark.fork for mark in marks(seen.rules) if mark.run == run}
+    return {mark.fork for mark in owners_of(seen.rules) if mark.run == run}

@@ -266,7 +266,7 @@ def _check_pods(seen: SandboxObject, compiled: Compiled) -> None:
     """Refuse a sandbox with a step of which no pod may ever be made, rather than have it wait for one."""
     wishes = seen.spec.get("resources") or []
     for document in compiled.documents:
-        if problem := messages.no_secrets(document.secrets()):
+        if problem := messages.secrets_not_available(document.secrets()):
             place = next(n for n, each in enumerate(wishes) if each["name"] == document.resource)
             raise SpecError(problem, ("spec", "resources", place))
         for problem in pod_precheck.objections(document):

@@ -57,7 +57,7 @@ async def load(client: Client, namespace: str, *, make_it: bool = True) -> Autho
             found = await client.get(SECRETS, NAME, namespace)
     data = found.data or {}
     try:
-        made = Authority(StateKeys.of(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
+        made = Authority(StateKeys.derive(data[_KEY]), data[_CERTIFICATE], data[_PRIVATE])
         made.certificate.decode()  # steps are given it as text
     except (KeyError, ValueError) as error:
         raise BrokenAuthorityError(f"Secret {namespace}/{NAME} cannot be used: {error}") from None

@@ -89,7 +89,7 @@ class StateAccess:
         """
         known, (host, *_) = await self.authority(), await self.names()
         host = f"[{host}]" if ":" in host else host
-        door = access.Door(f"https://{host}:{self.port}", known.certificate.decode())
+        door = access.StateEndpoint(f"https://{host}:{self.port}", known.certificate.decode())
         variables = access.variables(door, _caller(run, step, number))
         return Given(variables, PodSecretKey(_name(run, step.id, number), _TOKEN))
 
@@ -100,7 +100,7 @@ class StateAccess:
             ForeignTokenError: the name is taken by what is not ours.
             errors.ApiError: it is not there.
         """
-        token = access.token((await self.authority()).keys, _caller(run, step, number))
+        token = access.derive_password((await self.authority()).keys, _caller(run, step, number))
         namespace, name = names.namespace_of(step.unit), _name(run, step.id, number)
         try:
             await self.client.create(SECRETS, _secret(run, namespace, name, token), namespace)
@@ -135,11 +135,11 @@ class StateAccess:
 
 
 def _caller(run: RunObject, step: SealedStep, number: int) -> access.StateCaller:
-    return access.caller(run.metadata.name, step.resource, step.id, number)
+    return access.state_caller(run.metadata.name, step.resource, step.id, number)
 
 
 def _name(run: RunObject, unit: str, number: int) -> str:
-    return names.derived("t", unit, "token", run.ledger.uid, unit, str(number))
+    return names.derive_name("t", unit, "token", run.ledger.uid, unit, str(number))
 
 
 def _secret(run: RunObject, namespace: str, name: str, token: str) -> dict[str, Any]:

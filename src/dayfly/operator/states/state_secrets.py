@@ -39,7 +39,7 @@ class StateSecrets:
         found = await self._client.find(SECRETS, head_name(place), self._namespace)
         return Found(Head()) if found is None else Found(head_of(found), found.metadata.resource_version)
 
-    async def ledger(self, run: str) -> Run | None:
+    async def read_ledger(self, run: str) -> Run | None:
         found = await self._client.find(RUNS, run)
         return None if found is None else found.ledger
 
@@ -59,7 +59,7 @@ class StateSecrets:
             raise UncertainError from None
         return True
 
-    async def keep(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
+    async def write_chunks(self, place: StateOwner, run: Run, blob: str, chunks: list[bytes]) -> None:
         await self._check_room(run.target.namespace, sum(map(len, chunks)))
         found = await self._client.find(RUNS, place.run)
         if found is None:
@@ -71,10 +71,10 @@ class StateSecrets:
             except errors.OutcomeUnknown:
                 raise UncertainError from None
 
-    async def chunks(self, place: StateOwner, version: Version) -> list[bytes]:
+    async def read_chunks(self, place: StateOwner, version: Version) -> list[bytes]:
         return await chunks(self._client, self._namespace, place, version)
 
-    async def drop(self, place: StateOwner, blob: str, count: int) -> None:
+    async def delete_chunks(self, place: StateOwner, blob: str, count: int) -> None:
         for index in range(count):
             await self._remove(chunk_name(place, blob, index))
 
@@ -154,7 +154,7 @@ def head_of(secret: Secret) -> Head:
 
 def head_name(place: StateOwner) -> str:
     """The Secret with the head of a state."""
-    return names.derived("s", place.resource, "state", *place)
+    return names.derive_name("s", place.resource, "state", *place)
 
 
 def chunk_name(place: StateOwner, blob: str, index: int) -> str:

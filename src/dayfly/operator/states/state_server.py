@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dayfly.execute.state import handler
 from dayfly.execute.state.handler import StateHandler
-from dayfly.execute.state.service import Service
+from dayfly.execute.state.service import StateService
 from dayfly.kube import errors
 from dayfly.lib.tasks import background
 from dayfly.operator.states import authority
@@ -39,7 +39,7 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     stop = asyncio.Event()
     server: asyncio.Task[None] | None = None
-    service: Service | None = None
+    service: StateService | None = None
     try:
         while True:
             try:
@@ -52,7 +52,7 @@ async def _serve(access: StateAccess, port: int, now: Callable[[], int]) -> None
                     server = None
                 if server is None:
                     store = StateSecrets(access.client, access.namespace)
-                    service = Service((await access.authority()).keys, store, now)
+                    service = StateService((await access.authority()).keys, store, now)
                     app = StateHandler(
                         service,
                         max_large_bodies=MAX_LARGE_BODIES,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from dayfly.execute.pod.read import stamp
 from dayfly.operator.cluster.objects import WrittenStatus
-from dayfly.plan.route_groups import EXPIRES, expires_soon
+from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION, expires_soon
 from dayfly.plan.world import World
 from dayfly.spec.errors import SpecError
 from dayfly.spec.run import Phase
@@ -30,7 +30,7 @@ class Expiry(NamedTuple):
             begin = at - ttl_seconds(str(written.get("duration", ""))) * 1000
         except SpecError:
             return cls()
-        warns = ttl.warns_at(begin, at)
+        warns = ttl.warning_time(begin, at)
         return cls(at, warns, now >= warns)
 
     @property
@@ -48,9 +48,9 @@ class Expiry(NamedTuple):
             return []
         reason, message = expires_soon(stamp(self.at))
         said = {"reason": reason, "message": message, "observedGeneration": generation}
-        return [{"type": EXPIRES, "status": "True", **said, "lastTransitionTime": stamp(self.warns)}]
+        return [{"type": EXPIRES_SOON_CONDITION, "status": "True", **said, "lastTransitionTime": stamp(self.warns)}]
 
     @staticmethod
     def was_said(spoken: WrittenStatus | None) -> bool:
         """Whether the warning stands in the status already."""
-        return spoken is not None and any(each.type == EXPIRES for each in spoken.conditions)
+        return spoken is not None and any(each.type == EXPIRES_SOON_CONDITION for each in spoken.conditions)

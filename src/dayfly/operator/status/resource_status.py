@@ -15,7 +15,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import VERSION, RunObject, WrittenStatus, owned, owner, resource_name
 from dayfly.operator.status.status_format import conditions, steady, units_of
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.plan.phases import ResourceStanding, of_resource
+from dayfly.plan.phases import ResourceProgress, resource_progress
 from dayfly.plan.reasons import Reason
 from dayfly.plan.status import sentence
 from dayfly.spec.lifecycle import Lifecycle
@@ -75,7 +75,7 @@ class ResourceStatusWriter:
     ) -> float:
         throttle = memory.throttle
         units = [unit for unit in report.units if unit.resource == document.resource]
-        stands = of_resource(units, document.resource, closed=report.closed is not None)
+        stands = resource_progress(units, document.resource, closed=report.closed is not None)
         phase, ready, progress = stands.phase, stands.phase == "Ready", f"{stands.done}/{stands.total}"
         reason, message = _words(stands)
         # That a step is placed, pulls and runs is said of the Sandbox; here its end is enough.
@@ -153,7 +153,7 @@ class ResourceStatusWriter:
         return next((each.metadata.name for each in found if each.spec.resource == document.resource), "")
 
 
-def _words(stands: ResourceStanding) -> tuple[str, str]:
+def _words(stands: ResourceProgress) -> tuple[str, str]:
     """Reason and sentence."""
     worst = stands.worst
     if worst is None:
@@ -162,4 +162,4 @@ def _words(stands: ResourceStanding) -> tuple[str, str]:
             "Deleting", "its delete steps have succeeded"
         )  # fmt: skip
     message = sentence(worst, steady(worst))
-    return (worst.reason if stands.troubled else "") or stands.phase, f"{worst.name}: {message}"
+    return (worst.reason if stands.has_trouble else "") or stands.phase, f"{worst.name}: {message}"

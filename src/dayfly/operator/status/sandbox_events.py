@@ -22,7 +22,7 @@ from dayfly.operator.cluster.objects import SandboxObject, is_served
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.sandbox_status import SandboxStatusWriter
 from dayfly.plan import cloud_events
-from dayfly.plan.cloud_events import About
+from dayfly.plan.cloud_events import EventSubject
 from dayfly.spec.report import RunReport
 
 # Of all namespaces: twice as many as there are sandboxes in a large cluster. Whose wait most loses the oldest.
@@ -73,7 +73,7 @@ class SandboxEvents:
         if is_served(meta):
             return
         told = self._told.setdefault(meta.uid, set())
-        for kind in cloud_events.kinds(report, expires_soon=expiry.soon):
+        for kind in cloud_events.event_kinds(report, expires_soon=expiry.soon):
             id_ = cloud_events.event_id(meta.uid, generation, kind)
             # A DELETE raises the generation: what it was before is no news of another wish.
             if id_ in told or (meta.deletion_timestamp and kind != "stuck"):
@@ -82,9 +82,9 @@ class SandboxEvents:
             event = cloud_events.cloud_event(self._about(seen, generation, expiry), kind, report)
             self._put(meta.namespace, PendingDelivery(id_, msgspec.json.encode(event)))
 
-    def _about(self, seen: SandboxObject, generation: int, expiry: Expiry) -> About:
+    def _about(self, seen: SandboxObject, generation: int, expiry: Expiry) -> EventSubject:
         meta, labels = seen.metadata, seen.spec.get("labels")
-        return About(
+        return EventSubject(
             uid=meta.uid,
             form=generation,
             source=f"{self._source}:namespace:{meta.namespace}",

@@ -31,7 +31,7 @@ from dayfly.operator.status.status_format import condition, conditions, endpoint
 from dayfly.operator.status.status_throttle import StatusThrottle
 from dayfly.operator.status.status_writer import AGAIN_S, StatusUpdate, StatusWriter
 from dayfly.plan import messages, phases
-from dayfly.plan.reason_catalog import Tone, tone
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 from dayfly.spec.identity import routing_key
 from dayfly.spec.report import RunReport
@@ -50,7 +50,7 @@ def hindered(error: Exception, failures: int) -> SandboxNotReadyError | None:
     """Return what to report of an error that has ended `failures` attempts before this one; None if it may pass."""
     if failures + 1 < refusals.patience(error):
         return None
-    return SandboxNotReadyError(Reason.BLOCKED, messages.hindered(refusals.hindrance(error)))
+    return SandboxNotReadyError(Reason.BLOCKED, messages.blocked(refusals.hindrance(error)))
 
 
 async def reconcile_and_report(
@@ -133,11 +133,11 @@ class SandboxStatusWriter:
         if report.closed is None and not seen.metadata.deletion_timestamp:
             generation, refusal = heeded(seen)
             said = said._replace(generation=generation)
-            if refusal is not None and tone(report.reason) < Tone.WARNING:
+            if refusal is not None and severity(report.reason) < Severity.WARNING:
                 message = f"{refusal}; its forks stay as they are"
                 said = _SandboxMessage(False, refusal.reason, message, generation)
         if hindrance and not report.ready:
-            message = messages.hindered(hindrance)
+            message = messages.blocked(hindrance)
             said = _SandboxMessage(False, Reason.BLOCKED, message, said.generation)
         spoken = msgspec.structs.replace(report, ready=said.ready, reason=said.reason, message=said.message)
         self.told(seen, spoken, said.generation, Expiry.of(scene.world, seen.spec, self._cluster.now()))
@@ -210,7 +210,7 @@ class SandboxStatusWriter:
                 **({"run": run, "units": units_of(units, pods_of(*about))} if about else {}),
             }
 
-        troubled = phases.troubled(units)
+        troubled = phases.has_trouble(units)
         update = StatusUpdate(ready, reason, message, (phase, generation), rest, troubled, status, expiry)
         return await self._writer.write(seen, update, now)
 

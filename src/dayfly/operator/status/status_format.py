@@ -11,8 +11,8 @@ from dayfly.execute.pod import names
 from dayfly.execute.pod.read import stamp
 from dayfly.execute.turn import Scene
 from dayfly.operator.cluster.objects import RouteGroupObject, SandboxObject, WrittenStatus
-from dayfly.plan.messages import filled
-from dayfly.plan.status import of_unit
+from dayfly.plan.messages import fill_clocks
+from dayfly.plan.status import unit_sentence
 from dayfly.spec.lifecycle import STEP_KINDS
 from dayfly.spec.report import RunReport, UnitReport
 
@@ -47,14 +47,14 @@ def steady(unit: UnitReport) -> str:
     """The unit's message with moments for its clocks."""
     if not unit.template:
         return unit.message
-    return filled(unit.template, f"since {stamp(unit.since)}", f"at {stamp(unit.until)}")
+    return fill_clocks(unit.template, f"since {stamp(unit.since)}", f"at {stamp(unit.until)}")
 
 
 def message_of(report: RunReport) -> str:
     """The report's own, steady; it may be one of a unit's."""
     for unit in report.units:
         if unit.id == report.about:
-            return of_unit(unit, steady(unit), report.others)
+            return unit_sentence(unit, steady(unit), report.others)
     return report.message
 
 

@@ -14,7 +14,7 @@ from dayfly.operator.cluster.caches import ClusterWatches
 from dayfly.operator.cluster.objects import HookObject, RouteGroupObject, SandboxObject, WrittenStatus
 from dayfly.operator.status.expiry import Expiry
 from dayfly.operator.status.status_throttle import StatusThrottle
-from dayfly.plan.reason_catalog import Tone, tone
+from dayfly.plan.reason_catalog import Severity, severity
 from dayfly.plan.reasons import Reason
 
 AGAIN_S = 1.0
@@ -113,7 +113,7 @@ class StatusWriter(Generic[T]):
 
     def record(self, seen: T, reason: str, message: str, *, action: str = "Reconcile") -> None:
         """Record an Event."""
-        kind: Literal["Normal", "Warning"] = "Warning" if tone(reason) >= Tone.WARNING else "Normal"
+        kind: Literal["Normal", "Warning"] = "Warning" if severity(reason) >= Severity.WARNING else "Normal"
         if self._events is not None:
             self._events.record(reference(self._resource, seen), action, reason, message, kind)
 

@@ -24,7 +24,7 @@ from dayfly.operator.cluster.objects import STEP_LOGS, RunObject, StepLogsObject
 from dayfly.operator.outputs.attempt_secrets import LOG_KEY, TIMES_KEY, times_of
 from dayfly.operator.status.status_throttle import GOING_ON_MS, due
 from dayfly.spec.kinds import SandboxRef, StepLog, StepLogsSpec
-from dayfly.spec.log_times import flat
+from dayfly.spec.log_times import flatten
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import Phase, State
 
@@ -188,7 +188,7 @@ def _entry(unit: str, attempt: int, printed: Printed) -> StepLog:
         text, encoding = printed.tail.decode(), "utf-8"
     except UnicodeDecodeError:
         text, encoding = base64.b64encode(printed.tail).decode(), "base64"
-    times = flat(printed.times)
+    times = flatten(printed.times)
     return StepLog(unit=unit, attempt=attempt, size=printed.size, encoding=encoding, text=text, times=times)
 
 
@@ -206,7 +206,7 @@ def _in_json(entry: StepLog) -> int:
 
 def _manifest(run: RunObject, logs: list[StepLog]) -> dict[str, Any]:
     target = run.ledger.target
-    name = names.derived("l", target.name, "logs", target.uid, logs[0].unit, str(logs[0].attempt))
+    name = names.derive_name("l", target.name, "logs", target.uid, logs[0].unit, str(logs[0].attempt))
     sandbox = SandboxRef(namespace=target.namespace, name=target.name, uid=target.uid)
     return {
         "apiVersion": STEP_LOGS.api_version,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dayfly.execute.object.read import ObjectState, ending, judge
+from dayfly.execute.object.read import ObjectState, is_ending, judge
 from dayfly.execute.pod.read import milliseconds
 from dayfly.execute.turn import Scene
 from dayfly.kube import errors
@@ -27,11 +27,11 @@ from dayfly.plan.closed_run import is_past_pre_stop
 from dayfly.plan.reasons import Reason
 from dayfly.plan.sealed import seal
 from dayfly.plan.world import TargetState
-from dayfly.spec.kinds import Hooked
+from dayfly.spec.kinds import SealedHook
 from dayfly.spec.lifecycle_hook import Hold
 from dayfly.spec.report import RunReport
 from dayfly.spec.run import EndRequest, Phase
-from dayfly.spec.steps.kube_object import KubeObject, ReadyRule, parts
+from dayfly.spec.steps.kube_object import KubeObject, ReadyRule, pointer_parts
 
 _OVER = (Phase.CLEANED, Phase.ABANDONED)
 
@@ -206,7 +206,7 @@ class HookedTarget(Plain):
             return TargetState(started=hook.started is None, stopped=True)
         started, lack = _holds(found, hook.started)
         stopped, left = _has_stopped(found, hook.stopped)
-        return TargetState(started=started, stopped=stopped, message=left if ending(found) else lack)
+        return TargetState(started=started, stopped=stopped, message=left if is_ending(found) else lack)
 
     def _lives(self, run: RunObject) -> bool:
         """Whether the cache has the target, and nobody has deleted it: then its run does not close for that now."""
@@ -227,7 +227,7 @@ def _whole(run: RunObject) -> Resource[dict[str, Any]]:
 
 def _way(hold: Hold) -> tuple[str, ...]:
     """The keys that lead to what is held by."""
-    return ("metadata", "annotations", hold.annotation) if hold.annotation else parts(hold.path)
+    return ("metadata", "annotations", hold.annotation) if hold.annotation else pointer_parts(hold.path)
 
 
 def _value(hold: Hold) -> Any:
@@ -247,7 +247,7 @@ def _nested(way: tuple[str, ...], value: Any) -> dict[str, Any]:
     return {way[0]: value}
 
 
-def _hook(run: RunObject) -> Hooked:
+def _hook(run: RunObject) -> SealedHook:
     assert run.spec.hook is not None, "a run of such a target is a hook's"
     return run.spec.hook
 
@@ -273,4 +273,4 @@ def _has_stopped(found: dict[str, Any], verdict: ReadyRule | None) -> tuple[bool
     if verdict is not None:
         return _holds(found, verdict)
     others = tuple(each for each in meta.finalizers or () if each not in holds(meta))
-    return not others, messages.held_by_others(others) if others else ""
+    return not others, messages.remaining_finalizers(others) if others else ""

@@ -163,7 +163,7 @@ class Targets:
 
     async def tell_hindered(self, run: RunObject, hindrance: str) -> None:
         """Report the error that blocks a run of which no turn has succeeded."""
-        await self.of(run).freeze(run, HinderedError(messages.hindered(hindrance)))
+        await self.of(run).freeze(run, HinderedError(messages.blocked(hindrance)))
 
     async def wish(self, run: RunObject) -> TargetIntent:
         """What the target's owner wants of it now."""

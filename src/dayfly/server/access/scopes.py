@@ -72,7 +72,7 @@ class Scope(NamedTuple):
 
     def publishes(self, plugin: str) -> bool:
         """Return whether it allows publishing and deleting versions of that plugin."""
-        return self.is_whole or any(each.takes(plugin) for each in self.plugins)
+        return self.is_whole or any(each.matches(plugin) for each in self.plugins)
 
     @property
     def terms(self) -> list[str]:
@@ -90,7 +90,7 @@ WHOLE = Scope()
 
 
 def _any(globs: tuple[Glob, ...], value: str) -> bool:
-    return not globs or any(each.takes(value) for each in globs)
+    return not globs or any(each.matches(value) for each in globs)
 
 
 def parse(terms: Any, keys: Path = ("scope",)) -> Scope:

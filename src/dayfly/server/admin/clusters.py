@@ -86,7 +86,7 @@ class Clusters:
     async def reasons(self, _request: Request) -> Any:
         """Return the catalogue of reasons, which Signadot's API does not have."""
         return [
-            {"reason": reason, "of": section.name.lower(), "tone": CATALOGUE[reason].tone.name.lower()}
+            {"reason": reason, "of": section.name.lower(), "severity": CATALOGUE[reason].severity.name.lower()}
             | {"meaning": CATALOGUE[reason].meaning}
             for section, found in SECTIONS.items()
             for reason in found

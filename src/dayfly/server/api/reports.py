@@ -18,8 +18,8 @@ import msgspec
 
 from dayfly.link.host_state import NOTHING_YET
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.plan.leftovers import left_by
-from dayfly.plan.why import forgotten, mute, why
+from dayfly.plan.history import leftovers_in_history
+from dayfly.plan.why import records_dropped, units_without_output, why
 from dayfly.server.access import callers
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.handler import serve
@@ -130,7 +130,7 @@ class Reports:
             left = await self._read_leftovers(subject) if report.abandon is not None and not report.units else None
             return why(report, name, await self._read_mute_units(subject), left, ids=is_local) or {}
         return (
-            forgotten(name, abandoned=bool(tombstone.given_up), ended_at=tombstone.ended_at)
+            records_dropped(name, abandoned=bool(tombstone.given_up), ended_at=tombstone.ended_at)
             if tombstone is not None
             else {}
         )
@@ -139,7 +139,7 @@ class Reports:
         """Return the create steps that may have left something after the end; None if the host has no history."""
         with contextlib.suppress(*NO_ANSWER):
             if subject.link is not None and (moves := await subject.link.history(subject.uid)):
-                return left_by(moves)
+                return leftovers_in_history(moves)
         return None
 
     async def outputs(self, request: Request) -> Any:
@@ -192,7 +192,7 @@ class Reports:
                 break
             # A slow host is queried less often.
             await asyncio.sleep(max(LOG_POLL_INTERVAL_S, loop.time() - started))
-        times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.paired(found.times)]
+        times = [{"offset": at, "time": rfc3339(ms)} for at, ms in log_times.entries_from(found.times)]
         extra = {"times": times} if options.timestamps else {}
         return {**describe_chunk(unit, info.attempt, begin, data, sealed=is_end), **extra}
 
@@ -271,7 +271,7 @@ class Reports:
     async def _read_mute_units(self, subject: Subject) -> set[str]:
         """Return the units whose last attempt has ended with an empty log; none if the host does not answer."""
         try:
-            return mute(await self._logs(subject))
+            return units_without_output(await self._logs(subject))
         except NO_ANSWER:
             return set()
 
@@ -296,7 +296,7 @@ class Reports:
         start = max(info.size - MAX_LOG_BYTES, 0)
         _, found = await self._read_chunk(subject, info.unit, info.attempt, start, options)
         cutter = log_times.LineCutter()
-        cut = [*cutter.feed(max(found.offset, start), found.data, log_times.paired(found.times)), *cutter.end()]
+        cut = [*cutter.feed(max(found.offset, start), found.data, log_times.entries_from(found.times)), *cutter.end()]
         lines = [(ms, line.removesuffix(b"\r").decode(errors="replace")) for ms, line in cut]
         if not options.timestamps:
             return [{"message": line} for _, line in lines]

@@ -94,5 +94,5 @@ class RoutingRulesApi:
                 for record in records
             ]
         return forms.RoutingRules(
-            routing_rules=[rule for sandbox in sandboxes for rule in rules(sandbox) if query.takes(rule)]
+            routing_rules=[rule for sandbox in sandboxes for rule in rules(sandbox) if query.matches(rule)]
         )

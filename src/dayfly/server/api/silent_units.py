@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from dayfly.link.server_end import NO_ANSWER
-from dayfly.plan.why import ended_logs, mute
+from dayfly.plan.why import ended_logs, units_without_output
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -32,7 +32,7 @@ class _KnownAttempts(NamedTuple):
     """The attempts whose logs were queried, and their units with an empty log."""
 
     attempts: dict[str, int]
-    mute: set[str]
+    units_without_output: set[str]
 
 
 class MuteUnits:
@@ -53,7 +53,7 @@ class MuteUnits:
                 known.pop(report.uid, None)
                 unknown.append((report.uid, query_logs, attempts))
         await asyncio.gather(*(_query(known, *each) for each in unknown[:MAX_QUERIES]))
-        found = {uid: known[uid].mute for uid in uids if uid in known}
+        found = {uid: known[uid].units_without_output for uid in uids if uid in known}
         for uid in list(known)[: max(len(known) - MAX_REMEMBERED, 0)]:
             del known[uid]
         return found
@@ -68,4 +68,4 @@ async def _query(known: dict[str, _KnownAttempts], uid: str, query_logs: QueryLo
         return
     newest = {info.unit: info.attempt for info in logs if info.sealed}
     if attempts.items() <= newest.items():
-        known[uid] = _KnownAttempts(attempts, mute(logs))
+        known[uid] = _KnownAttempts(attempts, units_without_output(logs))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from dayfly import compile as compiler
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.server.catalog import baselines, plugins
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.route_group import RouteGroup, RouteGroupSpec
@@ -176,7 +176,7 @@ def _published(rows: Rows, reference: str, keys: Path) -> Plugin:
         name, version = semver.split_reference(reference)
         known = plugins.versions(rows)
         versions = [f"{name}@{each}" for each in known.get(name, ())]
-        close = nearest(f"{name}@{version}", versions) if versions else nearest(name, known)
+        close = suggest(f"{name}@{version}", versions) if versions else suggest(name, known)
         hint = f" ({close})" if known else ""
         raise SpecError(f"no plugin {quote(reference)} is published here; apply its file first{hint}", keys)
     return plugin

@@ -20,7 +20,7 @@ from dayfly.lib.clock import now_ms
 from dayfly.lib.delivery import Delivery, PendingDelivery, Post
 from dayfly.lib.tasks import cancel
 from dayfly.plan import cloud_events
-from dayfly.plan.cloud_events import About
+from dayfly.plan.cloud_events import EventSubject
 from dayfly.server.cpu_timer import run_round
 from dayfly.server.db.store import StoreError, WriteConflictError
 from dayfly.server.events import event_rows
@@ -223,9 +223,9 @@ class CloudEventPublisher:
         states = await self._sandboxes.query_states(found)
         now, new, check_at = self._now(), list[NewEvent](), dict[str, int]()
         for record in found:
-            state, warns_at = states[record.uid], ttl.warns_at(record.life_begins_at, record.expires_at)
-            expires_soon = 0 < warns_at <= now
-            for kind in cloud_events.kinds(state.report, expires_soon=expires_soon):
+            state, warning_time = states[record.uid], ttl.warning_time(record.life_begins_at, record.expires_at)
+            expires_soon = 0 < warning_time <= now
+            for kind in cloud_events.event_kinds(state.report, expires_soon=expires_soon):
                 id_ = cloud_events.event_id(record.uid, record.updated_at, kind)
                 if id_ not in known:
                     event = cloud_events.cloud_event(self._about(record, state), kind, state.report)
@@ -233,7 +233,7 @@ class CloudEventPublisher:
             _, version = changed[record.uid]
             is_current = version == 0 or (state.version == version and not self._sync.problem(record.uid))
             times = [
-                *([] if expires_soon or not warns_at else [warns_at]),
+                *([] if expires_soon or not warning_time else [warning_time]),
                 *([] if is_current else [now + int(UNREPORTED_INTERVAL_S * 1000)]),
             ]
             check_at |= {record.uid: min(times)} if times else {}
@@ -246,9 +246,9 @@ class CloudEventPublisher:
         if new:
             self._sending.wake(org)
 
-    def _about(self, record: RunRecord[SandboxSpec], state: RunState) -> About:
+    def _about(self, record: RunRecord[SandboxSpec], state: RunState) -> EventSubject:
         source = f"urn:dayfly:organisation:{quote(record.org, safe='')}:cluster:{quote(record.cluster, safe='')}"
-        return About(
+        return EventSubject(
             uid=record.uid,
             form=record.updated_at,
             source=self._to.source or source,

@@ -184,7 +184,7 @@ def _is_page(path: str, request: Request) -> bool:
     """Return whether the path is a public file of the page, or a redirect to it."""
     is_link = path.startswith(f"{files.DASHBOARD}/")
     return (
-        path == files.AT or path.startswith(f"{files.AT}/") or is_link or (path == "/" and files.shows_pages(request))
+        path == files.AT or path.startswith(f"{files.AT}/") or is_link or (path == "/" and files.accepts_html(request))
     )
 
 

@@ -142,7 +142,7 @@ def read_label_terms(request: Request) -> tuple[label_selector.Term, ...]:
         RequestError: one of them is not a label selector.
     """
     try:
-        return label_selector.selector(request.query_params.getlist("label"))
+        return label_selector.parse(request.query_params.getlist("label"))
     except SpecError as fault:
         raise RequestError(400, f"query parameter label: {fault}") from None
 

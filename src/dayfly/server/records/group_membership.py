@@ -59,7 +59,7 @@ class GroupMembership:
 
         Sandboxes that are being deleted are left out. Each call checks this again, as no event reports it.
         """
-        found = self._members.of(record.uid) if record.stop is None else {}
+        found = self._members.sandboxes_of(record.uid) if record.stop is None else {}
         return {uid: member for uid, member in found.items() if not self._is_ending(uid, member)}
 
     async def refresh(self) -> list[RunRecord[RouteGroupSpec]]:

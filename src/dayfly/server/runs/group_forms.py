@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dayfly.plan import route_groups as groups
-from dayfly.plan.reason_catalog import Tone
-from dayfly.plan.status import limited
+from dayfly.plan.reason_catalog import Severity
+from dayfly.plan.status import with_unsupported
 from dayfly.server import attention
 from dayfly.server.runs.endpoints import format_url
 from dayfly.server.runs.run_states import RunState, run_form
@@ -56,7 +56,7 @@ def describe(
 
 def tone(report: RunReport, *, conflict: bool) -> str:
     """Return the state of a group in one word; `conflict`: whether two of its sandboxes fork the same baseline."""
-    return max(attention.tone(report), Tone.WARNING if conflict else Tone.PROGRESS).name.lower()
+    return max(attention.tone(report), Severity.WARNING if conflict else Severity.PROGRESS).name.lower()
 
 
 def shorten(described: dict[str, Any]) -> dict[str, Any]:
@@ -76,14 +76,14 @@ def group_report(
     """Return the report of its run with the state of the group and unsupported fields."""
     ignored = group_unsupported(documents.export(record.document)["spec"], reach) if reach else ()
     changes = {"ready": group.ready, "reason": group.reason, "message": group.message, "unsupported": ()}
-    return limited(msgspec.structs.replace(run.report, **changes), (*run.report.unsupported, *ignored))
+    return with_unsupported(msgspec.structs.replace(run.report, **changes), (*run.report.unsupported, *ignored))
 
 
 def _conditions(group: GroupState) -> list[dict[str, str]]:
     found = group.conflicts
     return [
         {
-            "type": groups.CONFLICT,
+            "type": groups.CONFLICT_CONDITION,
             "status": "True" if found else "False",
             "reason": groups.conflict_reason(found),
             "message": groups.conflict_message(found),

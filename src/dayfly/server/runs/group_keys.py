@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dayfly.plan.route_groups import routed
+from dayfly.plan.route_groups import routes_by_sandbox
 from dayfly.server.records.run_records import SANDBOXES, find
 from dayfly.server.records.unreadable_rows import UnreadableError
 
@@ -84,7 +84,7 @@ class GroupKeys:
     ) -> dict[str, _Routed]:
         members = [(group.routing_key, membership.members_of(group)) for group in groups]
         names = {uid: member.name for _, found in members for uid, member in found.items()}
-        now = {uid: _Routed(names[uid], keys) for uid, keys in routed(members).items()}
+        now = {uid: _Routed(names[uid], keys) for uid, keys in routes_by_sandbox(members).items()}
         self._loaded.add(org)
         self._routed.pop(org, None)
         if now:

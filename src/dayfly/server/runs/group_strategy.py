@@ -157,7 +157,7 @@ class GroupStrategy(Strategy[RouteGroupSpec]):
                 if (run := states.get(uid)) is None or run.report is None or not run.report.ready
             ]
             state = RunState(report, endpoints, last.seq if last else None)
-            found[record.uid] = state, groups.standing(report, members[record.uid].values(), waiting)
+            found[record.uid] = state, groups.group_state(report, members[record.uid].values(), waiting)
         return found
 
     def _members(self, record: RunRecord[RouteGroupSpec], scope: Scope) -> dict[str, Member]:

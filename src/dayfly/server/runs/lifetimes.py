@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dayfly.lib.clock import now_ms
-from dayfly.plan.route_groups import EXPIRES, expires_soon
+from dayfly.plan.route_groups import EXPIRES_SOON_CONDITION, expires_soon
 from dayfly.server.http.errors import RequestError
 from dayfly.server.http.request_data import parse_rfc3339, rfc3339
 from dayfly.spec.errors import SpecError, quote
@@ -46,7 +46,7 @@ def _parse_time(written: Any) -> int:
 
 def extended_duration(begin: int, end: int, until: int) -> str:
     """Return the duration from `begin` to `until`, or "" if the life ends later anyway. Times in Unix milliseconds."""
-    return ttl.lasting(begin, until) if until > end else ""
+    return ttl.duration_until(begin, until) if until > end else ""
 
 
 def no_time_to_live(what: str) -> RequestError:
@@ -56,8 +56,16 @@ def no_time_to_live(what: str) -> RequestError:
 
 def expiry_conditions(begin: int, end: int) -> list[dict[str, str]]:
     """Return the condition that warns before the end, once the end is near."""
-    if not end or now_ms() < ttl.warns_at(begin, end):
+    if not end or now_ms() < ttl.warning_time(begin, end):
         return []
     reason, message = expires_soon(rfc3339(end))
-    since = rfc3339(ttl.warns_at(begin, end))
-    return [{"type": EXPIRES, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}]
+    since = rfc3339(ttl.warning_time(begin, end))
+    return [
+        {
+            "type": EXPIRES_SOON_CONDITION,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": since,
+        }
+    ]

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from dayfly.compile.references import nearest
+from dayfly.compile.references import suggest
 from dayfly.plan import messages
 from dayfly.server.db.store import StoreError
 from dayfly.server.http.errors import RequestError
@@ -163,16 +163,16 @@ def _check(record: RunRecord[SandboxSpec], compiled: Compiled, given: Given, has
         missing = tuple(name for name in names if (resource, name) not in given)
         with faults:
             if names and not has_store:
-                raise SpecError(messages.no_secrets(names), paths[resource])
+                raise SpecError(messages.secrets_not_available(names), paths[resource])
             if missing:
                 what, it = ("are secrets that were", "them") if len(missing) > 1 else ("is a secret that was", "it")
-                named = messages.names(missing, most=MAX_SECRETS)
+                named = messages.join_names(missing, most=MAX_SECRETS)
                 problem = f"{named} {what} not given; --secrets-file FILE gives {it}, or in Python secrets="
                 raise SpecError(problem, paths[resource])
     for resource, name in given:
         with faults:
             if name not in declared.get(resource, ()):
-                close = nearest(name, declared.get(resource, ()))
+                close = suggest(name, declared.get(resource, ()))
                 problem = f"{quote(resource)} takes no secret of this name; {close}"
                 raise SpecError(problem, (FIELD, resource, name))
     faults.settle()

@@ -105,7 +105,7 @@ class RunService(Generic[S]):
         is_selected = await self._strategy.read_selection(request)
         takes = None
         if terms or not who.scope.is_whole:
-            takes = lambda record: label_selector.takes(terms, record.spec.labels) and callers.keep_visible(who, record)  # noqa: E731
+            takes = functools.partial(_is_selected, terms, who)
         found: list[RunRecord[S]] = []
         while True:
             most = limit - len(found) if limit else 0
@@ -398,3 +398,7 @@ class RunService(Generic[S]):
         if record.stop is not None or report.phase is not Phase.OPEN:
             text = f"{self.kind.noun} {quote(record.name)} is being deleted and waits for: {report.message}"
             raise RequestError(409, f"{text}; apply it again once it is gone")
+
+
+def _is_selected(terms: Sequence[label_selector.Term], who: Requester, record: RunRecord[Any]) -> bool:
+    return label_selector.matches(terms, record.spec.labels) and bool(callers.keep_visible(who, record))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dayfly.link.transport import HERE
-from dayfly.plan.status import limited
+from dayfly.plan.status import with_unsupported
 from dayfly.server.access.scopes import WHOLE
 from dayfly.server.admin import clusters
 from dayfly.server.attention import tone
@@ -125,4 +125,4 @@ class SandboxStrategy(Strategy[SandboxSpec]):
         spec = documents.export(record.document)["spec"]
         ignored = unsupported(spec, by_name=target.declares, routes=routes, local=target.to_local)
         found = endpoints.describe(record.spec, last.endpoints if last else (), routes=routes)
-        return RunState(limited(report, ignored), found, last.seq if last else None)
+        return RunState(with_unsupported(report, ignored), found, last.seq if last else None)

@@ -1,6 +1,7 @@
-"""From plain data to our types, with every fault at its place and in our words: the library stops at the first one.
+"""Conversion of plain data to Dayfly's types, with every fault at its place and a message of our own.
 
-Its complaint is understood, what it complains of is replaced by something harmless, and it is asked again.
+msgspec stops at the first fault. So each fault is read from its message, replaced by a valid value, and the conversion
+is repeated.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
-# A complaint ends with the way to its place; before that, an unknown field may be called anything.
+# A message ends with the path to its place; before that, an unknown field may have any name.
 _WAY = re.compile(r" - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])+)`\Z")
 _MISSING, _UNKNOWN, _EXPECTS = "Object missing required field `", "Object contains unknown field `", "Expected `"
-_MOST_FAULTS = 64
+_MAX_FAULTS = 64
 _AS_WRITTEN = ("webhook", "body")
 _STAND_INS: dict[str, Any] = {"str": "", "int": 0, "bool": False, "array": [], "object": {}}
 _EXPECTED = {
@@ -36,48 +37,48 @@ _EXPECTED = {
 
 
 def convert(data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]) -> T:
-    """Data as one of our types.
+    """Return data as one of our types.
 
     Raises:
-        SpecError: the first thing that does not fit, with all others.
+        SpecError: The first fault, with all others.
     """
-    made, faults, _ = mended(data, type_, keys, spelled)
+    made, faults, _ = repair(data, type_, keys, spelled)
     faults.settle()
     if made is None:
-        raise AssertionError("what was mended is still not understood, and nothing was wrong")
+        raise AssertionError("the repaired data is still not valid, but there was no fault")
     return made
 
 
-def mended(
+def repair(
     data: Any, type_: type[T], keys: Path, spelled: Mapping[Path, str]
 ) -> tuple[T | None, Faults, frozenset[Path]]:
-    """Data as one of our types with something harmless in the place of what does not fit, all that does not, and where.
+    """Return the data as one of our types with valid values in place of all faults, and the faults with their places.
 
-    None if nothing helps: it is no mapping at all, or has too many faults.
+    The result is None if that is impossible: the data is not a mapping, or has too many faults.
     """
-    # In a list of one, so that each complaint names a way: those about a root do not.
+    # In a list of one, so that each message has a path: messages about a root have none.
     data, types = [_without_nulls(data)], list[type_]  # type: ignore[valid-type]  # built here, never an annotation
     faults = Faults()
     invented: set[Path] = set()
-    for _ in range(_MOST_FAULTS):
+    for _ in range(_MAX_FAULTS):
         try:
             made: T = msgspec.convert(data, types)[0]
         except msgspec.ValidationError as fault:
             found = _explain(str(fault), data, types, keys, spelled)
-            # The decoder ends at its first complaint: with that mended somehow, it says what else is wrong.
+            # The decoder ends at its first fault. With that one repaired, it reports the next.
             if not any(found.way[: len(way)] == way for way in invented):
                 faults.found.append(found.error)
             if not found.way:
                 break
             invented.add(found.way)
-            data = _mended(data, found)
+            data = _repaired(data, found)
         else:
             return made, faults, frozenset(keys + way for way in invented)
     return None, faults, frozenset()
 
 
 def _without_nulls(value: Any, under: str = "") -> Any:
-    """Null, absent and empty are alike: a mapping's nulls are left out, but of what is sent as it is written."""
+    """Remove nulls from mappings, except in data that is sent as written: null, absent and empty are alike."""
     if isinstance(value, dict):
         return {
             key: item if (under, key) == _AS_WRITTEN else _without_nulls(item, key)
@@ -88,14 +89,14 @@ def _without_nulls(value: Any, under: str = "") -> Any:
 
 
 class _Complaint(NamedTuple):
-    """The decoder's, in our words; the way to the value at fault, and what would do in its place: None for nothing."""
+    """Return the decoder's fault in our words, the path to the value, and a valid replacement: None for no value."""
 
     error: SpecError
     way: Path
     stand_in: Any
 
 
-def _mended(data: list[Any], complaint: _Complaint) -> list[Any]:
+def _repaired(data: list[Any], complaint: _Complaint) -> list[Any]:
     *before, last = (0, *complaint.way)
     holder = _at(data, tuple(before))
     value: Any
@@ -105,15 +106,15 @@ def _mended(data: list[Any], complaint: _Complaint) -> list[Any]:
         value = {**holder, last: complaint.stand_in}
     else:
         value = [complaint.stand_in if index == last else item for index, item in enumerate(holder)]
-    mended: list[Any] = _replaced(data, tuple(before), value)
-    return mended
+    repair: list[Any] = _replaced(data, tuple(before), value)
+    return repair
 
 
 def _explain(message: str, data: list[Any], types: Any, keys: Path, spelled: Mapping[Path, str]) -> _Complaint:
     match = _WAY.search(message)
     assert match is not None, message
     what = message[: match.start()]
-    within = _way(match[1], message, data, types)[1:]
+    within = _path(match[1], message, data, types)[1:]
     if what.startswith(_MISSING):
         field = what[len(_MISSING) : -1]
         error = SpecError(f"missing required field {quote(field)}", keys + within)
@@ -138,9 +139,10 @@ def wrong_type(expected: str, value: Any, keys: Path, spelled: Mapping[Path, str
     return SpecError(f"must be {' or '.join(_EXPECTED[name] for name in wanted)}, not {kind}", keys)
 
 
-def _way(path: str, message: str, data: Any, types: Any) -> Path:
-    """The keys of msgspec's path. It writes `[...]` for a mapping's entry: the shortest run of entries that fails ends
-    with the one at fault.
+def _path(path: str, message: str, data: Any, types: Any) -> Path:
+    """Return the keys of msgspec's path.
+
+    It writes `[...]` for an entry of a mapping. The shortest prefix of entries that fails ends with the faulty one.
     """
     keys: list[str | int] = []
     for match in _PLACE.finditer(path):
@@ -176,14 +178,14 @@ def _at(data: Any, keys: Path) -> Any:
 
 
 def _fields_at(type_: Any, keys: Path) -> list[str]:
-    """The fields of the struct to which a path leads."""
+    """Return the fields of the struct at a path."""
     for key in keys:
         type_ = _below(type_, key)
     return [field.encode_name for field in msgspec.structs.fields(_struct_in(type_))]
 
 
 def _below(type_: Any, key: str | int) -> Any:
-    """The type of what lies under a key; None if nothing does. The keys of a plain mapping may be called anything."""
+    """Return the type of the value under a key; None if there is none. The keys of a plain mapping are free."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return next((field.type for field in msgspec.structs.fields(type_) if field.encode_name == key), None)
     origin, parts = get_origin(type_), get_args(type_)
@@ -193,7 +195,7 @@ def _below(type_: Any, key: str | int) -> Any:
 
 
 def _struct_in(type_: Any) -> Any:
-    """The one struct that a field's type is, or holds as an element or an alternative; None if it holds none."""
+    """Return the only struct in a field's type, directly or as an element or alternative; None if there is none."""
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
         return type_
     return next((found for part in get_args(type_) if (found := _struct_in(part))), None)

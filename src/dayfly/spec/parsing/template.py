@@ -1,8 +1,8 @@
-"""`@{...}` in a document's strings: variables from the command line and the content of other files.
+"""`@{...}` in a document's strings: variables from the command line, and the content of other files.
 
-A directive is `@{name}` or `@{embed: path}`, with an encoding in brackets behind the word: `[raw]` (the default) gives
-text, `[yaml]` the parsed value, `[binary]` base64. A string that is nothing but one directive may become any value;
-within a longer string only raw goes. What was put in is not looked at again, and there is no escape: text cannot
+A directive is `@{name}` or `@{embed: path}`, with an optional encoding in brackets: `[raw]` (the default) is text,
+`[yaml]` the parsed value, `[binary]` base64. A string that consists of one directive may become any value; a longer
+string may contain only raw directives. Inserted text is not expanded again, and there is no escape, so text cannot
 become code.
 """
 
@@ -28,18 +28,18 @@ _WORD = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
 _ENCODINGS = ("raw", "yaml", "binary")
 
 _USERS_OWN_MAPS = ("labels", "params")
-"""Mappings whose keys are the user's words, so a `port` in them is no port of ours and stays a string."""
-_LARGEST_PORT = 9_999_999_999
-"""As large as a number may be written; whether it is a port is for who reads the document."""
+"""Mappings with users' own keys. A `port` in them is not a port number and stays a string."""
+_MAX_PORT = 9_999_999_999
+"""The limit for a written number. The document's parser checks whether it is a port."""
 _HOOKS: Path = ("spec", "hooks")
 _RESOURCES: Path = ("spec", "resources")
 
 
 def parse_sets(pairs: Iterable[str]) -> dict[str, str]:
-    """Read `--set` arguments of the form `name=value`; the value may hold `=` or be empty.
+    """Return the variables of `--set` arguments of the form `name=value`. The value may contain `=` or be empty.
 
     Raises:
-        SpecError: no `=`, a bad name, or two values for one name.
+        SpecError: No `=`, a bad name, or two values for one name.
     """
     found: dict[str, list[str]] = {}
     for pair in pairs:
@@ -58,17 +58,17 @@ def parse_sets(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def expand(document: ParsedDocument, variables: Mapping[str, str], read: Callable[[str], bytes]) -> ParsedDocument:
-    """Fill in every directive of a document's strings (values, not keys).
+    """Expand every directive in a document's strings (values, not keys).
 
     Args:
-        document: As parsed.
-        variables: Values by name; more than the document needs is fine.
-        read: Gives the content of an embedded file. It gets the path as written and joins it behind the folder of the
+        document: The parsed document.
+        variables: Values by name. Unused ones are allowed.
+        read: Returns the content of an embedded file. It gets the path as written and resolves it in the folder of the
             document's file (the current folder for standard input); `/etc/x` may be `<folder>/etc/x`. It raises
-            `OSError` where the file cannot be read.
+            `OSError` if the file cannot be read.
 
     Raises:
-        SpecError: a malformed directive, an unreadable file, a variable without a value, or a result past the limits.
+        SpecError: A malformed directive, an unreadable file, a variable without a value, or a result beyond the limits.
     """
     expansion = _Expansion(document, variables, read)
     data = expansion.value(document.data, ())
@@ -95,7 +95,7 @@ def integer_ports(document: ParsedDocument) -> ParsedDocument:
             free = _is_users_own(keys)
             return {key: item if free else convert(item, (*keys, key)) for key, item in value.items()}
         if isinstance(value, str) and keys and keys[-1] == "port":
-            if (port := whole(value, _LARGEST_PORT)) is None:
+            if (port := whole(value, _MAX_PORT)) is None:
                 raise document.error(f"port is not int: {quote(value)}", keys)
             return port
         return value
@@ -104,13 +104,13 @@ def integer_ports(document: ParsedDocument) -> ParsedDocument:
 
 
 def _is_users_own(keys: Path) -> bool:
-    """Whether the keys in this mapping of a sandbox are the user's words, as those of what a step sends or makes."""
+    """Return whether this mapping of a sandbox has users' own keys, such as the body that a step sends."""
     in_place = keys[:2] == _RESOURCES and len(keys) == 4 and keys[-1] == "spec"
     return keys == _HOOKS or in_place or (bool(keys) and keys[-1] in _USERS_OWN_MAPS)
 
 
 class _Directive(NamedTuple):
-    """What stands between the braces: a variable's name or an embedded file's path, and how to put it in."""
+    """The content of the braces: a variable's name or an embedded file's path, and the encoding."""
 
     embeds: bool
     argument: str
@@ -118,7 +118,7 @@ class _Directive(NamedTuple):
 
 
 class _Expansion:
-    """One walk through a document; remembers the variables without a value and what it has put in so far."""
+    """One pass over a document. It collects the variables without a value and counts the inserted text."""
 
     def __init__(self, document: ParsedDocument, variables: Mapping[str, str], read: Callable[[str], bytes]) -> None:
         self.document = document
@@ -141,7 +141,8 @@ class _Expansion:
         whole = _DIRECTIVE.fullmatch(value)
         if whole:
             return self.whole(self.directive(whole[0], keys), keys)
-        # Behind the last brace no directive ends: there each beginning of one would be followed to the end of the text.
+        # No directive ends after the last brace. Otherwise each possible start would be followed to the end of the
+        # text.
         end = value.rfind("}") + 1
         filled = _DIRECTIVE.sub(lambda match: self.part(self.directive(match[0], keys), keys), value[:end])
         return filled + value[end:]

@@ -1,9 +1,9 @@
-"""YAML or JSON text to plain data, with a place for every value and a bound on every cost.
+"""YAML or JSON text as plain data, with a place for every value and a limit for every cost.
 
-YAML is read as Kubernetes reads it (YAML 1.1 on its way to JSON): `on`, `off`, `yes`, `no`, `y`, `n` are booleans,
-`012` is octal, dates and `1:30` are strings. Aliases and merge keys (`<<`) refer to anchors of the same document. What
-Kubernetes would let pass and people regret is refused: duplicate keys, keys that are no strings. The parser's events
-are read one at a time, and an alias counts as often as it has values, so a bomb ends at the first event past a limit.
+YAML is read as Kubernetes reads it (YAML 1.1 converted to JSON): `on`, `off`, `yes`, `no`, `y`, `n` are booleans, `012`
+is octal, dates and `1:30` are strings. Aliases and merge keys (`<<`) refer to anchors of the same document. Unlike
+Kubernetes, duplicate keys and keys that are not strings are refused. The parser's events are read one by one, and an
+alias counts as all its values, so an alias bomb ends at the first event beyond a limit.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 import yaml
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.parsing.yaml_faults import explain
-from dayfly.spec.parsing.yaml_scalars import LARGEST, SMALLEST, is_plain, resolve
+from dayfly.spec.parsing.yaml_faults import syntax_fault
+from dayfly.spec.parsing.yaml_scalars import INTEGER_LIMIT, MIN_INTEGER, is_plain, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +30,9 @@ BYTE_ORDER_MARK = "\ufeff"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-# What YAML does not allow, and the line ends of old that its parsers would turn into others without a word.
+# Characters that YAML does not allow, and old line ends that its parsers would silently convert.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-# UTF-16 and UTF-32: a byte order mark, or two characters of ASCII.
+# UTF-16 and UTF-32: a byte order mark, or two ASCII characters.
 _WIDE = re.compile(rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 _ESCAPED_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
@@ -42,7 +42,7 @@ _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!")
 
 
 class NotTextError(Exception):
-    """A file that is not UTF-8; the message names what it is, `at` is the byte."""
+    """A file that is not UTF-8. The message names its encoding; `at` is the offset of the byte."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem)
@@ -55,9 +55,9 @@ class ParsedDocument(msgspec.Struct, frozen=True):
     Attributes:
         data: Dicts with string keys, lists, strings, booleans, integers, floats and None.
         marks: Line and column (from 1) of each value; for a mapping's entry, those of its key.
-        spelled: How a plain word that became a boolean or a number was written.
+        spelled: The text of an unquoted word that became a boolean or a number.
         file: Name of the file, for messages.
-        embedded: Paths of the files that are embedded whole, by the place of their text.
+        embedded: Paths of the files that are embedded whole, by the path of their text.
     """
 
     data: Any
@@ -67,7 +67,7 @@ class ParsedDocument(msgspec.Struct, frozen=True):
     embedded: dict[Path, str] = {}
 
     def error(self, problem: str, keys: Path = ()) -> SpecError:
-        """A `SpecError` with the place of the value at `keys`, or of the nearest value around it."""
+        """Return a `SpecError` with the place of the value at `keys`, or of the nearest value around it."""
         if keys in self.embedded:
             problem = f"{self.embedded[keys]}: {problem}"
         for end in range(len(keys), -1, -1):
@@ -77,28 +77,28 @@ class ParsedDocument(msgspec.Struct, frozen=True):
         return SpecError(problem, keys, file=self.file)
 
     def placed(self, fault: SpecError) -> SpecError:
-        """The fault, and the others in it, with their places in this document."""
+        """Return the fault, and the others in it, with their places in this document."""
         found = fault if fault.file or fault.line else self.error(fault.problem, fault.keys)
         found.others = tuple(self.placed(other) for other in fault.others)
         return found
 
 
 def parse(text: str | bytes, *, file: str) -> list[ParsedDocument]:
-    """Read all documents of a YAML or JSON text; empty ones are left out.
+    """Return all documents of a YAML or JSON text, without empty ones.
 
     Raises:
-        SpecError: not UTF-8, not YAML (nor JSON, by the file's name), past a limit, or refused as said above; with line
-            and column.
+        SpecError: It is not UTF-8, not YAML (nor JSON, by the file's name), beyond a limit, or refused as described
+            above; with line and column.
     """
     decoded = _decode(text, file)
     try:
         return list(_Builder(file).documents(yaml.parse(decoded, Loader=_LOADER)))
     except yaml.MarkedYAMLError as fault:
-        raise explain(fault, decoded, file) from None
+        raise syntax_fault(fault, decoded, file) from None
 
 
 def parse_one(text: str | bytes, *, file: str) -> ParsedDocument:
-    """As `parse`, for a text that must hold exactly one document."""
+    """Return the only document of a text."""
     documents = parse(text, file=file)
     if len(documents) != 1:
         raise SpecError(f"expected one document, found {len(documents)}", file=file)
@@ -106,15 +106,15 @@ def parse_one(text: str | bytes, *, file: str) -> ParsedDocument:
 
 
 def dump(data: Any) -> str:
-    """Plain data as YAML that `parse` and Kubernetes read as the same: words like `on` quoted, scripts as blocks."""
+    """Return plain data as YAML that `parse` and Kubernetes read alike: words like `on` quoted, scripts as blocks."""
     written: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
     return written
 
 
 def check_bounds(data: Any) -> None:
-    """Hold data that came without text (a request's body) to the same depth, number of values and ban on NUL.
+    """Check data that did not come as text (a request's body) for the same depth, number of values and NUL characters.
 
-    JSON decoders let pass what no text of ours can hold: halves of surrogate pairs, numbers past 64 bits.
+    JSON decoders accept values that no text of ours can have: halves of surrogate pairs, and numbers beyond 64 bits.
     """
     count = 0
     waiting: list[tuple[Any, Path]] = [(data, ())]
@@ -131,12 +131,12 @@ def check_bounds(data: Any) -> None:
             waiting += [(item, (*keys, index)) for index, item in enumerate(value)]
         elif isinstance(value, str):
             _check_string(value, keys)
-        elif isinstance(value, int | float) and not SMALLEST <= value < LARGEST:
-            raise SpecError(f"must be a number from {SMALLEST} to {LARGEST - 1}", keys)
+        elif isinstance(value, int | float) and not MIN_INTEGER <= value < INTEGER_LIMIT:
+            raise SpecError(f"must be a number from {MIN_INTEGER} to {INTEGER_LIMIT - 1}", keys)
 
 
 class _Anchored(NamedTuple):
-    """A value with an anchor: its place, and how many values it has at which depth."""
+    """A value with an anchor: its place, and the numbers of its values by depth."""
 
     value: Any
     keys: Path
@@ -145,7 +145,7 @@ class _Anchored(NamedTuple):
 
 
 class _Builder:
-    """Turns the parser's events into documents, counting as it goes."""
+    """Builds documents from the parser's events, and counts their values."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -177,11 +177,11 @@ class _Builder:
         return value
 
     def alias(self, event: yaml.AliasEvent, keys: Path) -> Any:
-        """The value of an anchor, as if it were written here."""
+        """Return the value of an anchor, as if it were repeated here."""
         name = str(event.anchor)
         found = self.anchors.get(name)
         if found is None:
-            why = "stands within its own anchor" if name in self.anchors else f"has no anchor &{name} before it"
+            why = "is inside its own anchor" if name in self.anchors else f"has no anchor &{name} before it"
             raise self.error(event, f"the alias *{name} {why}; write it in quotes if it is text", keys)
         self.nodes += found.nodes
         self.check_count(event)
@@ -191,7 +191,7 @@ class _Builder:
         return copy.deepcopy(found.value)
 
     def copy_places(self, value: Any, source: Path, target: Path, place: tuple[int, int]) -> None:
-        """Give a value that is used again its place there, and what is known of its words."""
+        """Record the place of a repeated value, and the spelling of its words."""
         for within in _paths(value):
             self.marks.setdefault((*target, *within), place)
             if (word := self.spelled.get((*source, *within))) is not None:
@@ -259,16 +259,16 @@ class _Builder:
         return key
 
     def admit(self, event: yaml.Event, keys: Path) -> None:
-        """Refuse what no value or key may be, and count the rest."""
+        """Refuse an invalid value or key, and count the others."""
         self.nodes += 1
         self.check_count(event)
         tag = getattr(event, "tag", None)
         if tag and tag not in (_STRING_TAGS if isinstance(event, yaml.ScalarEvent) else _COLLECTION_TAGS):
-            raise self.error(event, f"the tag {quote(tag)} is not read; leave it out", keys)
+            raise self.error(event, f"the tag {quote(tag)} is not supported; leave it out", keys)
 
     def check_count(self, event: yaml.Event) -> None:
         if self.nodes > MAX_NODES:
-            raise self.error(event, f"more than {MAX_NODES} keys and values, with those that aliases stand for")
+            raise self.error(event, f"more than {MAX_NODES} keys and values, including those of aliases")
 
     def scalar(self, event: yaml.ScalarEvent, keys: Path) -> Any:
         text: str = event.value
@@ -280,7 +280,7 @@ class _Builder:
             value = resolve(text)
         except ValueError:
             raise self.error(
-                event, f"{quote(text)} cannot be written in JSON; write it in quotes if it is text", keys
+                event, f"{quote(text)} is not possible in JSON; write it in quotes if it is text", keys
             ) from None
         if not isinstance(value, str) and value is not None:
             self.spelled[keys] = text
@@ -292,7 +292,7 @@ class _Builder:
 
 
 class _Dumper(_DUMPER):  # type: ignore[misc]  # the C or the Python one, whichever is there
-    """PyYAML's, but it quotes what YAML 1.1 would not leave a string, and repeats values instead of naming them."""
+    """PyYAML's dumper, with quotes for words that YAML 1.1 would convert, and without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  -- the name and arity are PyYAML's
         return True
@@ -309,7 +309,7 @@ _Dumper.add_representer(str, _Dumper.write_string)
 
 
 def kind_of(value: Any) -> str:
-    """A value's kind in the words of a message, with its article."""
+    """Return a value's kind with its article, for a message."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -327,11 +327,11 @@ def _check_string(value: str, keys: Path) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as fault:
-        raise SpecError(f"holds half of a surrogate pair at character {fault.start}; write both", keys) from None
+        raise SpecError(f"contains half of a surrogate pair at character {fault.start}; write both", keys) from None
 
 
 def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
-    """The way to each value within a value, itself first."""
+    """Yield the path to each value within a value, the value itself first."""
     yield at
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inner:
@@ -343,21 +343,21 @@ def _depth(value: Any) -> int:
 
 
 def _place(event: yaml.Event) -> tuple[int, int]:
-    mark: Any = event.start_mark  # the stubs allow None, for events that were not read from a text
+    mark: Any = event.start_mark  # the stubs allow None, for events without a text
     return mark.line + 1, mark.column + 1
 
 
 def _decode(source: str | bytes, file: str) -> str:
     size = len(source)
     if size > MAX_BYTES:
-        raise SpecError(f"{size} bytes are too many; at most {MAX_BYTES} are read", file=file)
+        raise SpecError(f"{size} bytes are too many; the limit is {MAX_BYTES}", file=file)
     text = source if isinstance(source, str) else _decode_utf8(source, file)
     text = text.removeprefix(BYTE_ORDER_MARK)
     if match := _FORBIDDEN.search(text):
         at = match.start()
         line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
         problem = (
-            f"the character U+{ord(match[0]):04X} may not stand in a text file; remove it or write it as an escape"
+            f"the character U+{ord(match[0]):04X} is not allowed in a text file; remove it or write it as an escape"
         )
         raise SpecError(problem, file=file, line=line, column=column)
     return _join_surrogates(text)

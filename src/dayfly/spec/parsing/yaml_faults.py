@@ -1,4 +1,4 @@
-"""What is wrong with a text that is no YAML, and what to write instead."""
+"""Messages for text that is not YAML, with the remedy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dayfly.spec.errors import SpecError, quote
 if TYPE_CHECKING:
     import yaml
 
-# What is to be quoted: a directive with what follows it, or a word.
+# The text that needs quotes: a directive with the text after it, or a word.
 _WORD_AT = re.compile(r"@\{[^}]*\}[^\s,\]}:]*|[^\s,\]}]+")
 _OPEN_DIRECTIVE = re.compile(r"@\{[^}\s]*")
 
 
 def _unquoted(line: str, column: int, problem: str) -> str:
-    """What to put in quotes, if that is the mistake."""
+    """Return the remedy with the text that needs quotes, if missing quotes are the fault."""
     if "cannot start any token" in problem:
         word = _WORD_AT.match(line, column)
         example = f": {quote(word[0])}" if word else ""
@@ -30,10 +30,10 @@ def _unquoted(line: str, column: int, problem: str) -> str:
     return ""
 
 
-def explain(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
-    """Return the parser's fault in our words, with its place in the text."""
+def syntax_fault(fault: yaml.MarkedYAMLError, text: str, file: str) -> SpecError:
+    """Return the parser's fault with a message of our own and its place in the text."""
     mark = fault.problem_mark or fault.context_mark
-    assert mark is not None, "scanner and parser always say where"
+    assert mark is not None, "scanner and parser always report a place"
     line, column = mark.line, mark.column
     lines = text.splitlines()
     text_of_line = lines[line] if line < len(lines) else ""

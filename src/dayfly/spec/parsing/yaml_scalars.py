@@ -1,11 +1,11 @@
-"""What a plain word of YAML 1.1 means, as Kubernetes reads it."""
+"""The meaning of unquoted words in YAML 1.1, as Kubernetes reads it."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-SMALLEST, LARGEST = -(2**63), 2**64
+MIN_INTEGER, INTEGER_LIMIT = -(2**63), 2**64
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **{form: True for word in ("y", "yes", "on", "true") for form in (word, word.capitalize(), word.upper())},
@@ -18,18 +18,18 @@ _BASES = {"0x": 16, "0b": 2, "0o": 8}
 
 
 def resolve(word: str) -> Any:
-    """What a plain word means: None, a boolean, an integer, a float, or itself.
+    """Return the value of an unquoted word: None, a boolean, an integer, a float, or the word.
 
     Raises:
-        ValueError: infinite or not a number, which JSON cannot say.
+        ValueError: Infinity or not a number, which JSON cannot represent.
     """
     if word in _WORDS:
         return _WORDS[word]
     if match := _INTEGER.fullmatch(word):
         digits = match[2].replace("_", "").lower()
         base = _BASES.get(digits[:2], 8 if digits[0] == "0" else 10)
-        number = int(match[1] + digits, base) if len(digits) <= 66 and digits not in _BASES else LARGEST
-        if SMALLEST <= number < LARGEST:
+        number = int(match[1] + digits, base) if len(digits) <= 66 and digits not in _BASES else INTEGER_LIMIT
+        if MIN_INTEGER <= number < INTEGER_LIMIT:
             return number
     if _FLOAT.fullmatch(word):
         value = float(word.replace("_", ""))
@@ -42,7 +42,7 @@ def resolve(word: str) -> Any:
 
 
 def is_plain(word: str) -> bool:
-    """Whether a word without quotes would stay a string."""
+    """Return whether a word without quotes would stay a string."""
     try:
         return isinstance(resolve(word), str)
     except ValueError:

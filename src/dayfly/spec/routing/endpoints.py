@@ -1,4 +1,4 @@
-"""Where a sandbox answers: targets and ports, as they are written."""
+"""Targets and ports of endpoints."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SCHEMES = ("http", "https", "grpc", "tcp")
 
 
 def split_target(target: str, keys: Path = ()) -> tuple[str, str, int]:
-    """`http://shop.default.svc:8080` -> `("http", "shop.default.svc", 8080)`.
+    """Return `("http", "shop.default.svc", 8080)` for `http://shop.default.svc:8080`.
 
     Raises:
-        SpecError: another form.
+        SpecError: Another form.
     """
     scheme, colon, rest = target.partition("://")
     host, _, written = rest.rpartition(":")
@@ -26,8 +26,8 @@ def split_target(target: str, keys: Path = ()) -> tuple[str, str, int]:
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be the name or IPv4 address of a host. Parts of it become parts of requests to an API server."""
-    return len(text) <= kube_names.LONGEST_OBJECT and re.fullmatch(kube_names.HOST, text) is not None
+    """Return whether it is a valid host name or IPv4 address. Its parts become parts of requests to an API server."""
+    return len(text) <= kube_names.MAX_OBJECT_LENGTH and re.fullmatch(kube_names.HOST, text) is not None
 
 
 def check_port(port: int, keys: Path = ()) -> None:

@@ -1,4 +1,4 @@
-"""Which sandboxes a route group means by their labels: `label {key, value}`, `any` of several, `all` of several."""
+"""The label matches of route groups: `label {key, value}`, `any` of several, `all` of several."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from dayfly.spec.scalars.glob import Glob
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Each change of a sandbox is held against each group, so a group's match is bounded.
-MOST_LABELS, DEEPEST = 64, 16
-LONGEST_KEY = 317
+# Each change of a sandbox is compared with each group, so a group's match is limited.
+MAX_LABELS, MAX_DEPTH = 64, 16
+MAX_KEY_LENGTH = 317
 
 _FORMS = ("label", "any", "all")
 _NOTHING: Mapping[Path, str] = MappingProxyType({})
 
 
 class HasLabel(NamedTuple):
-    """A label of that very key, with a value of the pattern."""
+    """A label with this key and a value that matches the pattern."""
 
     key: str
     value: Glob
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels fulfil it."""
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels match."""
         found = labels.get(self.key)
-        return found is not None and self.value.takes(found)
+        return found is not None and self.value.matches(found)
 
 
 class AnyOf(NamedTuple):
-    """At least one of these."""
+    """At least one of these matches."""
 
     terms: tuple[Match, ...]
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels fulfil it."""
-        return any(term.takes(labels) for term in self.terms)
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels match."""
+        return any(term.matches(labels) for term in self.terms)
 
 
 class AllOf(NamedTuple):
-    """Each of these."""
+    """All of these match."""
 
     terms: tuple[Match, ...]
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels fulfil it."""
-        return all(term.takes(labels) for term in self.terms)
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels match."""
+        return all(term.matches(labels) for term in self.terms)
 
 
 Match: TypeAlias = HasLabel | AnyOf | AllOf
 
 
 def parse(data: Any, keys: Path = (), spelled: Mapping[Path, str] = _NOTHING) -> Match:
-    """The match that is written so; `spelled` has, by its place, how YAML wrote what it took for no string.
+    """Return the parsed match. `spelled` has the YAML text, by path, of values that YAML did not read as strings.
 
     Raises:
-        SpecError: every fault, each with its place.
+        SpecError: Every fault with its path.
     """
-    if (count := _count(data, 1)) > MOST_LABELS:
-        raise SpecError(f"names {count} labels; a route group has at most {MOST_LABELS}", keys)
-    return _parse(data, keys, DEEPEST, spelled)
+    if (count := _count(data, 1)) > MAX_LABELS:
+        raise SpecError(f"names {count} labels; a route group has at most {MAX_LABELS}", keys)
+    return _parse(data, keys, MAX_DEPTH, spelled)
 
 
 def _count(data: Any, depth: int) -> int:
-    """How many labels are named, as far as anybody looks."""
-    if not isinstance(data, dict) or depth > DEEPEST:
+    """Return the number of labels in the match, up to the limit."""
+    if not isinstance(data, dict) or depth > MAX_DEPTH:
         return 0
     lists = (data.get(form) for form in ("any", "all"))
     inner = sum(_count(each, depth + 1) for found in lists if isinstance(found, list) for each in found)
@@ -77,12 +77,12 @@ def _count(data: Any, depth: int) -> int:
 
 def _parse(data: Any, keys: Path, left: int, spelled: Mapping[Path, str]) -> Match:
     if not left:
-        raise SpecError(f"is nested more than {DEEPEST} deep", keys)
+        raise SpecError(f"is nested more than {MAX_DEPTH} deep", keys)
     if not isinstance(data, dict):
         raise SpecError(f"must be a mapping with label, any or all, not {text.kind_of(data)}", keys)
     if unknown := sorted(map(str, data.keys() - set(_FORMS))):
         raise SpecError(f"unknown field {quote(unknown[0])}; known here: label, any, all", (*keys, unknown[0]))
-    # Clients send what is empty as null, as nothing or as an empty list.
+    # Clients send empty values as null, missing, or an empty list.
     given = [form for form in _FORMS if data.get(form) not in (None, [])]
     if len(given) != 1:
         raise SpecError(f"needs exactly one of label, any and all; {len(given)} are given", keys)
@@ -118,6 +118,6 @@ def _label(found: Any, keys: Path, spelled: Mapping[Path, str]) -> HasLabel:
                 said = f"{quote(word)} is {kind} in YAML; write {quote(word)} in quotes" if word is not None else ""
                 raise SpecError(said or f"must be a string, not {kind}", (*keys, field))
     faults.settle()
-    if not 0 < len(found["key"]) <= LONGEST_KEY:
-        raise SpecError(f"a label's key has 1 to {LONGEST_KEY} characters", (*keys, "key"))
+    if not 0 < len(found["key"]) <= MAX_KEY_LENGTH:
+        raise SpecError(f"a label's key has 1 to {MAX_KEY_LENGTH} characters", (*keys, "key"))
     return HasLabel(found["key"], Glob(found["value"], (*keys, "value")))

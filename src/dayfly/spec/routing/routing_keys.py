@@ -1,8 +1,8 @@
-"""What a routing key is, and where a request carries one. Pure; every data plane is held to it.
+"""Routing keys: their form, and their places in a request. All data planes follow these rules.
 
-A request may carry several keys: its sender's, and that of a preview address on its way. Who has which key decides
-nobody here: `first` takes the first *route* of which the request carries a key, in the order of the routes, so that
-each hop decides alike. A request that carries none of them goes to the baseline.
+A request may have several keys, for example its sender's and that of a preview address. The order of keys is
+irrelevant: `first` selects the first *route* with one of the request's keys, in the order of the routes. So each hop
+decides alike. A request without any of these keys goes to the baseline.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 KEY_NAMES: Final = ("sd-routing-key", "sd-sandbox", "sd-workspace")
-"""What a member of `baggage` or `tracestate` is called whose value is a key: the newest name first."""
+"""Members of `baggage` or `tracestate` whose value is a routing key, the newest name first."""
 SENT: Final = KEY_NAMES[:2]
 BAGGAGE, TRACESTATE = "baggage", "tracestate"
 PLAIN: Final = tuple(f"{prefix}{name}" for prefix in ("ot-baggage-", "uberctx-") for name in KEY_NAMES)
-"""Headers whose whole value is a key, as OpenTracing, Datadog and Jaeger carry them."""
-LONGEST_KEY = 32
+"""Headers whose whole value is a routing key, of OpenTracing, Datadog and Jaeger."""
+MAX_KEY_LENGTH = 32
 _KEY_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _SPACE: Final = " \t"
 _ESCAPE: Final = re.compile("%([0-9a-fA-F]{2})")
-# What a header's name may be made of (RFC 9110), in lower case.
+# The characters of a header's name (RFC 9110), in lower case.
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~abcdefghijklmnopqrstuvwxyz0123456789")
-# Headers that a connection or a message needs for itself: none of them can carry a key.
+# Headers with a function in HTTP, which cannot have a routing key.
 _TAKEN: Final = frozenset(
     {BAGGAGE, TRACESTATE, "host", "connection", "content-length", "content-type", "transfer-encoding", "upgrade"}
     | {"te", "trailer", "keep-alive", "expect", "authorization", "cookie", "proxy-connection"}
@@ -37,32 +37,34 @@ _TAKEN: Final = frozenset(
 
 
 class Forms(NamedTuple):
-    """Where else a data plane finds keys: plain headers (in lower case) and a parameter of the query."""
+    """Additional places of routing keys: plain headers (in lower case) and a query parameter."""
 
     headers: tuple[str, ...] = ()
     query: str = ""
 
 
 def is_key(text: str) -> bool:
-    """Whether this can be a routing key: small letters, digits and inner hyphens, 1 to 32 of them."""
-    return 0 < len(text) <= LONGEST_KEY and _KEY_LETTERS.issuperset(text) and "-" not in (text[0], text[-1])
+    """Return whether this is a valid routing key: 1 to 32 lower-case letters, digits and inner hyphens."""
+    return 0 < len(text) <= MAX_KEY_LENGTH and _KEY_LETTERS.issuperset(text) and "-" not in (text[0], text[-1])
 
 
 def check_key(key: str) -> None:
-    """Hold a key to its form, so that no data plane has to wonder what one could smuggle into a pattern.
+    """Check the form of a key, so that no data plane has to escape it in a pattern.
 
     Raises:
-        SpecError: it is none.
+        SpecError: It is not a routing key.
     """
     if not is_key(key):
-        raise SpecError(f"{quote(key)} is not a routing key: 1 to {LONGEST_KEY} small letters, digits and hyphens")
+        raise SpecError(
+            f"{quote(key)} is not a routing key: 1 to {MAX_KEY_LENGTH} lower-case letters, digits and hyphens"
+        )
 
 
 def check_forms(headers: Iterable[str], query: str = "", keys: Path = ()) -> Forms:
-    """Further headers and the parameter that a data plane looks at, in the form in which it compares them.
+    """Return further headers and the parameter with routing keys, in the form in which a data plane compares them.
 
     Raises:
-        SpecError: a name that no header or parameter has, or a header that is needed for something else.
+        SpecError: A name is not valid for a header or parameter, or the header has another function.
     """
     found = []
     for name in headers:
@@ -70,7 +72,7 @@ def check_forms(headers: Iterable[str], query: str = "", keys: Path = ()) -> For
         if not small or not _TOKEN.issuperset(small) or len(small) > 64:
             raise SpecError(f"{quote(name)} is not the name of a header", keys)
         if small in _TAKEN or small.startswith(":") or small in PLAIN:
-            raise SpecError(f"the header {quote(name)} is recognised already, or means something else", keys)
+            raise SpecError(f"the header {quote(name)} is recognised already, or has another meaning", keys)
         found.append(small)
     if query and (len(query) > 64 or not all(each.isascii() and (each.isalnum() or each in "-_.") for each in query)):
         raise SpecError(f"{quote(query)} cannot be the parameter: use letters, digits, '-', '_' and '.'", keys)
@@ -78,12 +80,12 @@ def check_forms(headers: Iterable[str], query: str = "", keys: Path = ()) -> For
 
 
 def keys_of(headers: Iterable[tuple[str, str]], target: str = "", forms: Forms = Forms()) -> frozenset[str]:  # noqa: B008  -- frozen
-    """All that a request carries where keys stand; what is no key is not among them.
+    """Return all routing keys of a request, without invalid ones.
 
     Args:
-        headers: Names and values as they came; of a name that comes twice, both count.
+        headers: Names and values as received. If a name appears twice, both count.
         target: The request's path with its query.
-        forms: Where else to look.
+        forms: Additional places.
     """
     found: list[str] = []
     for name, value in headers:
@@ -103,35 +105,37 @@ def keys_of(headers: Iterable[tuple[str, str]], target: str = "", forms: Forms =
     return frozenset(filter(is_key, found))
 
 
-def first(routes: Sequence[tuple[Sequence[str], R]], carried: frozenset[str]) -> R | None:
-    """Where the first route of which a request carries a key leads; None: it is for the baseline."""
+def first_route(routes: Sequence[tuple[Sequence[str], R]], carried: frozenset[str]) -> R | None:
+    """Return the destination of the first route whose key the request has; None: the baseline."""
     return next((leads for keys, leads in routes if not carried.isdisjoint(keys)), None)
 
 
-def injected(key: str) -> tuple[tuple[str, str], ...]:
-    """The headers that give a request a key. They are appended: what it carries of these stays."""
+def injected_headers(key: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers that add a key to a request. They are appended to the request's own."""
     check_key(key)
     members = ",".join(f"{name}={key}" for name in SENT)
     return (BAGGAGE, members), (TRACESTATE, members)
 
 
 def baggage_pattern(keys: Sequence[str]) -> str:
-    """A pattern (RE2, for the whole value) of `baggage` that carries one of these: spaces, properties, escapes."""
+    """Return a pattern (RE2, for the whole value) of a `baggage` with one of these keys, with spaces, properties and
+    escapes.
+    """
     return _member(_any(map(_escapable, keys)), r"(?:;[^,]*)?")
 
 
 def tracestate_pattern(keys: Sequence[str]) -> str:
-    """The same of `tracestate`, whose values have neither properties nor escapes."""
+    """Return a pattern of a `tracestate` with one of these keys. Its values have neither properties nor escapes."""
     return _member(_any(map(_literal, keys)), "")
 
 
 def plain_pattern(keys: Sequence[str], *, escapes: bool) -> str:
-    """The same of a header whose whole value is the key; tracers that send one may escape it."""
+    """Return a pattern of a header whose whole value is the key. Tracers may escape it."""
     return rf"[ \t]*{_any(map(_escapable if escapes else _literal, keys))}[ \t]*"
 
 
 def query_pattern(keys: Sequence[str]) -> str:
-    """The same of the value of a parameter, as it stands in the address."""
+    """Return a pattern of the value of a query parameter with one of these keys."""
     return _any(map(_escapable, keys))
 
 
@@ -145,7 +149,7 @@ def _any(patterns: Iterable[str]) -> str:
 
 
 def _escapable(key: str) -> str:
-    """The key, each letter of which may be percent-encoded."""
+    """Return a pattern of the key in which each letter may be percent-encoded."""
     check_key(key)
     return "".join(f"(?:{each}|%{_hex(ord(each))})" for each in key)
 
@@ -156,7 +160,7 @@ def _literal(key: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """With its percent-encoded letters put in; no letter of a key is one that needs more than that."""
+    """Return the text with its percent-encoded letters decoded. The letters of a key need no more than that."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
@@ -165,7 +169,7 @@ def _hex(code: int) -> str:
 
 
 def _members(value: str) -> list[str]:
-    """The values of those members of a list that are called as keys are."""
+    """Return the values of those members of a list whose name is one for keys."""
     found = []
     for member in value.split(","):
         name, equals, said = member.partition("=")

@@ -1,7 +1,8 @@
-"""Which key leads from which baseline to whose fork: what route servers tell those who ask for themselves. Pure.
+"""Routing rules: which routing key sends requests for which baseline to whose fork. Route servers publish them.
 
-A consumer of a queue asks whether a message with a key is meant for it. So a rule is there while its fork answers and,
-where something routes requests, while that leads them there: no message is taken by a fork that is not yet, or no more.
+A consumer of a queue reads the rules to decide whether a message with a key is for it. A rule exists only while its
+fork answers and, if the host routes requests, while it routes them there. So no fork takes a message before it is ready
+or after it has ended.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ class _JsonObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RoutedDestination(_JsonObject, frozen=True, kw_only=True):
-    """Where a fork answers."""
+    """The address of a fork."""
 
     host: str
     port: int
 
 
 class RoutedPort(_JsonObject, frozen=True, kw_only=True):
-    """Where a fork answers to what its baseline takes at a port."""
+    """The address of a fork for one port of its baseline."""
 
     workload_port: int
     destinations: tuple[RoutedDestination, ...]
 
 
 class RoutedBaseline(_JsonObject, frozen=True, kw_only=True):
-    """The workload for which a request or message was meant."""
+    """The workload to which a request or message was addressed."""
 
     kind: str
     namespace: str
@@ -45,13 +46,13 @@ class RoutedBaseline(_JsonObject, frozen=True, kw_only=True):
 
 
 class RoutedSandbox(_JsonObject, frozen=True, kw_only=True):
-    """The sandbox whose fork takes it."""
+    """The sandbox whose fork receives it."""
 
     name: str
 
 
 class RoutingRule(_JsonObject, frozen=True, kw_only=True):
-    """One key, one baseline, one fork. There is one rule at most for a baseline and a key: `id`."""
+    """One routing key, one baseline and one fork. A baseline and a key have at most one rule: `id`."""
 
     routing_key: str
     baseline: RoutedBaseline
@@ -60,27 +61,27 @@ class RoutingRule(_JsonObject, frozen=True, kw_only=True):
 
     @property
     def id(self) -> RuleId:
-        """What no two rules that hold have in common."""
+        """The identity of a rule, which no other current rule has."""
         return RuleId(self.baseline, self.routing_key)
 
 
 class RuleId(NamedTuple):
-    """Which rule is meant."""
+    """Return the identity of a rule."""
 
     baseline: RoutedBaseline
     key: str
 
 
 class Forked(NamedTuple):
-    """A living sandbox, as far as rules are concerned.
+    """A live sandbox as input for rules.
 
     Attributes:
-        name: As people call it.
+        name: Its name.
         key: Its own routing key.
-        forks: What it forks.
-        groups: By baseline (`namespace/name`), the keys of route groups that lead to its fork.
-        states: Of its units, by their ids, as its report has them.
-        mappings: By the id of a fork, where it answers; none where nothing leads to it.
+        forks: The baselines that it forks.
+        groups: By baseline (`namespace/name`), the keys of the route groups that reach its fork.
+        states: The states of its units by id, from its report.
+        mappings: By the id of a fork, its addresses; none if nothing routes to it.
     """
 
     name: str
@@ -92,7 +93,7 @@ class Forked(NamedTuple):
 
 
 def rules(sandbox: Forked) -> Iterator[RoutingRule]:
-    """All rules that lead to it now."""
+    """Return all rules that route to the sandbox now."""
     for of in sandbox.forks:
         fork = fork_id(of)
         if sandbox.states.get(fork) != _RUNNING or sandbox.states.get(route_id(of), _RUNNING) != _RUNNING:
@@ -107,7 +108,7 @@ def rules(sandbox: Forked) -> Iterator[RoutingRule]:
 
 
 class Query(NamedTuple):
-    """Which rules are meant; what is empty may be anything."""
+    """A filter of rules. Empty fields match everything."""
 
     kind: str = ""
     namespace: str = ""
@@ -117,11 +118,11 @@ class Query(NamedTuple):
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> Query:
-        """By the parameters of an address (surface 7.3)."""
+        """Return the query of URL parameters (surface 7.3)."""
         return cls(*(asked.get(name, "") for name in PARAMETERS))
 
-    def takes(self, rule: RoutingRule) -> bool:
-        """Whether a rule is meant."""
+    def matches(self, rule: RoutingRule) -> bool:
+        """Return whether a rule matches."""
         of = rule.baseline
         have = of.kind, of.namespace, of.name, rule.routing_key, rule.destination_sandbox.name
         return all(wanted in ("", has) for wanted, has in zip(self, have, strict=True))
@@ -131,7 +132,7 @@ PARAMETERS = ("baselineKind", "baselineNamespace", "baselineName", "routingKey",
 
 
 def by_id(found: Iterable[RoutingRule]) -> dict[RuleId, RoutingRule]:
-    """Each once. Should two sandboxes be said to answer to one key for a moment, the first has it."""
+    """Return each rule once. If two sandboxes have the same key for a moment, the first one has it."""
     told: dict[RuleId, RoutingRule] = {}
     for rule in found:
         told.setdefault(rule.id, rule)

@@ -1,12 +1,13 @@
-r"""Patterns of label values as Go's `filepath.Match` reads them, so that a route group means here what it means there.
+r"""Patterns of label values, as Go's `filepath.Match` reads them, which existing route groups rely on.
 
-    *      any run of characters but /
-    ?      one character but /
-    [a-z]  one character of a class, / among them; [^a-z] one that is not of it
-    \c     the character c itself
+*      any characters except /
+?      one character except /
+[a-z]  one character of a class, which may include /; [^a-z] one character outside it
+\c     the character c itself
 
-Python's `fnmatch` reads others. The way is Go's own, over bytes, with its quirks: what follows a star is taken where it
-first fits and never given back, but for the last part. So a match takes at most length times length steps.
+Python's `fnmatch` reads other patterns. The algorithm is Go's own, over bytes, with its quirks: the text after a star
+is matched at the first possible place without backtracking, except for the last part. So a match takes at most length
+times length steps.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import NamedTuple, TypeAlias
 
 from dayfly.spec.errors import Path, SpecError, quote
 
-LONGEST_PATTERN, MOST_WILDCARDS = 256, 16
-LONGEST_VALUE, LONGEST_FOREIGN = 256, 63
-"""Longer values, of ASCII alone or not, only a pattern without wildcards takes: one's author pays for another's."""
+MAX_PATTERN_LENGTH, MAX_WILDCARDS = 256, 16
+MAX_VALUE_LENGTH, MAX_NON_ASCII_LENGTH = 256, 63
+"""Limits the cost of matching: only patterns without wildcards match longer values."""
 
 _SLASH = 0x2F
 _UNREADABLE = 0xFFFD
@@ -29,40 +30,40 @@ class _Class(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-# Bytes as they stand, any character (None), or one of a class.
+# A sequence of bytes, any character (None), or one of a class.
 _Token: TypeAlias = bytes | _Class | None
 
 
 class _Chunk(NamedTuple):
-    """What lies between two stars; `star` says whether one stands before it."""
+    """The tokens between two stars; `star` states whether one precedes them."""
 
     star: bool
     tokens: tuple[_Token, ...]
 
 
 class Glob:
-    """One pattern. Two of the same text are alike."""
+    """A pattern. Patterns of the same text are equal."""
 
     __slots__ = ("_chunks", "_plainly", "literal", "prefix", "text")
 
     def __init__(self, text: str, keys: Path = ()) -> None:
-        """Read the pattern.
+        """Parse the pattern.
 
         Raises:
-            SpecError: it is malformed, too long or has too many wildcards; the sentence says at which character.
+            SpecError: It is malformed, too long or has too many wildcards. The message has the position.
         """
-        if len(text) > LONGEST_PATTERN:
-            raise SpecError(f"a pattern has at most {LONGEST_PATTERN} characters, this one {len(text)}", keys)
+        if len(text) > MAX_PATTERN_LENGTH:
+            raise SpecError(f"a pattern has at most {MAX_PATTERN_LENGTH} characters, this one {len(text)}", keys)
         self.text = text
         self._chunks = _parse(text, keys)
-        if (count := sum(map(_wildcards, self._chunks))) > MOST_WILDCARDS:
-            raise SpecError(f"a pattern has at most {MOST_WILDCARDS} of * ? and classes, this one {count}", keys)
+        if (count := sum(map(_wildcards, self._chunks))) > MAX_WILDCARDS:
+            raise SpecError(f"a pattern has at most {MAX_WILDCARDS} of * ? and classes, this one {count}", keys)
         first = self._chunks[0].tokens[:1] if self._chunks and not self._chunks[0].star else ()
         self.prefix = first[0].decode() if first and isinstance(first[0], bytes) else ""
-        """With which each value begins that it takes."""
+        """The constant start of each value that it matches."""
         plain = len(self._chunks) == 1 and not self._chunks[0].star and len(self._chunks[0].tokens) == 1
         self.literal = not text or (plain and bool(self.prefix))
-        """Whether it takes one value alone, its prefix."""
+        """Whether it matches only one value, its prefix."""
         self._plainly = re.compile(_expression(self._chunks))
 
     def __eq__(self, other: object) -> bool:
@@ -71,15 +72,15 @@ class Glob:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def takes(self, value: str) -> bool:
-        """Whether the value, all of it, is of the pattern."""
+    def matches(self, value: str) -> bool:
+        """Return whether the pattern matches the whole value."""
         if self.literal:
             return value == self.prefix
         if not value.startswith(self.prefix):
             return False
         if value.isascii():
-            return len(value) <= LONGEST_VALUE and self._plainly.match(value) is not None
-        if len(value) > LONGEST_FOREIGN:
+            return len(value) <= MAX_VALUE_LENGTH and self._plainly.match(value) is not None
+        if len(value) > MAX_NON_ASCII_LENGTH:
             return False
         name, at = value.encode("utf-8", "surrogatepass"), 0
         last = len(self._chunks) - 1
@@ -94,7 +95,7 @@ class Glob:
 
 
 def _expression(chunks: tuple[_Chunk, ...]) -> str:
-    """The same way for values of ASCII alone, whose bytes are characters: an atomic group gives nothing back."""
+    """Return an equivalent regular expression for ASCII values. An atomic group prevents backtracking."""
     found = []
     for number, chunk in enumerate(chunks):
         written = "".join(map(_written, chunk.tokens))
@@ -120,12 +121,12 @@ def _written(token: _Token) -> str:
 
 
 def _wildcards(chunk: _Chunk) -> int:
-    """How much of it costs a step for each character of a value."""
+    """Return the number of wildcards, each of which costs a step for each character of a value."""
     return chunk.star + sum(not isinstance(token, bytes) for token in chunk.tokens)
 
 
 def _find(chunk: _Chunk, name: bytes, at: int, *, is_last: bool) -> int:
-    """Where the rest begins once the chunk is taken from `at` on, or later if a star allows; -1 if it does not fit."""
+    """Return the end of the chunk's match at `at`, or later if a star allows that; -1 if it does not match."""
     while True:
         end = _fits(chunk.tokens, name, at)
         if end >= 0 and (end == len(name) or not is_last):
@@ -155,7 +156,7 @@ def _fits(tokens: tuple[_Token, ...], name: bytes, at: int) -> int:
 
 
 def _rune(name: bytes, at: int) -> tuple[int, int]:
-    """The character that begins there, and its bytes; what begins none counts as one byte that cannot be read."""
+    """Return the character that begins there, and its length in bytes. An invalid byte counts as one character."""
     lead = name[at]
     if lead < 0x80:
         return lead, 1
@@ -180,7 +181,7 @@ def _parse(text: str, keys: Path) -> tuple[_Chunk, ...]:
 
 
 def _chunk_end(text: str, at: int) -> int:
-    """Where the next star stands that is none of a class."""
+    """Return the position of the next star outside a class."""
     in_class = False
     while at < len(text):
         match text[at]:
@@ -210,7 +211,7 @@ def _tokens(text: str, at: int, end: int, keys: Path) -> tuple[_Token, ...]:
             if char == "\\":
                 at += 1
                 if at >= end:
-                    raise _bad(text, at - 1, "ends with a backslash; write two for one that is meant", keys)
+                    raise _bad(text, at - 1, "ends with a backslash; write two for a backslash itself", keys)
             here = text[at].encode("utf-8", "surrogatepass")
             if found and isinstance(found[-1], bytes):
                 found[-1] += here
@@ -235,15 +236,15 @@ def _class(text: str, begin: int, end: int, keys: Path) -> tuple[_Class, int]:
 
 
 def _member(text: str, begin: int, at: int, end: int, keys: Path) -> tuple[int, int]:
-    """One character of a class; after it there is more of the pattern."""
+    """Return one character of a class and its end; the class must continue after it."""
     if at < end and text[at] in "-]":
-        raise _bad(text, at, f"{quote(text[at])} is no member of a class; write \\{text[at]}", keys)
+        raise _bad(text, at, f"{quote(text[at])} is not allowed in a class; write \\{text[at]}", keys)
     if at < end and text[at] == "\\":
         at += 1
     if at + 1 >= end:
         raise _bad(text, begin, "the class that begins here has no end; write ] or, for the character, \\[", keys)
     if "\ud800" <= text[at] <= "\udfff":
-        raise _bad(text, at, "no character stands there", keys)
+        raise _bad(text, at, "a character is missing", keys)
     return ord(text[at]), at + 1
 
 

@@ -1,4 +1,4 @@
-"""JSONPath (RFC 9535): whether a query is one, and the plain ways to one value that need no library to follow."""
+"""JSONPath (RFC 9535): validation, and the evaluation of simple queries without a library."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from typing import Any
 from dayfly.spec.errors import Path, SpecError, quote
 
 MAX_QUERY_CHARACTERS = 1024
-MOST_LOOKED_AT = 50_000
-"""So many values are looked at to follow a query, counted each time."""
+MAX_VISITED = 50_000
+"""The maximum number of visited values, counting repeats."""
 _REGEX = ("match", "search")
 
 
 def check(query: str, keys: Path = (), *, regex: bool = True) -> None:
-    """Refuse what is no query.
+    """Check a query.
 
-    `regex`: whether it may hold regular expressions, each of which can take any time. Where a query is followed beside
-    other people's work (`find`) it may not.
+    Args:
+        query: The text.
+        keys: The path to it.
+        regex: Whether it may have regular expressions, which can take any time. Not allowed where a query runs beside
+            the work of others (`find`).
 
     Raises:
-        SpecError: with the parser's words and the character.
+        SpecError: The parser's message and position.
     """
     if not query.startswith("$"):
         raise SpecError(f'{quote(query)} is not a JSONPath query: begin it with "$", like $.id', keys)
@@ -39,11 +42,11 @@ def check(query: str, keys: Path = (), *, regex: bool = True) -> None:
             raise
         raise SpecError(f"{quote(query)} is not a JSONPath query: {str(fault).splitlines()[0]}", keys) from None
     if not regex and _bounded(query) is None:
-        raise SpecError(f"{quote(query)}: match and search can take any time; they are for webhooks alone", keys)
+        raise SpecError(f"{quote(query)}: match and search can take any time; only webhooks may use them", keys)
 
 
 def steps(query: str) -> list[str | int] | None:
-    """The keys and indexes that lead to its one value; None for a query that may find several (`..`, `*`, filters)."""
+    """Return the keys and indexes of its only value; None for a query that may find several (`..`, `*`, filters)."""
     compiled = _compiled(query)
     if not compiled.singular_query():
         return None
@@ -55,11 +58,11 @@ def steps(query: str) -> list[str | int] | None:
 
 
 def find(query: str, data: Any) -> list[Any]:
-    """What a checked query finds in plain data, in its order.
+    """Return the values that a checked query finds in plain data, in their order.
 
-    Query and data are other people's, and everybody waits meanwhile. So nothing is found where the data is nested too
-    deep (a `..` goes a hundred deep) or more than `MOST_LOOKED_AT` values would be looked at, and by no query that
-    holds a regular expression.
+    Query and data come from users, and the caller blocks. So the result is empty if the data is nested too deep (`..`
+    reaches 100 levels), if more than `MAX_VISITED` values would be visited, or if the query has a regular
+    expression.
     """
     compiled = _bounded(query)
     if compiled is None:
@@ -72,14 +75,14 @@ def find(query: str, data: Any) -> list[Any]:
 
 
 class _TooManyError(Exception):
-    """More values would be looked at than may be."""
+    """The limit of visited values was exceeded."""
 
 
 class _Looks:
-    """How many more may be looked at."""
+    """The number of values that may still be visited."""
 
     def __init__(self) -> None:
-        self._left = MOST_LOOKED_AT
+        self._left = MAX_VISITED
 
     def take(self) -> None:
         self._left -= 1
@@ -88,7 +91,7 @@ class _Looks:
 
 
 class _VisitedValue:
-    """A value that holds others: to look at one of them counts."""
+    """A container. Each visit of one of its values counts."""
 
     def __init__(self, plain: Any, looks: _Looks) -> None:
         self.plain = plain
@@ -150,7 +153,7 @@ def _compiled(query: str) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _bounded(query: str) -> Any:
-    """The same, of a query without regular expressions; None of another one."""
+    """Return the parsed query; None if it has regular expressions."""
     environment = _environment()
     for function in _REGEX:
         del environment.function_extensions[function]
@@ -163,5 +166,5 @@ def _bounded(query: str) -> Any:
 
 
 def _environment() -> Any:
-    # When it is needed: it takes a tenth of a second to import, and few documents have a query.
+    # Imported when needed: it takes a tenth of a second, and few documents have a query.
     return importlib.import_module("jsonpath").JSONPathEnvironment(strict=True)

@@ -1,4 +1,4 @@
-"""Which sandboxes are meant by their labels: `team=pay,!draft`, as kubectl's `-l` has it."""
+"""Label selectors, like `team=pay,!draft`, as in kubectl's `-l`."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ if TYPE_CHECKING:
 
 
 class Term(NamedTuple):
-    """One condition: the label has this value, or any for None; or, turned round, has it not."""
+    """One condition: the label has this value, or any value for None; or the negation of that."""
 
     label: str
     value: str | None
     is_not: bool
 
-    def takes(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it. What has no such label has not that value either."""
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels satisfy it. A missing label has no value."""
         found = labels.get(self.label)
         return (found is not None if self.value is None else found == self.value) != self.is_not
 
 
-def selector(texts: Iterable[str]) -> tuple[Term, ...]:
-    """The conditions in `label=value`, `label!=value`, `label` and `!label`, by commas or one after another.
+def parse(texts: Iterable[str]) -> tuple[Term, ...]:
+    """Return the conditions of `label=value`, `label!=value`, `label` and `!label`, separated by commas or given one by
+    one.
 
     Raises:
-        SpecError: a condition of another form.
+        SpecError: A condition of another form.
     """
     return tuple(_term(part.strip()) for text in texts for part in text.split(","))
 
 
-def takes(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
-    """Whether labels fulfil all conditions."""
-    return all(term.takes(labels) for term in terms)
+def matches(terms: Iterable[Term], labels: Mapping[str, str]) -> bool:
+    """Return whether the labels satisfy all conditions."""
+    return all(term.matches(labels) for term in terms)
 
 
 def _term(part: str) -> Term:
@@ -43,5 +44,5 @@ def _term(part: str) -> Term:
     name = (label.removesuffix("!") if equals else label.removeprefix("!")).strip()
     if not name or set(name) & set("!= ()"):
         forms = "label=value, label!=value, label or !label, with commas between several"
-        raise SpecError(f"{quote(part)} selects nothing by labels: write {forms}")
+        raise SpecError(f"{quote(part)} is not a label selector: write {forms}")
     return Term(name, value.removeprefix("=").strip() if equals else None, is_not)

@@ -1,4 +1,4 @@
-"""Which names, environment variables and paths are legal, and the sentences that say why one is not."""
+"""Rules for names, environment variables and paths, with messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LIMITS = {
     "fork": 63,
     "endpoint": 63,
 }
-"""The most characters a name of each kind may have. All are ASCII, so characters are bytes."""
+"""The maximum length of a name of each kind. Names are ASCII, so characters are bytes."""
 
 GROUP = "routegroup/"
-"""What stands before the name of a route group where that of a sandbox might stand as well."""
+"""Prefix of a route group's name where a sandbox's name is also possible."""
 
-LONGEST_PATH = 4095
-LONGEST_PART = 255
+MAX_PATH_BYTES = 4095
+MAX_PATH_PART_BYTES = 255
 
 FORBIDDEN_FOLDERS = ("/proc", "/sys", "/dev", "/run/secrets", "/var/run/secrets")
-"""A step's files may not lie here: kernel interfaces, devices and the pod's own credentials."""
+"""A step's files must not be in these folders: kernel interfaces, devices and the pod's own credentials."""
 
 
 def check(kind: str, name: str, keys: Path = ()) -> None:
@@ -33,10 +33,10 @@ def check(kind: str, name: str, keys: Path = ()) -> None:
     Args:
         kind: A key of `LIMITS`.
         name: The name.
-        keys: The way to it.
+        keys: The path to it.
 
     Raises:
-        SpecError: with the rule and the name in its sentence.
+        SpecError: The rule and the name.
     """
     article = "an" if kind[0] in "aeiou" else "a"
     if not name:
@@ -54,7 +54,7 @@ def check(kind: str, name: str, keys: Path = ()) -> None:
 
 
 def check_environment(name: str, keys: Path = ()) -> None:
-    """Refuse a name that a shell could not read as a variable: `^[A-Za-z_][A-Za-z0-9_]*$`."""
+    """Refuse a name that is not valid for a shell variable: `^[A-Za-z_][A-Za-z0-9_]*$`."""
     plain = name.isascii() and name.replace("_", "a").isalnum()
     if not plain or name[0].isdigit():
         raise SpecError(
@@ -73,19 +73,21 @@ def check_path(path: str, keys: Path = ()) -> None:
         raise SpecError(
             f'{quote(path)} is not a plain path to a file: leave out "//", "/./" and a "/" at the end', keys
         )
-    if "\0" in path or len(path.encode()) > LONGEST_PATH or max(len(part.encode()) for part in parts) > LONGEST_PART:
+    if (
+        "\0" in path
+        or len(path.encode()) > MAX_PATH_BYTES
+        or max(len(part.encode()) for part in parts) > MAX_PATH_PART_BYTES
+    ):
         raise SpecError(
-            f"{quote(path)} is not a path that a kernel accepts: at most {LONGEST_PATH} bytes, no NUL", keys
+            f"{quote(path)} is not a path that a kernel accepts: at most {MAX_PATH_BYTES} bytes, no NUL", keys
         )
     for folder in FORBIDDEN_FOLDERS:
         if path == folder or path.startswith(folder + "/"):
-            raise SpecError(
-                f"{quote(path)} lies under {folder}, which no step may use: choose a path like /tmp/x", keys
-            )
+            raise SpecError(f"{quote(path)} is in {folder}, which steps must not use: choose a path like /tmp/x", keys)
 
 
 def check_output_key(key: str, keys: Path = ()) -> None:
-    """Refuse an address of an output that is neither `<step>.<output>` nor the output's name alone."""
+    """Refuse a reference to an output that is neither `<step>.<output>` nor the output's name."""
     step, dot, output = key.rpartition(".")
     if not output or "." in step or (dot and not step):
         raise SpecError(f'{quote(key)} does not address an output: write "<step>.<output>"', keys)
@@ -95,7 +97,7 @@ def check_output_key(key: str, keys: Path = ()) -> None:
 
 
 def check_unique(what: str, found: list[tuple[str, Path]]) -> None:
-    """Refuse the second of two equal names; `found` pairs each name with the way to it, in the document's order."""
+    """Refuse the second of two equal names. `found` has each name with its path, in document order."""
     first: dict[str, Path] = {}
     for name, keys in found:
         if name in first:

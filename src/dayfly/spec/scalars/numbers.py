@@ -1,16 +1,16 @@
-"""Whole numbers as people, headers and notes write them: in ASCII digits, and no more of them than the largest has.
+"""Whole numbers in documents, headers and annotations: ASCII digits, with a limit.
 
-Python takes the digits of every script for a number, and of some thousands of them makes none at all (ValueError).
-Nothing is imported here: the command line counts its milliseconds.
+Python's `int` also accepts digits of other scripts, and raises ValueError for thousands of digits. This module imports
+nothing, because the command line's start-up time matters.
 """
 
-MOST = (1 << 63) - 1
-"""The largest that ledgers and databases keep."""
-MOST_PORT = 65_535
+MAX_INTEGER = (1 << 63) - 1
+"""The largest number in ledgers and databases."""
+MAX_PORT = 65_535
 
 
 def whole(text: str, most: int) -> int | None:
-    """A number from 0 to `most`; None for anything else."""
+    """Return a number from 0 to `most`; None for any other text."""
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
         return None
     number = int(text)
@@ -18,5 +18,5 @@ def whole(text: str, most: int) -> int | None:
 
 
 def port(text: str) -> int | None:
-    """A port from 1 on; None for anything else."""
-    return whole(text, MOST_PORT) or None
+    """Return a port from 1; None for any other text."""
+    return whole(text, MAX_PORT) or None

@@ -1,4 +1,4 @@
-"""Versions of plugins: one canonical spelling, the order of semver.org, and names that carry a version."""
+"""Versions of plugins: their canonical form, the order of semver.org, and names with a version."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.scalars import names
 
 UNVERSIONED = "0.0.0"
-"""The version of a plugin whose name carries none; it is rendered as the bare name."""
+"""The version of a plugin whose name has no version; it is rendered as the name only."""
 
 LATEST = "latest"
-LONGEST = 128
+MAX_VERSION_LENGTH = 128
 
 Precedence = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def canonical(version: str, keys: Path = ()) -> str:
-    """The one spelling of a version: `v1`, `1.0` and `v1.0.0` are all `1.0.0`; build metadata is kept.
+    """Return the canonical form of a version: `1.0.0` for `v1`, `1.0` and `v1.0.0`. Build metadata is kept.
 
     Raises:
-        SpecError: not a version; shortened numbers go only without a pre-release and build part.
+        SpecError: It is not a version. Shortened numbers must not have a pre-release or build part.
     """
     core, _, _ = version.removeprefix("v").partition("+")
     core, dash, pre = core.partition("-")
@@ -27,7 +27,7 @@ def canonical(version: str, keys: Path = ()) -> str:
     whole = len(numbers) == 3 or (len(numbers) < 3 and not dash and not plus)
     good = (
         whole
-        and len(version) <= LONGEST
+        and len(version) <= MAX_VERSION_LENGTH
         and all(_is_number(number) for number in numbers)
         and (not dash or all(_is_identifier(part) and not _has_leading_zero(part) for part in pre.split(".")))
         and (not plus or all(_is_identifier(part) for part in build.split(".")))
@@ -39,7 +39,7 @@ def canonical(version: str, keys: Path = ()) -> str:
 
 
 def precedence(version: str) -> Precedence:
-    """A key that sorts canonical versions as semver.org orders them: `1.0.0-rc.2 < 1.0.0-rc.10 < 1.0.0`."""
+    """Return a sort key of canonical versions in semver.org's order: `1.0.0-rc.2 < 1.0.0-rc.10 < 1.0.0`."""
     core, _, _ = version.partition("+")
     core, dash, pre = core.partition("-")
     major, minor, patch = (int(number) for number in core.split("."))
@@ -48,32 +48,34 @@ def precedence(version: str) -> Precedence:
 
 
 def order(version: str) -> tuple[Precedence, str]:
-    """As `precedence`, and of versions that differ in build metadata alone by their text: one of all is the highest."""
+    """Return a key like `precedence`, with the text as tie-breaker for build metadata, so that one version is the
+    highest.
+    """
     return precedence(version), version
 
 
 def compare(left: str, right: str) -> int:
-    """-1, 0 or 1 as the canonical version `left` is below, equal to or above `right`; build metadata does not count."""
+    """Return -1, 0 or 1 as the canonical version `left` is below, equal to or above `right`, without build metadata."""
     ours, theirs = precedence(left), precedence(right)
     return (ours > theirs) - (ours < theirs)
 
 
 def split_name(name: str, keys: Path = ()) -> tuple[str, str]:
-    """`a@1.0` -> `("a", "1.0.0")`, `a` -> `("a", "0.0.0")`; both halves checked."""
+    """Return `("a", "1.0.0")` for `a@1.0` and `("a", "0.0.0")` for `a`, both checked."""
     bare, at, version = name.partition("@")
     names.check("plugin", bare, keys)
     return bare, canonical(version, keys) if at else UNVERSIONED
 
 
 def split_reference(name: str, keys: Path = ()) -> tuple[str, str]:
-    """As `split_name` for a plugin somebody asks for: no version means `latest`, which may also be written out."""
+    """Return the same as `split_name` for a requested plugin: no version means `latest`, which may also be written."""
     bare, at, version = name.partition("@")
     names.check("plugin", bare, keys)
     return bare, canonical(version, keys) if at and version != LATEST else LATEST
 
 
 def join_name(bare: str, version: str) -> str:
-    """The wire form of a name and its canonical version: bare for 0.0.0, else `name@x.y.z`."""
+    """Return the wire form of a name and its canonical version: the name for 0.0.0, otherwise `name@x.y.z`."""
     return bare if version == UNVERSIONED else f"{bare}@{version}"
 
 

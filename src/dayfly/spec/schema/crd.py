@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions of our kinds, generated from the types.
+"""CustomResourceDefinitions of Dayfly's kinds, generated from the types.
 
-A class's docstring and a field's metadata (`meta`) become descriptions and limits; `crd_rules` adds rules in CEL.
-Structural schemas: unknown fields are refused (or pruned, where a client does not ask for strictness), and every string
-and list is bounded, so that the API server can price the rules.
+A class's docstring and a field's metadata (`meta`) become descriptions and limits; `crd_rules` adds rules in CEL. The
+schemas are structural: unknown fields are refused (or pruned for a client that is not strict). Every string and list
+has a limit, so that the API server can estimate the cost of rules.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from dayfly.spec.schema import crd_rules
 GROUP, VERSION = API_VERSION.split("/")
 CATEGORY = "dayfly"
 
-_LONGEST_STRING = 1024
-_MOST_ITEMS = 64
+_MAX_STRING_LENGTH = 1024
+_MAX_ITEMS = 64
 _Schema = dict[str, Any]
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind: the types of its top-level fields and how kubectl shows it."""
+    """One kind: the types of its top-level fields, and its columns in kubectl."""
 
     kind: str
     plural: str
@@ -42,13 +42,13 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = False
 
 
-_AGE = ("AGE", "date", ".metadata.creationTimestamp", "When it was created.")
-_STANDING = (
+_AGE_COLUMN = ("AGE", "date", ".metadata.creationTimestamp", "Creation time.")
+_STATUS_COLUMNS = (
     ("READY", "boolean", ".status.ready", "Whether it can be used."),
     ("REASON", "string", ".status.reason", "The reason for its state, in one word."),
 )
-_PROGRESS = ("PROGRESS", "string", ".status.progress", "Steps done, out of all.")
-_PHASE = ("PHASE", "string", ".status.phase", "The part of its life it is in.")
+_PROGRESS = ("PROGRESS", "string", ".status.progress", "Finished steps, out of all.")
+_PHASE = ("PHASE", "string", ".status.phase", "The phase.")
 _MESSAGE = {
     "name": "MESSAGE",
     "type": "string",
@@ -62,33 +62,38 @@ KINDS = (
         kind="Sandbox",
         plural="sandboxes",
         short="dfs",
-        about="A sandbox: forks of workloads with resources of their own, which exist before the forks start.",
+        about="A sandbox: forks of workloads with their own resources, which exist before the forks start.",
         namespaced=True,
         fields={"spec": SandboxSpec, "status": kinds.SandboxStatus},
-        columns=(_PHASE, *_STANDING, _PROGRESS, _AGE),
+        columns=(_PHASE, *_STATUS_COLUMNS, _PROGRESS, _AGE_COLUMN),
         rules=crd_rules.SANDBOX_RULES,
     ),
     _Kind(
         kind="RouteGroup",
         plural="routegroups",
         short="dfg",
-        about="A route group: a routing key for the forks of all sandboxes of its namespace whose labels it matches.",
+        about="A route group: a routing key for the forks of all sandboxes of its namespace that match its labels.",
         namespaced=True,
         fields={"spec": RouteGroupSpec, "status": kinds.RouteGroupStatus},
-        columns=(_PHASE, *_STANDING, ("MATCHED", "integer", ".status.matched", "How many sandboxes it has."), _AGE),
+        columns=(
+            _PHASE,
+            *_STATUS_COLUMNS,
+            ("MATCHED", "integer", ".status.matched", "Number of its sandboxes."),
+            _AGE_COLUMN,
+        ),
         rules=crd_rules.GROUP_RULES,
     ),
     _Kind(
         kind="ResourcePlugin",
         plural="resourceplugins",
         short="dfp",
-        about="One published version of a plugin, which makes and removes one kind of resource.",
+        about="One published version of a plugin, which creates and removes one kind of resource.",
         fields={"spec": kinds.NamedPluginSpec, "status": kinds.PluginStatus},
         columns=(
-            ("PLUGIN", "string", ".spec.name", "The name that sandboxes use."),
-            ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide says why not."),
+            ("PLUGIN", "string", ".spec.name", "The name in sandboxes."),
+            ("ACCEPTED", "boolean", ".status.accepted", "Whether sandboxes can use it; -o wide has the reason."),
             ("IN-USE", "string", r".metadata.labels.dayfly\.dev/in-use", "Whether sandboxes use it."),
-            _AGE,
+            _AGE_COLUMN,
         ),
         rules=crd_rules.PLUGIN_RULES,
     ),
@@ -96,15 +101,15 @@ KINDS = (
         kind="Resource",
         plural="resources",
         short="dfr",
-        about="One instance of a plugin inside one sandbox. The operator makes and removes it with its sandbox.",
+        about="One instance of a plugin in a sandbox. The operator creates and removes it with its sandbox.",
         fields={"spec": kinds.ResourceSpec, "status": kinds.ResourceStatus},
         columns=(
             ("SANDBOX", "string", ".spec.sandbox.name", "Whose it is."),
             ("PLUGIN", "string", ".spec.plugin", "What makes it."),
             _PHASE,
-            *_STANDING,
+            *_STATUS_COLUMNS,
             _PROGRESS,
-            _AGE,
+            _AGE_COLUMN,
         ),
     ),
     _Kind(
@@ -114,11 +119,11 @@ KINDS = (
         about="Steps around the lives of objects of any kind: before and after each starts, before and after it stops.",
         fields={"spec": LifecycleHookSpec, "status": kinds.LifecycleHookStatus},
         columns=(
-            ("KIND", "string", ".spec.selector.kind", "Kind of the objects it goes with."),
-            *_STANDING,
-            ("OBJECTS", "integer", ".status.objects", "How many objects it goes with."),
-            ("TROUBLED", "integer", ".status.troubled", "How many of them somebody should look at."),
-            _AGE,
+            ("KIND", "string", ".spec.selector.kind", "Kind of its objects."),
+            *_STATUS_COLUMNS,
+            ("OBJECTS", "integer", ".status.objects", "Number of its objects."),
+            ("TROUBLED", "integer", ".status.troubled", "Number of objects that need attention."),
+            _AGE_COLUMN,
         ),
         rules=crd_rules.HOOK_RULES,
     ),
@@ -129,43 +134,42 @@ KINDS = (
         about="A compiled, self-contained document: the steps around one object's start and stop. It never changes.",
         fields={"spec": Lifecycle},
         columns=(
-            ("TARGET", "string", ".spec.target.name", "The object whose life it follows."),
-            ("RESOURCE", "string", ".spec.resource", "The resource it makes; empty: the target's own hooks."),
-            _AGE,
+            ("TARGET", "string", ".spec.target.name", "The object whose life the steps follow."),
+            ("RESOURCE", "string", ".spec.resource", "The resource of the document; empty for the target's own hooks."),
+            _AGE_COLUMN,
         ),
     ),
     _Kind(
         kind="Run",
         plural="runs",
         short="dfrun",
-        about="The ledger of one object's life: which steps were allowed to start, and how they ended. "
-        "Only the operator writes it.",
+        about="The ledger of a run: its permitted attempts and their outcomes. Only the operator writes it.",
         fields={"ledger": kinds.RunResource, "spec": kinds.RunSpec},
         columns=(
-            ("TARGET", "string", ".ledger.target.name", "The object whose life it records."),
+            ("TARGET", "string", ".ledger.target.name", "The object whose life the run follows."),
             ("PHASE", "string", ".ledger.phase", "open, closed, cleaned or abandoned."),
-            ("SEQ", "integer", ".ledger.seq", "How often it was changed."),
-            _AGE,
+            ("SEQ", "integer", ".ledger.seq", "Number of changes."),
+            _AGE_COLUMN,
         ),
     ),
     _Kind(
         kind="StepLogs",
         plural="steplogs",
         short="dfl",
-        about="What some steps of a sandbox printed. Written by the operator; read it with: dayfly logs SANDBOX.",
+        about="Logs of a sandbox's steps. The operator writes it; read it with: dayfly logs SANDBOX.",
         namespaced=True,
         fields={"spec": kinds.StepLogsSpec},
         columns=(
-            ("SANDBOX", "string", ".spec.sandbox.name", "Whose steps they are."),
+            ("SANDBOX", "string", ".spec.sandbox.name", "The sandbox of the steps."),
             ("STEPS", "string", ".spec.logs[*].unit", "Which steps."),
-            _AGE,
+            _AGE_COLUMN,
         ),
     ),
 )
 
 
 def definitions() -> list[dict[str, Any]]:
-    """All CustomResourceDefinitions, as plain data."""
+    """Return all CustomResourceDefinitions as plain data."""
     return [_definition(kind) for kind in KINDS]
 
 
@@ -218,7 +222,7 @@ def _definition(kind: _Kind) -> dict[str, Any]:
 
 
 def schema(type_: type[WireStruct]) -> dict[str, Any]:
-    """The structural schema of one of our structs."""
+    """Return the structural schema of a struct."""
     return _struct(types.type_info(type_))
 
 
@@ -239,7 +243,7 @@ def _field(owner: type, field: Any) -> _Schema:
 
 
 def _overlaid(base: _Schema, over: _Schema) -> _Schema:
-    """One schema's words laid over another's; None takes a word away."""
+    """Return one schema updated with another; None removes a keyword."""
     for key, value in over.items():
         if value is None:
             base.pop(key, None)
@@ -254,18 +258,18 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
     match type_:
         case types.UnionType(types=alternatives):
             some = [each for each in alternatives if not isinstance(each, types.NoneType)]
-            # A param is a string or an object, which no structural type can say; reading it refuses the rest.
+            # A param is a string or an object, which a structural schema cannot express; the parser refuses the rest.
             return _of(some[0]) if len(some) == 1 else {"x-kubernetes-preserve-unknown-fields": True}
         case types.AnyType():
             return {"x-kubernetes-preserve-unknown-fields": True}
         case types.StructType():
             return _struct(type_)
         case types.VarTupleType(item_type=item):
-            return {"type": "array", "maxItems": _MOST_ITEMS, "items": _of(item)}
+            return {"type": "array", "maxItems": _MAX_ITEMS, "items": _of(item)}
         case types.DictType(key_type=types.StrType(), value_type=types.AnyType()):
             return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         case types.DictType(value_type=value):
-            return {"type": "object", "maxProperties": _MOST_ITEMS, "additionalProperties": _of(value)}
+            return {"type": "object", "maxProperties": _MAX_ITEMS, "additionalProperties": _of(value)}
         case types.EnumType(cls=cls):
             return {"type": "string", "enum": [str(member) for member in cls]}
         case types.LiteralType(values=values):
@@ -275,5 +279,5 @@ def _of(type_: Any) -> _Schema:  # noqa: C901 - one row for each kind of type
         case types.IntType():
             return {"type": "integer", "format": "int64"}
         case types.StrType():
-            return {"type": "string", "maxLength": _LONGEST_STRING}
+            return {"type": "string", "maxLength": _MAX_STRING_LENGTH}
     raise AssertionError(f"no schema for {type_}")

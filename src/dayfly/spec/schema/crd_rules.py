@@ -1,7 +1,7 @@
-"""CEL rules of our kinds for the API server, and the structure of fields that their types leave open.
+"""CEL rules of Dayfly's kinds, and schemas of fields whose types leave them open.
 
-Rules of a struct and of a field are found by class; all else about a field is declared with it (`meta`).
-A rule is written where its sentence helps; where a pattern suffices, the field has a pattern.
+Rules of structs and fields are found by class; everything else is declared at the field (`meta`). A rule exists where
+its message helps; where a pattern is enough, the field has a pattern.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def rules(*rules: Schema) -> Schema:
 
 
 def _exactly_one(fields: str) -> str:
-    """CEL that counts which of these fields are there."""
+    """Return CEL that counts which of these fields are set."""
     return " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields.split()) + " == 1"
 
 
 def _immutable(field: str, fixed: str) -> list[Schema]:
-    """Rules for a field that neither changes nor comes or goes."""
+    """Return rules for a field that cannot be changed, added or removed."""
     message = f"{field} {fixed}"
     return [
         rule(f"has(self.{field}) == has(oldSelf.{field})", message),
@@ -74,9 +74,9 @@ PLUGIN_RULES = (
 
 HOOK_RULES = (
     rule(
-        f"size(self.metadata.name) <= {lifecycle_hook.LONGEST_NAME} && "
+        f"size(self.metadata.name) <= {lifecycle_hook.MAX_NAME_LENGTH} && "
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        f"metadata.name: a hook's name has at most {lifecycle_hook.LONGEST_NAME} lower-case letters, digits and -",
+        f"metadata.name: a hook's name has at most {lifecycle_hook.MAX_NAME_LENGTH} lower-case letters, digits and -",
     ),
 )
 
@@ -103,7 +103,7 @@ _ONE_SOURCE = (
 _FROM_HOOK = rule(_HOOK_SOURCE, _ONE_SOURCE)
 _FROM_HOOK_APART = rule(
     _HOOK_SOURCE + " && (!has(self.valueFrom) || !has(self.valueFrom.fork))",
-    _ONE_SOURCE + "; there are forks in postStart and preStop hooks alone",
+    _ONE_SOURCE + "; forks exist only in postStart and preStop hooks",
 )
 _FROM_TARGET = rule(
     "!(has(self.valueFromSandbox) && self.valueFromSandbox) && !(has(self.required) && self.required) && "
@@ -113,16 +113,16 @@ _FROM_TARGET = rule(
     "a lifecycle hook's input needs exactly one of value, valueFromStep and valueFromTarget, and neither "
     "valueFromSandbox, valueFrom, required, default nor secret",
 )
-_NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither makes nor removes an object")
+_NO_OBJECT = rule("!has(self.manifest) && !has(self.remove)", "a preStop step neither creates nor removes an object")
 _NOT_UNDOING = rule("self == ''", "belongs to a postStop step; leave it out")
 _OBJECT_RULES = (
     rule(_exactly_one("manifest remove"), "needs exactly one of manifest and remove"),
     rule(
         "!has(self.remove) || !(has(self.set) || has(self.ready) || has(self.failed))",
-        "set, ready and failed belong to a step that makes an object",
+        "set, ready and failed belong to a step that creates an object",
     ),
 )
-_MAKES = rule("has(self.manifest)", "a create step makes an object: write manifest")
+_MAKES = rule("has(self.manifest)", "a create step creates an object: write manifest")
 _REMOVES = rule("has(self.remove)", "a delete step removes the object of a create step: write remove")
 _LIMITLESS = rule("!has(self.limit)", "a cleanup is retried until it succeeds; leave the limit out", fieldPath=".limit")
 
@@ -130,7 +130,7 @@ _LIMITLESS = rule("!has(self.limit)", "a cleanup is retried until it succeeds; l
 def _steps(source: Schema, *, repeats: bool = False, stops: bool = False) -> Schema:
     """Return the rules of a list of steps whose inputs obey the rule `source`.
 
-    Steps that repeat are retried until they succeed, so they have no limit. Steps that stop clean up, as those do.
+    Steps with `repeats` are retried until they succeed, so they have no limit. Stop steps clean up, as delete steps do.
     """
     step: Schema = {"inputs": {"items": rules(source)}}
     step["object"] = rules(*_OBJECT_RULES, _REMOVES if repeats or stops else _MAKES)
@@ -155,7 +155,10 @@ _FOLDERS = " && ".join(f"self != '{each}' && !self.startsWith('{each}/')" for ea
 def _path(absolute: str) -> Schema:
     return rules(
         rule(absolute, 'is not an absolute path: begin it with "/"'),
-        rule(_FOLDERS, "lies where no step may write (/proc, /sys, /dev, /run/secrets): choose a path like /tmp/x"),
+        rule(
+            _FOLDERS,
+            "is in a folder where no step may write (/proc, /sys, /dev, /run/secrets): choose a path like /tmp/x",
+        ),
     )
 
 
@@ -194,13 +197,14 @@ _PLUGIN_SPEC = (
     ),
     rule(
         "!has(self.create) || !has(self.delete) || !self.create.exists(a, self.delete.exists(b, a.name == b.name))",
-        "a create and a delete step have the same name; give each step of a plugin a name of its own",
+        "a create and a delete step have the same name; give each step of a plugin its own name",
     ),
     rule(
         "!self.?state.orValue(false) || ("
         "has(self.create) && self.create.exists(s, has(s.script) || has(s.command)) && "
         "has(self.delete) && self.delete.exists(s, has(s.script) || has(s.command)))",
-        "is for programs that make and that destroy; a create or delete step with a script or command is missing",
+        "is for programs that create and destroy resources; a create or delete step with a script or "
+        "command is missing",
         fieldPath=".state",
     ),
 )
@@ -219,7 +223,7 @@ STRUCTS: dict[type, Schema] = {
     plugin.Retry: rules(
         rule(
             "!has(self.limit) || self.limit <= 1 || (has(self.idempotent) && self.idempotent)",
-            "only a step that may run twice can be retried; add idempotent: true",
+            "only an idempotent step can be retried; add idempotent: true",
             fieldPath=".limit",
         )
     ),
@@ -255,7 +259,7 @@ STRUCTS: dict[type, Schema] = {
             *_immutable("cluster", _SANDBOX_FIXED),
             *_immutable("hooks", _SANDBOX_FIXED),
             *_immutable("runner", _SANDBOX_FIXED),
-            # An absent list and an empty one are alike; that items stay is said where the list is.
+            # An absent list equals an empty one. The rule that items stay is at the list.
             rule(
                 "size(self.?resources.orValue([])) == size(oldSelf.?resources.orValue([]))",
                 f"resources {_SANDBOX_FIXED}",
@@ -278,12 +282,12 @@ STRUCTS: dict[type, Schema] = {
         ),
         rule(
             "!has(self.hold) || size(self.?preStop.orValue([])) > 0",
-            "holds the object back until preStop is done, and there are no preStop steps; leave it out",
+            "makes the controller wait until preStop is done, but there are no preStop steps; leave it out",
             fieldPath=".hold",
         ),
         rule(
             "!has(self.stopped) || !(has(self.stopped.contract) && self.stopped.contract)",
-            "the contract says when an object is ready, not when it has stopped; write condition or when",
+            "the contract states when an object is ready, not when it has stopped; write condition or when",
             fieldPath=".stopped",
         ),
     ),
@@ -311,7 +315,7 @@ STRUCTS: dict[type, Schema] = {
 
 _ORIGIN: Schema = {
     "type": "object",
-    "description": "The baseline whose requests it takes.",
+    "description": "The baseline whose requests it receives.",
     "properties": {
         "namespace": {"type": "string", **meta.words(meta.dns_label("Its namespace."))},
         "name": {"type": "string", **meta.words(meta.dns_name("Its name."))},
@@ -324,7 +328,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
     plugin.Output: {"value_from_path": _path("self.startsWith('/')")},
     plugin.Step: {
         "command": rules(
-            rule("self[0] != '' && !self[0].contains('$(')", "names no program, or one that a variable says")
+            rule("self[0] != '' && !self[0].contains('$(')", "has no program, or a program with variables")
         )
     },
     plugin.PluginSpec: {
@@ -362,23 +366,23 @@ FIELDS: dict[type, dict[str, Schema]] = {
             "properties": {
                 "label": {
                     "type": "object",
-                    "description": "A label that they have.",
+                    "description": "A label of the sandboxes.",
                     "required": ["key", "value"],
                     "properties": {
                         "key": {
                             "type": "string",
-                            "description": "The label's key, as it is.",
+                            "description": "The exact key of the label.",
                             "minLength": 1,
-                            "maxLength": label_match.LONGEST_KEY,
+                            "maxLength": label_match.MAX_KEY_LENGTH,
                         },
-                        "value": {"type": "string", "description": "A pattern of its value.", "maxLength": 256},
+                        "value": {"type": "string", "description": "A pattern of the label's value.", "maxLength": 256},
                     },
                 },
                 **{
                     form: {
                         "type": "array",
                         "description": about,
-                        "maxItems": label_match.MOST_LABELS,
+                        "maxItems": label_match.MAX_LABELS,
                         "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
                     }
                     for form, about in (("any", "At least one of these."), ("all", "Each of these."))

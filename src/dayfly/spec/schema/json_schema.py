@@ -1,7 +1,8 @@
-"""JSON Schemas of the files that people write, for their editors: from the same types and words as the cluster's own.
+"""JSON Schemas of documents for editors, generated from the same types as the cluster's schemas.
 
-A schema sees less than reading does: rules that span fields (`x-kubernetes-validations`) are left out. What it refuses
-is wrong; what it takes may be. Wherever a value stands, a variable or an embedded file of `template` may stand instead.
+A schema has fewer rules than the parser: rules over several fields (`x-kubernetes-validations`) are left out. It
+refuses only invalid documents, but also accepts some. A variable or an embedded file of `template` may replace any
+value.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dayfly.spec.lifecycle import API_VERSION, WireStruct
 from dayfly.spec.schema import crd
 from dayfly.spec.schema.crd_rules import Schema
 
-DIALECT = "http://json-schema.org/draft-07/schema#"  # the newest that all editors know
+DIALECT = "http://json-schema.org/draft-07/schema#"  # the newest version that all editors support
 DIRECTIVE = r"@\{[^}]+\}"
 FILES: dict[str, tuple[str, type[WireStruct]]] = {
     "plugin": ("ResourcePlugin", plugin.PluginSpec),
@@ -21,7 +22,7 @@ FILES: dict[str, tuple[str, type[WireStruct]]] = {
     "routegroup": ("RouteGroup", route_group.RouteGroupSpec),
     "hook": ("LifecycleHook", lifecycle_hook.LifecycleHookSpec),
 }
-"""What each word stands for: the kind, and the type of its `spec`."""
+"""The kind of each word, and the type of its `spec`."""
 BASELINE = "baseline"
 
 _KEPT = (
@@ -31,28 +32,28 @@ _KEPT = (
 
 
 def words() -> tuple[str, ...]:
-    """What `of` knows."""
+    """Return the words for `of`."""
     return (*FILES, BASELINE)
 
 
 def of(word: str) -> Schema:
-    """The schema of a file of one of `words`."""
+    """Return the schema of a file for one of `words`."""
     if word == BASELINE:
         made = _made(crd.schema(workload.Workload))
         made["required"] = ["name"]
-        # Kubernetes' own form of a Deployment is read as well; editors have a schema for that.
+        # A Deployment in Kubernetes' own form is accepted as well; editors have a schema for it.
         made["additionalProperties"] = True
         return {"$schema": DIALECT, "title": "Deployment", **made}
     kind, spec = FILES[word]
     made = _made(crd.schema(spec))
     if word == "plugin":
-        # In kubectl's form the name with its version stands here.
-        about = "Only in kubectl's form: the name that sandboxes use, with the version, like queue@1.0.0."
+        # In kubectl's form the name with its version is here.
+        about = "Only in kubectl's form: the name in sandboxes, with the version, like queue@1.0.0."
         made["properties"]["name"] = {"type": "string", "description": about}
     name = "The name, with a version: queue@1.0.0." if word == "plugin" else "The name."
     beside: dict[str, Any] = {}
     if word == "plugin":
-        about = f"Markdown for its readers. Left out, {readme.FILE} beside a file plugin.yaml is it."
+        about = f"Markdown for readers. By default {readme.FILE} beside a file plugin.yaml."
         beside["readme"] = {"type": "string", "maxLength": readme.MAX_BYTES, "description": about}
     return {
         "$schema": DIALECT,
@@ -61,7 +62,7 @@ def of(word: str) -> Schema:
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"Only in kubectl's form: {API_VERSION}."},
-            "kind": {"const": kind, "description": "Only in kubectl's form, or where the rest does not tell."},
+            "kind": {"const": kind, "description": "Only in kubectl's form, or if the kind is not clear otherwise."},
             "metadata": {"type": "object", "description": "Only in kubectl's form: name, namespace, labels."},
             "name": {"type": "string", "description": name},
             **beside,
@@ -71,7 +72,7 @@ def of(word: str) -> Schema:
 
 
 def _made(structural: Schema) -> Schema:
-    """A structural schema of the cluster in an editor's words."""
+    """Return the JSON Schema of a structural schema of the cluster."""
     made = {word: structural[word] for word in _KEPT if word in structural}
     match structural.get("type"):
         case "object":
@@ -101,5 +102,5 @@ def _object(structural: Schema) -> Schema:
 
 
 def _or_directive(types: list[str]) -> dict[str, Any]:
-    """A value of these types, or a variable that gives one. A pattern asks nothing of what is no string."""
+    """Return the schema of a value of these types, or of a variable for one. A pattern applies only to strings."""
     return {"type": [*types, "string"], "pattern": f"^{DIRECTIVE}$"}

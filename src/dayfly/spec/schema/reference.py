@@ -1,6 +1,6 @@
-"""The field reference: what each field of each kind means, made from the same types and words as its schemas.
+"""The field reference: the meaning of each field of each kind, generated from the types like the schemas.
 
-`fields` is for whoever shows a few of them (`dayfly explain`); `page` is docs/reference.md.
+`fields` is for views of a few fields (`dayfly explain`); `page` is docs/reference.md.
 """
 
 from __future__ import annotations
@@ -22,35 +22,34 @@ if TYPE_CHECKING:
 
 _WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "mapping"}
 _ABOUT = {
-    "plugin": "What a platform team writes once, and publishes. A published version never changes.",
-    "sandbox": "What a developer asks for. A part of it may change while it lives.",
-    "routegroup": "A match over sandboxes' labels, with a routing key of its own. A part of it may change while\n"
-    "it lives.",
-    "hook": "Steps around the life of objects of any kind in a cluster. It may change at any time, but for the\n"
-    "`apiVersion` and `kind` of its selector.",
-    json_schema.BASELINE: "The process from which forks derive where there is no cluster. A Deployment is read,\n"
-    "too. Its fields stand at the top, without `spec`. It may change at any time, and its forks change with it.",
+    "plugin": "Written once by a platform team, and published. A published version never changes.",
+    "sandbox": "Written by a developer. Parts of it may change while it lives.",
+    "routegroup": "A match over sandboxes' labels, with its own routing key. Parts of it may change while\nit lives.",
+    "hook": "Steps around the lives of objects of any kind in a cluster. It may change at any time, except "
+    "for\n`apiVersion` and `kind` of its selector.",
+    json_schema.BASELINE: "The process from which forks are derived if there is no cluster. A Kubernetes Deployment\n"
+    "is accepted, too. Its fields are at the top, without `spec`. It may change at any time; its forks change with it.",
 }
 _HEAD = """\
 # Fields
 
-Every field of every kind of file. This page is made from the types that read them (`scripts/reference.py`).
-`dayfly explain KIND[.FIELD...]` shows the same in a terminal, and `dayfly schema KIND` gives an editor a JSON Schema:
+Every field of every kind of file. This page is generated from the types that read them (`scripts/reference.py`).
+`dayfly explain KIND[.FIELD...]` prints the same in a terminal; `dayfly schema KIND` prints a JSON Schema for editors:
 
 ```
 $ dayfly explain plugin.create.retry
 $ dayfly schema plugin > plugin.schema.json
 ```
 
-With the line `# yaml-language-server: $schema=plugin.schema.json` at its top, a file is checked and completed by
-editors that have the YAML language server. `plugin init` writes both.
+With the line `# yaml-language-server: $schema=plugin.schema.json` at the top of a file, editors with the YAML language
+server check and complete it. `plugin init` writes both.
 
 A field may be left out unless it is required. In the place of a value, `@{name}` is a variable and `@{embed: file}` a
 file's content; write such values in quotes. YAML anchors (`&x`), aliases (`*x`) and merge keys (`<<: *x`) work within a
 document. An alias counts as all its values: a document has at most 10,000 keys and values.
 
-Every field is there since 0.1.0, the first version. Below each table stands an example; what excludes each other is in
-examples of its own, between lines of `---`.
+Every field exists since 0.1.0, the first version. An example follows each table. Fields that exclude each other are in
+separate examples, between lines of `---`.
 """
 _MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
     sandbox.SandboxSpec: sandbox.MAY_CHANGE,
@@ -59,9 +58,9 @@ _MAY_CHANGE: dict[type[WireStruct], tuple[str, ...]] = {
 
 
 class Field(NamedTuple):
-    """One field: its name, what it holds, whether it must be there, what it is if it is not, and what it means.
+    """One field: its name, its type in words, whether it is required, its default, and its meaning.
 
-    `changes` says of what lives whether this may change; empty of a type of which no field stands out.
+    `changes` states whether the field of a live object may change; empty if all fields of the type are alike.
     """
 
     name: str
@@ -74,12 +73,12 @@ class Field(NamedTuple):
 
 
 def kind(word: str) -> type[WireStruct]:
-    """The type whose fields a file of this kind (of `json_schema.words`) has under `spec`, or at its top."""
+    """Return the type of a file's fields under `spec`, or at its top, for a kind of `json_schema.words`."""
     return workload.Workload if word == json_schema.BASELINE else json_schema.FILES[word][1]
 
 
 def fields(struct: type[WireStruct]) -> list[Field]:
-    """The fields of a type, as they are written."""
+    """Return the fields of a type, with their names in documents."""
     schema = crd.schema(struct)
     info: Any = types.type_info(struct)
     made = [_field(each, schema["properties"][each.encode_name], schema) for each in info.fields]
@@ -90,10 +89,10 @@ def fields(struct: type[WireStruct]) -> list[Field]:
 
 
 def find(path: str) -> tuple[type[WireStruct], Field | None]:
-    """The type or field that a way like `plugin.create.retry` leads to; `spec` and indices in it may be left out.
+    """Return the type or field at a path like `plugin.create.retry`, in which `spec` and indexes are optional.
 
     Raises:
-        KeyError: with the part that is none, and what there is instead.
+        KeyError: The unknown part, and the known ones.
     """
     word, *names = [part.partition("[")[0] for part in path.split(".")]
     if word not in json_schema.words():
@@ -113,13 +112,13 @@ def find(path: str) -> tuple[type[WireStruct], Field | None]:
 
 
 def page() -> str:
-    """docs/reference.md."""
+    """Return docs/reference.md."""
     seen: set[type[WireStruct]] = set()
     return _HEAD + "".join(_section(word, seen) for word in json_schema.words())
 
 
 def about(struct: type[WireStruct]) -> str:
-    """What a type is, with its fields called as they are written."""
+    """Return the meaning of a type."""
     text = str(crd.schema(struct)["description"])
     for field in msgspec.structs.fields(struct):
         if "_" in field.name:
@@ -128,7 +127,7 @@ def about(struct: type[WireStruct]) -> str:
 
 
 def example(struct: type[WireStruct]) -> str:
-    """How one looks in YAML; several that exclude each other are parted by `---`."""
+    """Return an example in YAML; alternatives are separated by `---`."""
     return EXAMPLES[struct.__name__]
 
 
@@ -180,7 +179,7 @@ def _section(word: str, seen: set[type[WireStruct]]) -> str:
 
 
 def _structs(root: type[WireStruct], seen: set[type[WireStruct]]) -> Iterator[type[WireStruct]]:
-    """A type and all that its fields hold, in the order in which a reader meets them, but for those that were seen."""
+    """Return a type and the types of its fields, in the order of a reader, without those in `seen`."""
     waiting = [root]
     while waiting:
         struct = waiting.pop(0)

@@ -1,6 +1,6 @@
 """An example of each type of the field reference, which has each of its fields once; a test reads all of them.
 
-What excludes each other stands in examples of its own, between lines of `---`.
+Fields that exclude each other are in separate examples, between lines of `---`.
 """
 
 EXAMPLES = {

@@ -1,4 +1,4 @@
-"""What a step's command must be: a program that is in the image already, and its arguments."""
+"""The command of a step: a program in the image with its arguments."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import re
 
 from dayfly.spec.errors import Path, SpecError, quote
 
-MOST_WORDS = 256
+MAX_WORDS = 256
 MAX_BYTES = 128 * 1024
 MAX_WORD_BYTES = 16 * 1024
 _LINE_END = re.compile(r"\r(?:\n|\Z)")
 
 
 def check(command: tuple[str, ...], keys: Path) -> None:
-    """Refuse what no runner could start.
+    """Refuse a command that no runner can start.
 
     Raises:
-        SpecError: with its place.
+        SpecError: The fault with its path.
     """
     if not command or not command[0]:
-        raise SpecError("names no program; write [program, argument, ...]", keys)
+        raise SpecError("has no program; write [program, argument, ...]", keys)
     if "$(" in command[0]:
-        problem = f"{quote(command[0])}: which program is run no variable can say; use them in its arguments"
+        problem = f"{quote(command[0])}: the program must be constant; use variables in its arguments"
         raise SpecError(problem, (*keys, 0))
-    if len(command) > MOST_WORDS:
-        raise SpecError(f"has {len(command)} words; a command has at most {MOST_WORDS}", keys)
+    if len(command) > MAX_WORDS:
+        raise SpecError(f"has {len(command)} words; a command has at most {MAX_WORDS}", keys)
     for index, word in enumerate(command):
         if _LINE_END.search(word):
             problem = (
-                "has a line that ends in a carriage return, which a shell takes as text; use Unix line endings (LF)"
+                "has a line that ends in a carriage return, which a shell reads as text; use Unix line endings (LF)"
             )
             raise SpecError(problem, (*keys, index))
         if (size := len(word.encode())) > MAX_WORD_BYTES:

@@ -1,4 +1,4 @@
-"""Where a step finds its inputs: each in a variable or a file of its own."""
+"""The places of a step's inputs: each has a variable or a file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class InjectionFields(Protocol):
-    """The variable that somebody chose for it."""
+    """The environment variable, if one is given."""
 
     @property
     def env(self) -> str: ...
 
 
 class InputFields(Protocol):
-    """What an input of a step says of where it lies."""
+    """The place of an input, as the step gives it."""
 
     @property
     def name(self) -> str: ...
@@ -31,19 +31,19 @@ class InputFields(Protocol):
     def path(self) -> str: ...
 
 
-_OTHER = "give it another variable: as: {env: ...}"
+_OTHER = "choose another variable: as: {env: ...}"
 _PLACES = {"an object": "with set", "a webhook": "with {$input: name}"}
 
 
 def refuse(inputs: Iterable[InputFields], keys: Path, what: str) -> None:
-    """No input of a step that is `what` (an object, a webhook) says where it lies."""
+    """Refuse places of inputs in a step that is `what` (an object, a webhook)."""
     for index, wanted in enumerate(inputs):
         if wanted.as_ is not None:
             raise SpecError(f"{what} places its inputs {_PLACES[what]}; leave as out", (*keys, index, "as"))
 
 
 OURS = ("DAYFLY_", "SIGNADOT_")
-"""Prefixes of the variables that Dayfly sets in each step. No input may have one."""
+"""Prefixes of Dayfly's own variables in each step. No input may use them."""
 _STEERING = frozenset(
     {
         *("PATH", "HOME", "SHELL", "TMPDIR", "IFS", "CDPATH", "POSIXLY_CORRECT"),
@@ -54,14 +54,14 @@ _STEERING = frozenset(
     }
 )
 _SET_BY_SHELLS = frozenset({"LINENO", "OPTIND", "PPID", "PWD", "RANDOM"})
-"""Variables for which a shell shows its own value, not that of the environment."""
+"""Variables that a shell sets itself, regardless of the environment."""
 _LOADER = "LD_"
 
 
 def check_variables(inputs: Iterable[InputFields], keys: Path) -> None:
-    """Refuse inputs of a script or command that would replace variables of Dayfly, or by accident of programs.
+    """Refuse inputs of a script or command that would replace variables of Dayfly, or of programs by accident.
 
-    An explicit `as: {env: PATH}` is no accident.
+    An explicit `as: {env: PATH}` is not an accident.
     """
     for index, wanted in enumerate(inputs):
         given = wanted.as_ is not None and bool(wanted.as_.env)
@@ -76,7 +76,7 @@ def check_variables(inputs: Iterable[InputFields], keys: Path) -> None:
 
 
 def check(inputs: Iterable[InputFields], keys: Path) -> None:
-    """No two inputs of a step in one variable or file, and no file where another needs a folder."""
+    """Refuse two inputs of a step in one variable or file, and a file where another input needs a folder."""
     variables: list[tuple[str, Path]] = []
     files: list[tuple[str, Path]] = []
     for index, wanted in enumerate(inputs):
@@ -95,4 +95,4 @@ def check(inputs: Iterable[InputFields], keys: Path) -> None:
         parts = path.split("/")
         for end in range(2, len(parts)):
             if (folder := "/".join(parts[:end])) in paths:
-                raise SpecError(f"{quote(path)} lies in {quote(folder)}, which is another input's file", here)
+                raise SpecError(f"{quote(path)} is in {quote(folder)}, which is another input's file", here)

@@ -1,7 +1,7 @@
-"""What a step that makes a Kubernetes object is written like, and the delete step that removes it again.
+"""Steps that create a Kubernetes object, and delete steps that remove it.
 
-A manifest is what `kubectl apply` takes, but for what Dayfly writes itself. Inputs come in whole, at places that exist
-in the manifest: nothing is spliced into text.
+A manifest has the form for `kubectl apply`, without the fields that Dayfly writes. An input replaces a whole value that
+exists in the manifest. No text is assembled from parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote, with_article
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, dns_name, doc, identifier, or_empty
+from dayfly.spec.meta import MAX_VALUES, dns_name, doc, identifier, or_empty
 from dayfly.spec.scalars import jsonpath, kube_names, names
 from dayfly.spec.scalars.numbers import whole
 from dayfly.spec.steps import webhook
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 MAX_BYTES = 128 * 1024
 MAX_POINTER_CHARACTERS = 512
 GONE = "gone"
-"""The one output of a step that removes: it says no more than that it is done, for whoever comes after it."""
+"""The only output of a step that removes an object. Later steps read it to run after the removal."""
 OUR_PREFIX = "dayfly.dev/"
 DENIED_META = {
-    "namespace": "the object lies in the sandbox's namespace",
-    "generateName": "without a name Dayfly derives one, the same for each try",
+    "namespace": "the object is created in the sandbox's namespace",
+    "generateName": "without a name Dayfly derives one, the same for each attempt",
     "ownerReferences": "Dayfly makes the sandbox's ledger its owner",
-    "finalizers": "they would keep the object beyond its deletion",
+    "finalizers": "they would keep the object after its deletion",
     "managedFields": "the server writes them",
     "uid": "the server gives it",
     "resourceVersion": "the server gives it",
@@ -50,87 +50,91 @@ _VERSION = re.compile(kube_names.API_VERSION)
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _POINTER = re.compile(r"(/([^~/]|~[01])+)+")
 
-# Stands for the value of an input, which is known only once a run has it.
+# A placeholder for the value of an input, which is known only in a run.
 _ANY_VALUE = "?"
 FORMS = ("string", "integer", "number", "boolean")
 STATUSES = ("True", "False", "Unknown")
 
 
-class Placed(WireStruct, frozen=True, kw_only=True):
-    """The input that is the value of a field, and what it is read as."""
+class InputPlacement(WireStruct, frozen=True, kw_only=True):
+    """The input for a field, and the type of its value."""
 
-    input: Annotated[str, identifier("input", "Name of the input whose value it is.")]
-    as_: Annotated[str, doc("What the value is read as.", enum=list(FORMS), default="string")] = msgspec.field(
+    input: Annotated[str, identifier("input", "Name of the input.")]
+    as_: Annotated[str, doc("Type of the value.", enum=list(FORMS), default="string")] = msgspec.field(
         name="as", default="string"
     )
 
 
 class ReadyRule(WireStruct, frozen=True, kw_only=True):
-    """What tells that an object is ready, or has failed: exactly one of `condition`, `when` and `contract`.
+    """A rule for an object that is ready or has failed: exactly one of `condition`, `when` and `contract`.
 
-    `condition` is the type of one of its conditions, which has this `status`. `when` compares what a JSONPath finds.
-    `contract` goes by `status.ready` or the condition Ready, and by `status.failureReason`.
+    `condition` is the type of a condition that must have this `status`. `when` compares the value of a JSONPath.
+    `contract` reads `status.ready` or the condition Ready, and `status.failureReason`.
     """
 
     condition: Annotated[
         str,
-        doc("Type of a condition of the object.", kube_names.LONGEST_CONDITION, pattern=f"^({kube_names.CONDITION})?$"),
+        doc(
+            "Type of a condition of the object.",
+            kube_names.MAX_CONDITION_LENGTH,
+            pattern=f"^({kube_names.CONDITION})?$",
+        ),
     ] = ""
-    status: Annotated[str, doc("The status that the condition has.", enum=list(STATUSES), default="True")] = "True"
-    when: Annotated[Comparison | None, doc("A JSONPath into the object, and the values of which it finds one.")] = None
-    contract: Annotated[bool, doc("Go by status.ready or the condition Ready, and by status.failureReason.")] = False
+    status: Annotated[str, doc("Required status of the condition.", enum=list(STATUSES), default="True")] = "True"
+    when: Annotated[Comparison | None, doc("A JSONPath into the object, and the accepted values.")] = None
+    contract: Annotated[bool, doc("Read status.ready or the condition Ready, and status.failureReason.")] = False
 
 
 class FromSecret(WireStruct, frozen=True, kw_only=True):
-    """A key of a Secret beside the object; its name is constant, or what a JSONPath finds in the object."""
+    """A key of a Secret beside the object. Its name is constant, or a JSONPath finds it in the object."""
 
     key: Annotated[str, doc("Key of the Secret.", 253, pattern=f"^{kube_names.KEY}$")]
     name: Annotated[str, or_empty(dns_name("Name of the Secret, in the object's namespace."))] = ""
-    name_from_json_path: Annotated[str, doc("A JSONPath (RFC 9535) that finds its name in the object.", 1024)] = (
+    name_from_json_path: Annotated[str, doc("A JSONPath (RFC 9535) of the Secret's name in the object.", 1024)] = (
         msgspec.field(name="nameFromJSONPath", default="")
     )
 
 
 class KubeObject(WireStruct, frozen=True, kw_only=True):
-    """One Kubernetes object to be made, or (`remove`) the create step whose object is to be removed.
+    """A Kubernetes object to create, or (`remove`) the create step whose object is removed.
 
-    `set` places inputs at fields, by JSON Pointer. Without `ready` it is ready once it exists.
+    `set` assigns inputs to fields, by JSON Pointer. Without `ready` an object is ready once it exists.
     """
 
     manifest: Annotated[
         dict[str, Any] | None,
-        doc("The object as kubectl apply takes it, without namespace; Dayfly names it if it has no name."),
+        doc("The object in the form for kubectl apply, without a namespace. Without a name, Dayfly chooses one."),
     ] = None
     set: Annotated[
-        dict[str, Placed],
-        doc("By JSON Pointer: fields of the manifest whose values are inputs.", maxProperties=MOST_VALUES),
+        dict[str, InputPlacement],
+        doc("Fields of the manifest, by JSON Pointer, whose values are inputs.", maxProperties=MAX_VALUES),
     ] = {}
     ready: Annotated[
-        ReadyRule | None, doc("What tells that the object is ready; left out, it is ready once it exists.")
+        ReadyRule | None, doc("The rule for a ready object. By default an object is ready once it exists.")
     ] = None
-    failed: Annotated[ReadyRule | None, doc("What tells that the object has failed for good.")] = None
+    failed: Annotated[ReadyRule | None, doc("The rule for an object that has failed for good.")] = None
     remove: Annotated[
-        str, or_empty(identifier("step", "Of a delete step: the create step whose object it removes."))
+        str, or_empty(identifier("step", "For a delete step: the create step whose object it removes."))
     ] = ""
 
 
 def check(item: KubeObject, inputs: Collection[str], keys: Path) -> None:
-    """The rules of one object, but for what the rest of its document says.
+    """Check one object, without the rest of its document.
 
     Args:
-        item: As written.
+        item: The object as written.
         inputs: The names of its step's inputs.
-        keys: The way to it.
+        keys: The path to it.
 
     Raises:
-        SpecError: whatever is wrong.
+        SpecError: The faults.
     """
     if (item.manifest is None) == (not item.remove):
         raise SpecError(f"needs exactly one of manifest and remove; {'both' if item.remove else 'neither'} given", keys)
     if item.manifest is None:
         for field in ("set", "ready", "failed"):
             if getattr(item, field):
-                raise SpecError("belongs to a step that makes an object; leave it out", (*keys, field))
+                raise SpecError("belongs to a step that creates an object; leave it out", (*keys, field))
         names.check("step", item.remove, (*keys, "remove"))
         return
     faults = Faults()
@@ -141,7 +145,7 @@ def check(item: KubeObject, inputs: Collection[str], keys: Path) -> None:
             _check_place(item.manifest, pointer, (*keys, "set", pointer))
         with faults:
             if placed.as_ not in FORMS:
-                raise SpecError(f"{quote(placed.as_)} is none of {', '.join(FORMS)}", (*keys, "set", pointer, "as"))
+                raise SpecError(f"{quote(placed.as_)} is not one of {', '.join(FORMS)}", (*keys, "set", pointer, "as"))
         with faults:
             if placed.input not in inputs:
                 known = ", ".join(map(quote, sorted(inputs))) or "none"
@@ -155,31 +159,31 @@ def check(item: KubeObject, inputs: Collection[str], keys: Path) -> None:
 
 
 def check_settings(item: KubeObject, clocks: Collection[str], *, again: bool, keys: Path) -> None:
-    """An object has one clock, until it is ready, and is made once: whoever carries it out tries again by itself.
+    """Check the settings of a step with an object: it has one time limit, and is created once without retries.
 
     Args:
-        item: As written.
-        clocks: The time limits that its step gives.
-        again: Whether its step says that it may run again after a failure.
-        keys: The way to the step.
+        item: The object as written.
+        clocks: The time limits of its step.
+        again: Whether its step has settings for retries.
+        keys: The path to the step.
 
     Raises:
-        SpecError: a setting that would be ignored.
+        SpecError: A setting without effect.
     """
     if again and item.manifest is not None:
-        problem = "an object is made once, and its controller retries by itself; leave it out"
+        problem = "an object is created once, and its controller retries by itself; leave it out"
         raise SpecError(problem, (*keys, "retry", "idempotent"))
     for field in clocks:
         if field != "run":
             problem = "an object has only timeouts.run, the time until it is ready; leave it out"
             raise SpecError(problem, (*keys, "timeouts", field))
         if item.remove:
-            problem = "the removal of an object is waited for as long as it takes; leave it out"
+            problem = "the removal of an object has no time limit; leave it out"
             raise SpecError(problem, (*keys, "timeouts", "run"))
 
 
 def check_secret(source: FromSecret, keys: Path) -> None:
-    """The rules of an output that lies in a Secret."""
+    """Check an output from a Secret."""
     if bool(source.name) == bool(source.name_from_json_path):
         given = "both are" if source.name else "neither is"
         raise SpecError(f"needs exactly one of name and nameFromJSONPath; {given} given", keys)
@@ -188,13 +192,14 @@ def check_secret(source: FromSecret, keys: Path) -> None:
     if source.name_from_json_path:
         jsonpath.check(source.name_from_json_path, (*keys, "nameFromJSONPath"), regex=False)
     if not kube_names.is_key(source.key):
-        raise SpecError("names no key of a Secret", (*keys, "key"))
+        raise SpecError("has an invalid key of a Secret", (*keys, "key"))
 
 
 def refusal(manifest: dict[str, Any]) -> tuple[Path, str]:
-    """Return why no step may make this object, whoever grants it: the field at fault and a sentence; both may be empty.
+    """Return why no step may create this object, whatever is granted: the path of the field, and a sentence or two
+    empty values.
 
-    It is called when a step is written, and again with the manifest that is about to be sent.
+    It is called when a step is written, and again with the manifest before it is sent.
     """
     version, kind = manifest.get("apiVersion"), manifest.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):
@@ -203,18 +208,18 @@ def refusal(manifest: dict[str, Any]) -> tuple[Path, str]:
     assert isinstance(version, str)
     assert isinstance(kind, str)
     if reason := why_refused(version, kind):
-        return ("kind",), f"no step may make {with_article(kind)}: {reason}"
+        return ("kind",), f"no step may create {with_article(kind)}: {reason}"
     if (version, kind) == ("v1", "Secret") and manifest.get("type") in TOKEN_SECRETS:
-        problem = f"no step may make a Secret of type {manifest['type']}: Dayfly or the cluster trusts what it holds"
+        problem = f"no step may create a Secret of type {manifest['type']}: Dayfly or the cluster trusts its content"
         return ("type",), problem
     return find_refused(manifest)
 
 
 def check_type(named: Mapping[str, Any], keys: Path) -> None:
-    """Its `apiVersion` and `kind` have the form of ones."""
+    """Check the form of `apiVersion` and `kind`."""
     for field, form, like in (("apiVersion", _VERSION, "batch/v1"), ("kind", _KIND, "Job")):
         value = named.get(field)
-        if not isinstance(value, str) or len(value) > kube_names.LONGEST_QUALIFIED or not form.fullmatch(value):
+        if not isinstance(value, str) or len(value) > kube_names.MAX_QUALIFIED_LENGTH or not form.fullmatch(value):
             raise SpecError(f"needs {field}, like {like}", (*keys, field) if field in named else keys)
 
 
@@ -239,7 +244,7 @@ def _check_meta(meta: Any, keys: Path) -> None:
         if field in DENIED_META:
             raise SpecError(f"{DENIED_META[field]}; leave it out", (*keys, field))
         if field not in META:
-            raise SpecError(f"is none of {', '.join(META)}", (*keys, field))
+            raise SpecError(f"is not one of {', '.join(META)}", (*keys, field))
         if field == "name":
             if not isinstance(value, str):
                 raise SpecError("must be a string (in quotes)", (*keys, field))
@@ -259,36 +264,36 @@ def _check_notes(notes: Any, keys: Path) -> None:
 
 
 def is_ours(key: str) -> bool:
-    """Whether a label or annotation is Dayfly's own: its domain, or one below it."""
+    """Return whether a label or annotation is Dayfly's own: its domain, or a subdomain."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and (domain == OUR_PREFIX[:-1] or domain.endswith(f".{OUR_PREFIX[:-1]}"))
 
 
 def is_condition(text: str) -> bool:
-    """Whether it can be the type of a condition."""
-    return len(text) <= kube_names.LONGEST_CONDITION and re.fullmatch(kube_names.CONDITION, text) is not None
+    """Return whether it is a valid condition type."""
+    return len(text) <= kube_names.MAX_CONDITION_LENGTH and re.fullmatch(kube_names.CONDITION, text) is not None
 
 
 def is_pointer(pointer: str) -> bool:
-    """Whether it is a JSON Pointer to something within a document."""
+    """Return whether it is a JSON Pointer to a value within a document."""
     return len(pointer) <= MAX_POINTER_CHARACTERS and _POINTER.fullmatch(pointer) is not None
 
 
-def parts(pointer: str) -> tuple[str, ...]:
-    """The keys and indexes of a JSON Pointer."""
+def pointer_parts(pointer: str) -> tuple[str, ...]:
+    """Return the keys and indexes of a JSON Pointer."""
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
 
 
 def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
     if not is_pointer(pointer):
         raise SpecError(f"{quote(pointer)} is not a JSON Pointer like /spec/replicas", keys)
-    way = parts(pointer)
+    way = pointer_parts(pointer)
     if way[0] in ("apiVersion", "kind", "status"):
         raise SpecError(f"{way[0]} cannot come from an input", keys)
     if (manifest.get("kind"), way[0]) == ("Secret", "type"):
         raise SpecError("the type of a Secret cannot come from an input", keys)
     if way[0] == "metadata" and (len(way) != 3 or way[1] not in ("labels", "annotations") or is_ours(way[2])):
-        problem = "of metadata only a label or an annotation that is not Dayfly's own can come from an input"
+        problem = "in metadata, only labels and annotations that are not Dayfly's own can come from an input"
         raise SpecError(f"{problem}: write /metadata/labels/KEY", keys)
     value: Any = manifest
     for depth, part in enumerate(way[:-1]):
@@ -299,13 +304,13 @@ def _check_place(manifest: dict[str, Any], pointer: str, keys: Path) -> None:
     if isinstance(value, list) and _member(value, way[-1]) is None:
         raise SpecError(f"the list has no item {way[-1]}; write one, which the input replaces", keys)
     filled = copy.deepcopy(manifest)
-    place(filled, way, _ANY_VALUE)
+    set_value(filled, way, _ANY_VALUE)
     if not refusal(manifest)[1] and refusal(filled)[1]:
         raise SpecError("no step may set this field freely, so it cannot come from an input; leave it out", keys)
 
 
-def place(manifest: Any, way: tuple[str, ...], value: Any) -> None:
-    """Put a value at its place in a manifest, which has all that is around it."""
+def set_value(manifest: Any, way: tuple[str, ...], value: Any) -> None:
+    """Set a value at its place in a manifest whose parents exist."""
     for part in way[:-1]:
         manifest = manifest[int(part) if isinstance(manifest, list) else part]
     manifest[int(way[-1]) if isinstance(manifest, list) else way[-1]] = value
@@ -319,14 +324,14 @@ def _member(value: Any, part: str) -> Any:
 
 
 def check_verdict(verdict: ReadyRule, keys: Path) -> None:
-    """The rules of what tells how an object stands."""
+    """Check a rule for the state of an object."""
     given = [bool(verdict.condition), verdict.when is not None, verdict.contract]
     if sum(given) != 1:
         raise SpecError(f"needs exactly one of condition, when and contract; {sum(given)} are given", keys)
     if verdict.condition and not is_condition(verdict.condition):
-        raise SpecError("is not the type of a condition", (*keys, "condition"))
+        raise SpecError("is not a condition type", (*keys, "condition"))
     if verdict.status not in STATUSES:
-        raise SpecError(f"{quote(verdict.status)} is none of {', '.join(STATUSES)}, in quotes", (*keys, "status"))
+        raise SpecError(f"{quote(verdict.status)} is not one of {', '.join(STATUSES)}, in quotes", (*keys, "status"))
     if verdict.status != "True" and not verdict.condition:
         raise SpecError("belongs to a condition; leave it out", (*keys, "status"))
     if verdict.when is not None:

@@ -1,8 +1,8 @@
-"""Fields that no step may set in an object: their effect reaches beyond the object's namespace. One table.
+"""Fields that no step may set in an object, because their effect reaches beyond the object's namespace.
 
-A field is refused whatever rights the account has: a right covers a whole kind, and its owner cannot exclude a field.
-A value that is null, false, 0 or empty counts as not set. The rules for pods are those of Pod Security `baseline`. They
-hold wherever a pod template is, also in kinds that this table does not know.
+A field is refused regardless of the account's rights: a right covers a whole kind, and its owner cannot exclude a
+field. A value that is null, false, 0 or empty counts as not set. The rules for pods are those of Pod Security
+`baseline`. They apply to pod templates in all kinds, also in kinds that this table does not know.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Keys = tuple[str, ...]
 class RefusedField(NamedTuple):
     """A field by its path (`*` in a key matches any text, and as a whole any key or index), and why it is refused.
 
-    `allowed` has the values that it may have all the same; `only` is the pattern of the texts that are refused. If
-    `needed`, its absence is refused, too.
+    `allowed` has values that are allowed; `only` is the pattern of the refused texts. If `needed`, its absence is
+    refused, too.
     """
 
     keys: Keys
@@ -39,14 +39,14 @@ class RefusedField(NamedTuple):
         return ".".join(self.keys)
 
 
-_TAKES_TRAFFIC = "it takes traffic of addresses that belong to the whole cluster"
+_TAKES_TRAFFIC = "it receives traffic of addresses that belong to the whole cluster"
 _OPENS_PORTS = "it opens ports of every node"
 _LEADS_OUT = "it gives a name in this namespace to an address outside of it"
-_STATIC_IP = "the cluster assigns it; another value could be the address of a Service to come"
-_BALANCER = "load balancers are the platform team's"
-_NODE = "it reaches into the node, which pods of other namespaces share"
-_KERNEL = "it weakens what separates the container from its node"
-_VOLUME = "the volume that it names belongs to no namespace and may hold another team's data"
+_STATIC_IP = "the cluster assigns it; another value could be the address of a future Service"
+_BALANCER = "load balancers belong to the platform team"
+_NODE = "it gives access to the node, which pods of other namespaces share"
+_KERNEL = "it weakens the isolation of the container from its node"
+_VOLUME = "the volume belongs to no namespace and may have another team's data"
 _MESH = 'without ["."] it changes the traffic of all namespaces'
 
 _MESH_KINDS = ("VirtualService", "DestinationRule", "ServiceEntry")
@@ -138,7 +138,7 @@ ANYWHERE: Final[tuple[RefusedField, ...]] = (
     RefusedField(("dataSourceRef", "namespace"), "it reads a volume of another namespace"),
     RefusedField(("adminAccess",), "it gives access to devices that other namespaces use"),
 )
-"""In every kind, at any depth."""
+"""For every kind, at any depth."""
 
 _PLAIN_DATA: Final = (("", "ConfigMap"), ("", "Secret"))
 _DEEP: Final = {first: [row for row in ANYWHERE if row.keys[0] == first] for first in {row.keys[0] for row in ANYWHERE}}
@@ -196,5 +196,5 @@ def _is_allowed(row: RefusedField, value: Any) -> bool:
 def _said(row: RefusedField) -> str:
     if row.allowed:
         shown = ", ".join(str(each) for each in row.allowed)
-        return f"no step may set it to that: {row.why}; allowed is {shown}"
+        return f"no step may set it to this value: {row.why}; allowed is {shown}"
     return f"no step may set it: {row.why}; leave it out"

@@ -1,8 +1,8 @@
-"""Which kinds no step may make, whatever rights somebody has bound: one table.
+"""The kinds that no step may create, regardless of granted rights.
 
-What is here could give its author more than the namespace (rights, tokens, admission, the API itself), is the work of
-the cluster's own controllers, or is Dayfly's. A kind that is cluster-scoped and not in the table is refused when the
-cluster says so.
+They could give their author more than the namespace (rights, tokens, admission, the API itself), are the work of the
+cluster's own controllers, or are Dayfly's. A cluster-scoped kind outside this table is refused when the cluster reports
+its scope.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 _RIGHTS = "it gives rights"
-_CREDENTIAL = "it hands out a token or a certificate"
-_ADMISSION = "it decides what the cluster admits"
+_CREDENTIAL = "it issues a token or a certificate"
+_ADMISSION = "it changes the cluster's admission"
 _API = "it changes what the API serves"
 _CLUSTER = "it belongs to no namespace"
-_REVIEW = "it asks something, and nothing is stored"
+_REVIEW = "it is a query, and nothing is stored"
 _CONTROLLER = "the cluster's own controllers write it"
-_PODS = "it is a pod, which a Job or a Deployment makes under the cluster's rules"
+_PODS = "it is a pod, which a Job or a Deployment creates under the cluster's rules"
 _OURS = "it is one of Dayfly's own kinds"
 ANY: Final = "*"
 
@@ -28,15 +28,15 @@ _TABLE: Final[dict[str, dict[str, str]]] = {
         "Namespace": _CLUSTER,
         "PersistentVolume": _CLUSTER,
         "ComponentStatus": _CLUSTER,
-        "List": "kubectl unpacks it, and no server takes it: write a step for each of its objects",
-        "ServiceAccount": "pods that name it have its token",
+        "List": "kubectl unpacks it, and no server accepts it: write a step for each of its objects",
+        "ServiceAccount": "pods that use it get its token",
         "Endpoints": _CONTROLLER,
         "Event": _CONTROLLER,
-        "ResourceQuota": "an administrator bounds a namespace with it",
-        "LimitRange": "an administrator bounds a namespace with it",
+        "ResourceQuota": "an administrator limits a namespace with it",
+        "LimitRange": "an administrator limits a namespace with it",
     },
     "rbac.authorization.k8s.io": dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), _RIGHTS),
-    "autoscaling": {"Scale": "it is a part of other objects: set spec.replicas in theirs"},
+    "autoscaling": {"Scale": "it is a part of other objects: set spec.replicas in them"},
     "authentication.k8s.io": dict.fromkeys(("TokenRequest", "TokenReview", "SelfSubjectReview"), _CREDENTIAL),
     "authorization.k8s.io": dict.fromkeys(
         ("SubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview"),
@@ -72,7 +72,7 @@ _TABLE: Final[dict[str, dict[str, str]]] = {
         "NetworkPolicy": "it opens or closes the namespace's network",
     },
     "node.k8s.io": {"RuntimeClass": _CLUSTER},
-    "policy": {"Eviction": "it ends pods", "PodDisruptionBudget": "it keeps nodes from being drained"},
+    "policy": {"Eviction": "it ends pods", "PodDisruptionBudget": "it prevents the draining of nodes"},
     "resource.k8s.io": dict.fromkeys(("ResourceSlice", "DeviceClass", "DeviceTaintRule"), _CLUSTER),
     "scheduling.k8s.io": {"PriorityClass": _CLUSTER},
     "storage.k8s.io": dict.fromkeys(
@@ -92,9 +92,9 @@ _TABLE: Final[dict[str, dict[str, str]]] = {
         "ReferenceGrant": "it lets other namespaces refer into this one",
     },
     "snapshot.storage.k8s.io": dict.fromkeys(("VolumeSnapshotContent", "VolumeSnapshotClass"), _CLUSTER),
-    "kubernetes.crossplane.io": {ANY: "it makes other objects with rights that are not this namespace's"},
-    "kubernetes.m.crossplane.io": {ANY: "it makes other objects with rights that are not this namespace's"},
-    "argoproj.io": {"Application": "it makes other objects with rights that are not this namespace's"},
+    "kubernetes.crossplane.io": {ANY: "it creates other objects with rights that are not this namespace's"},
+    "kubernetes.m.crossplane.io": {ANY: "it creates other objects with rights that are not this namespace's"},
+    "argoproj.io": {"Application": "it creates other objects with rights that are not this namespace's"},
     "dayfly.dev": {ANY: _OURS},
 }
 
@@ -103,31 +103,31 @@ TOKEN_SECRETS: Final = (
     "bootstrap.kubernetes.io/token",
     "dayfly.dev/outputs",
 )
-"""Types of Secrets that no step may make: the cluster writes a token into them, or Dayfly trusts what is in them."""
+"""Types of Secrets that no step may create: the cluster writes a token into them, or Dayfly trusts their content."""
 
 
 def group_of(api_version: str) -> str:
-    """`batch` of `batch/v1`; empty for `v1`."""
+    """Return `batch` for `batch/v1`, and an empty string for `v1`."""
     return api_version.rpartition("/")[0]
 
 
 def refused() -> list[tuple[str, str]]:
-    """Every group and kind of the table; the kind is `*` where it is all of them."""
+    """Return every group and kind of the table; the kind is `*` for all kinds of a group."""
     return [(group, kind) for group, kinds in _TABLE.items() for kind in kinds]
 
 
 def why_refused(api_version: str, kind: str) -> str:
-    """Why no step may make this kind; empty if the table does not hold it."""
+    """Return why no step may create this kind; empty if the table does not have it."""
     kinds = _TABLE.get(group_of(api_version), {})
     return kinds.get(kind) or kinds.get(ANY, "")
 
 
-# What no lifecycle hook may go with. A hook makes nothing: it reads an object, and puts a finalizer and a hold on it.
-_HELD_BACK = "holding its deletion back would stop the cluster's own work"
+# Kinds without lifecycle hooks. A hook creates nothing: it reads an object, and adds a finalizer and a hold to it.
+_HELD_BACK = "blocking its deletion would stop the cluster's own work"
 _NO_TARGETS: Final[dict[tuple[str, str], str]] = {
-    ("", "Secret"): "what it holds would be copied into pods and ledgers",
-    ("", "Pod"): "each step is a pod itself, and a node cannot be emptied while pods are held back",
-    ("", "ServiceAccount"): "pods that name it have its token, so only its namespace's owners should change it",
+    ("", "Secret"): "its content would be copied into pods and ledgers",
+    ("", "Pod"): "each step is a pod itself, and a node cannot be drained while pods are blocked",
+    ("", "ServiceAccount"): "pods that use it get its token, so only its namespace's owners should change it",
     ("", "Event"): _HELD_BACK,
     ("", "Endpoints"): _HELD_BACK,
     ("apps", "ControllerRevision"): _HELD_BACK,
@@ -135,7 +135,7 @@ _NO_TARGETS: Final[dict[tuple[str, str], str]] = {
     ("discovery.k8s.io", ANY): _HELD_BACK,
     ("events.k8s.io", ANY): _HELD_BACK,
 }
-# Kinds that no step may make, but whose lives a hook may follow as it may any other's.
+# Kinds that no step may create, but to which a hook may apply.
 _TARGETS: Final = frozenset(
     {
         ("", "ResourceQuota"),
@@ -152,13 +152,13 @@ _TARGETS: Final = frozenset(
 
 
 def no_targets() -> list[tuple[str, str]]:
-    """Every group and kind that `why_no_target` refuses; the kind is `*` where it is all of them."""
+    """Return every group and kind that `why_no_target` refuses; the kind is `*` for all kinds of a group."""
     both = {*_NO_TARGETS, *refused()} - _TARGETS
     return sorted(both)
 
 
 def why_no_target(api_version: str, kind: str) -> str:
-    """Why no lifecycle hook may go with objects of this kind; empty if one may."""
+    """Return why no lifecycle hook may apply to objects of this kind; empty if one may."""
     group = group_of(api_version)
     for key in ((group, kind), (group, ANY)):
         if key in _NO_TARGETS:

@@ -1,6 +1,6 @@
-"""`podTemplateOverlay`: text that must be a partial pod template and must not contradict what Dayfly sets itself.
+"""`podTemplateOverlay`: text of a partial pod template, which must not contradict settings of Dayfly.
 
-Whether the merged pod is allowed on a cluster is the business of the host that merges it.
+The host that merges it decides whether the pod is allowed in its cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dayfly.spec.parsing import text
 
 MAIN = "main"
 RUNNER_NAMESPACES = ("", "signadot", "dayfly-runners")
-"""Three spellings of the namespace in which steps run unless the plugin says otherwise."""
+"""The default namespace of steps, in three spellings."""
 
 _RESERVED_PREFIX = "dayfly-"
 _RESERVED = {
@@ -24,10 +24,10 @@ _TEMPLATE_FIELDS = {"apiVersion", "kind", "metadata", "spec"}
 
 
 def parse_overlay(overlay: str) -> dict[str, Any]:
-    """The partial pod template in an overlay's text, without what is left empty; empty text is an empty template.
+    """Return the partial pod template of an overlay's text, without its empty values; empty for empty text.
 
     Raises:
-        SpecError: not YAML or not a mapping; places and keys are counted within the overlay.
+        SpecError: It is not YAML or not a mapping. Lines and paths are relative to the overlay.
     """
     documents = text.parse(overlay, file="")
     if not documents:
@@ -41,8 +41,8 @@ def parse_overlay(overlay: str) -> dict[str, Any]:
 
 
 def _without_empty(template: dict[str, Any]) -> dict[str, Any]:
-    """What is left empty is left out. Kubernetes would merge a null so that it takes away what Dayfly has set there."""
-    # It is merged into a pod, which says itself what it is.
+    """Return the value without empty values. Kubernetes would merge a null by removing Dayfly's own setting."""
+    # It is merged into a pod, which has these fields itself.
     found = {
         field: value
         for field, value in template.items()
@@ -67,16 +67,16 @@ def _without_empty_image(container: Any) -> Any:
 
 
 def check_overlay(overlay: str, keys: Path, *, image: str, namespace: str) -> None:
-    """Hold an overlay to the rules of a pod template.
+    """Check an overlay by the rules of a pod template.
 
     Args:
         overlay: The YAML text.
-        keys: The way to it, for the error.
+        keys: The path to it, for the error.
         image: The runner's image, which the overlay must not contradict.
         namespace: The runner's namespace, likewise.
 
     Raises:
-        SpecError: at `keys`; what lies inside the overlay is named in the sentence.
+        SpecError: The fault, at `keys`. The message has the place in the overlay.
     """
     try:
         _check_template(parse_overlay(overlay), image, namespace)
@@ -88,7 +88,7 @@ def check_overlay(overlay: str, keys: Path, *, image: str, namespace: str) -> No
 
 def _check_template(template: dict[str, Any], image: str, namespace: str) -> None:
     if unknown := set(template) - _TEMPLATE_FIELDS:
-        raise SpecError(f"a pod template has metadata and spec, no {quote(min(unknown))}")
+        raise SpecError(f"a pod template has metadata and spec, not {quote(min(unknown))}")
     _check_metadata(_mapping(template, "metadata"), namespace)
     _check_spec(_mapping(template, "spec"), image)
 
@@ -122,9 +122,9 @@ def _check_spec(spec: dict[str, Any], image: str) -> None:
         for index, item in enumerate(items):
             here: Path = ("spec", field, index)
             if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-                raise SpecError("must be a mapping with a name, by which it is merged", here)
+                raise SpecError("must be a mapping with a name, because items are merged by name", here)
             name = item["name"]
             if name == reserved or name.startswith(_RESERVED_PREFIX):
                 raise SpecError(f"{quote(name)} is a reserved name; choose another", (*here, "name"))
             if field == "containers" and name == MAIN and image and item.get("image", image) != image:
-                raise SpecError("contradicts the runner's image; give the image in one place", (*here, "image"))
+                raise SpecError("contradicts the runner's image; write the image in one place", (*here, "image"))

@@ -1,4 +1,4 @@
-"""What the inputs of a plugin's steps say of its params: that one is required, has a default, or is a secret."""
+"""The rules for params in a plugin's inputs: required, default and secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_DEFAULT_BYTES = 64 * 1024
 
 
 class Rules(Protocol):
-    """What an input says of the param of its name."""
+    """The rules for a param in an input with its name."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class Rules(Protocol):
 
 
 def refuse(wanted: Rules, keys: Path) -> None:
-    """Only a param has such rules."""
+    """Refuse such rules for an input that is not a param."""
     for field in _given(wanted):
         raise SpecError("belongs to an input with valueFromSandbox: true; leave it out", (*keys, field))
 
@@ -38,7 +38,7 @@ def check_default(wanted: Rules, keys: Path) -> None:
 
 
 def check(inputs: Iterable[tuple[Rules, Path]]) -> None:
-    """What several steps say of one param agrees; each of their inputs comes with the way to it."""
+    """Check that the rules of several steps for one param agree. Each input comes with its path."""
     defaults: dict[str, str] = {}
     required: set[str] = set()
     secret: set[str] = set()
@@ -48,17 +48,17 @@ def check(inputs: Iterable[tuple[Rules, Path]]) -> None:
         if wanted.secret:
             secret.add(wanted.name)
         if wanted.default is not None and defaults.setdefault(wanted.name, wanted.default) != wanted.default:
-            problem = f"another step has {quote(defaults[wanted.name])} for this param; write one default"
+            problem = f"another step has the default {quote(defaults[wanted.name])} for this param; write one default"
             raise SpecError(problem, (*here, "default"))
         said = _given(wanted)
         if said and wanted.name in secret & (required | defaults.keys()):
-            problem = "a secret is always needed and stands in no document: leave required and default out"
+            problem = "a secret is always required and is in no document: leave required and default out"
             raise SpecError(problem, (*here, said[0]))
         if wanted.name in required & defaults.keys() and (wanted.required or wanted.default is not None):
-            raise SpecError("a param that has a default is never missing; leave one of the two out", (*here, said[0]))
+            raise SpecError("a param with a default is never missing; leave one of the two out", (*here, said[0]))
 
 
 def _given(wanted: Rules) -> list[str]:
-    """The rules that it has."""
+    """Return the rules of an input."""
     rules = {"required": wanted.required, "default": wanted.default is not None, "secret": wanted.secret}
     return [field for field, given in rules.items() if given]

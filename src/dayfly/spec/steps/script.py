@@ -1,4 +1,4 @@
-"""What a step's script must be: a program text that names its interpreter."""
+"""The script of a step: a program text with its interpreter."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dayfly.spec.errors import Path, SpecError, quote
 from dayfly.spec.parsing.text import BYTE_ORDER_MARK
 
 MAX_BYTES = 128 * 1024
-# These take a carriage return for a line end or a blank, also within strings of several lines. To all others, shells
-# first, it is a character like any other: `rm -f "$FILE\r"` removes nothing and succeeds.
+# These read a carriage return as a line end or blank, also in strings of several lines. All others, such as shells,
+# read it as a character: `rm -f "$FILE\r"` removes nothing and succeeds.
 _READ_CARRIAGE_RETURNS = re.compile(r"(?:python|pypy|perl|tclsh)[0-9.]*|node|nodejs|deno|bun")
 _SPLIT = re.compile(r"(?:-[iv]*S|--split-string=)(?P<text>.*)", re.DOTALL)
 _TAKE_ANOTHER = frozenset({"-u", "--unset", "-C", "--chdir", "-a", "--argv0"})
@@ -20,10 +20,10 @@ _UNIX = "save the script with Unix line endings (LF)"
 
 
 def check(script: str, keys: Path) -> None:
-    """Refuse what no runner could start, and what its interpreter would read otherwise than its author.
+    """Refuse a script that no runner can start, or that its interpreter reads differently than its author.
 
     Raises:
-        SpecError: with its place.
+        SpecError: The fault with its path.
     """
     if script.startswith(BYTE_ORDER_MARK):
         raise SpecError("begins with a byte order mark (U+FEFF); save it as UTF-8 without one", keys)
@@ -41,7 +41,7 @@ def check(script: str, keys: Path) -> None:
 def interpreter(first: str) -> str:
     """Return the name of the program that reads a script with this first line, with `env` and its options resolved.
 
-    Empty if the line names none, or none that we can read from it.
+    It is empty if the line has no program, or none that can be determined.
     """
     program, rest = _first_words(first)
     if program != "env":
@@ -53,19 +53,19 @@ def interpreter(first: str) -> str:
 
 
 def _first_words(first: str) -> tuple[str, str]:
-    """The base name of the program that a first line names, and its one argument."""
+    """Return the base name of the program in a first line, and its one argument."""
     words = first.removeprefix("#!").strip(" \t\r").replace("\t", " ").split(" ", 1)
     return posixpath.basename(words[0]), "".join(words[1:]).strip()
 
 
 def _check_env(first: str, keys: Path) -> None:
-    """Refuse a first line by which `env` fails, or starts the script itself without end."""
+    """Refuse a first line for which `env` fails, or starts the script itself forever."""
     program, rest = _first_words(first)
     if program != "env":
         return
     if " " in rest and not _SPLIT.fullmatch(rest):
         problem = (
-            f"the kernel hands {quote(rest)} to env as one argument; write e.g. {quote(f'#!/usr/bin/env -S {rest}')}"
+            f"the kernel passes {quote(rest)} to env as one argument; write e.g. {quote(f'#!/usr/bin/env -S {rest}')}"
         )
         raise SpecError(problem, keys)
     if not interpreter(first) and _is_plain(rest):
@@ -73,12 +73,12 @@ def _check_env(first: str, keys: Path) -> None:
 
 
 def _is_plain(rest: str) -> bool:
-    """Whether `shlex` reads it as `env` does."""
+    """Return whether `shlex` reads it as `env` does."""
     return not any(character in rest for character in "\"'\\$#")
 
 
 def _behind_env(words: list[str]) -> str:
-    """The program that `env` starts with these arguments; empty if they name none."""
+    """Return the program that `env` starts with these arguments; empty if there is none."""
     words = list(words)
     while words:
         word = words.pop(0)
@@ -101,5 +101,5 @@ def _check_line_ends(script: str, first: str, keys: Path) -> None:
     wrong = [number for number, line in enumerate(lines, 1) if "\r" in line]
     where = "ends in" if lines[wrong[0] - 1].index("\r") == len(lines[wrong[0] - 1]) - 1 else "contains"
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    takes = "" if "\r" in first else f", which {program or 'its interpreter'} takes as text"
+    takes = "" if "\r" in first else f", which {program or 'its interpreter'} reads as text"
     raise SpecError(f"line {wrong[0]}{more} {where} a carriage return{takes}; {_UNIX}", keys)

@@ -1,4 +1,4 @@
-"""Where the outputs of a step come from, by what the step does: one rule for each kind of step."""
+"""The sources of a step's outputs, with one rule for each kind of step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Work = Literal["script", "command", "webhook", "object"]
 
     class OutputFields(Protocol):
-        """What an output of a step says of where it comes from."""
+        """The source of an output, as its step gives it."""
 
         @property
         def name(self) -> str: ...
@@ -42,10 +42,10 @@ _ARTICLES = {"script": "a", "command": "a", "webhook": "a", "object": "an"}
 
 
 def check(output: OutputFields, keys: Path, work: Work) -> None:
-    """Refuse an output that comes from where its step leaves none; `work` is what the step does.
+    """Refuse an output with a source that its step does not have. `work` is the kind of the step.
 
     Raises:
-        SpecError: with its place.
+        SpecError: The fault with its path.
     """
     given = {
         "valueFromPath": output.value_from_path is not None,
@@ -71,6 +71,6 @@ def check(output: OutputFields, keys: Path, work: Work) -> None:
     if output.value_from_json_path is not None:
         jsonpath.check(output.value_from_json_path, (*keys, "valueFromJSONPath"), regex=work == "webhook")
     if output.value_from_header is not None and not webhook.is_header(output.value_from_header):
-        raise SpecError("is not the name of a header", (*keys, "valueFromHeader"))
+        raise SpecError("is not a header name", (*keys, "valueFromHeader"))
     if output.value_from_secret is not None:
         kube_object.check_secret(output.value_from_secret, (*keys, "valueFromSecret"))

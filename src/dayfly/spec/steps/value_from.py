@@ -1,6 +1,6 @@
-"""Where values come from that are no constants: outputs of a sandbox's resources, and what its forks tell.
+"""Sources of values that are not constants: outputs of a sandbox's resources, and fields of its forks.
 
-What a fork tells is an expression: a text in which `{{.Service.Host}}` stands for where the fork answers.
+A field of a fork is an expression: a text in which `{{.Service.Host}}` is replaced by the fork's address.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 from dayfly.spec.errors import Path, SpecError, quote
-from dayfly.spec.lifecycle import LONGEST_EXPRESSION, Baseline, WireStruct
+from dayfly.spec.lifecycle import MAX_EXPRESSION_LENGTH, Baseline, WireStruct
 from dayfly.spec.meta import NAME_PATTERN, dns_label, dns_name, doc, identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOST, PORT, NAME, READY = "Service.Host", "Service.Port", "Name", "Ready"
-ADDRESS = (HOST, PORT)
-"""What a fork is told of another one: that starts it anew when it changes, so it is what hardly ever does."""
-TOLD = (HOST, PORT, NAME, READY)
-"""What a step is told of a fork: it reads it once, as it is then."""
+ADDRESS_FIELDS = (HOST, PORT)
+"""Fields of another fork that a fork may read. A change restarts the reader, so these fields rarely change."""
+FORK_FIELDS = (HOST, PORT, NAME, READY)
+"""Fields of a fork that a step may read. It reads them once."""
 FORK_KINDS = ("Deployment", "Rollout", "ArgoRollout")
 
 _ACTION = re.compile(r"\{\{\s*\.([A-Za-z]+(?:\.[A-Za-z]+)*)\s*\}\}")
 
 
 class ResourceOutput(WireStruct, frozen=True, kw_only=True):
-    """An output of a resource: `output_key` is `<step>.<output>`, or `<output>` where one step alone makes it."""
+    """An output of a resource: `output_key` is `<step>.<output>`, or `<output>` if only one step has it."""
 
     name: Annotated[str, identifier("resource", "Name of the resource in this sandbox.")]
     output_key: Annotated[
         str,
         doc(
-            "The output, as <step>.<output>, or as <output> where one step alone makes it.",
+            "The output, as <step>.<output>, or as <output> if only one step has it.",
             61,
             pattern=f"{NAME_PATTERN[:-1]}(\\.{NAME_PATTERN[1:-1]})?$",
         ),
@@ -40,7 +40,7 @@ class ResourceOutput(WireStruct, frozen=True, kw_only=True):
 
 
 class ValueFrom(WireStruct, frozen=True, kw_only=True):
-    """A value that another resource of the same sandbox makes."""
+    """A value that another resource of the same sandbox produces."""
 
     resource: Annotated[ResourceOutput, doc("The resource and its output.")]
 
@@ -54,50 +54,52 @@ class WorkloadRef(WireStruct, frozen=True, kw_only=True):
 
     @property
     def baseline(self) -> Baseline:
-        """The same as documents name it."""
-        # Examples call Argo's kind by a name that no cluster knows.
+        """The same with the kind's name in documents."""
+        # Examples spell Argo's kind in a way that no cluster knows.
         kind = "Rollout" if self.kind == "ArgoRollout" else self.kind
         return Baseline(kind=kind, namespace=self.namespace, name=self.name)
 
 
 class ForkExpression(WireStruct, frozen=True, kw_only=True):
-    """A value made of a fork of this sandbox, like `{{.Service.Host}}`."""
+    """A field of a fork of this sandbox, like `{{.Service.Host}}`."""
 
     fork_of: Annotated[WorkloadRef, doc("The baseline of the fork.")]
     expression: Annotated[
         str,
         doc(
             "Text with {{.Service.Host}} and {{.Service.Port}}; in hooks {{.Name}} and {{.Ready}} too.",
-            LONGEST_EXPRESSION,
+            MAX_EXPRESSION_LENGTH,
         ),
     ]
 
 
 class HookSource(WireStruct, frozen=True, kw_only=True):
-    """Where a hook's value comes from: exactly one is given."""
+    """The source of a hook's value, exactly one."""
 
     resource: Annotated[ResourceOutput | None, doc("An output of a resource of this sandbox.")] = None
-    fork: Annotated[ForkExpression | None, doc("Made of a fork of this sandbox; only in postStart and preStop.")] = None
+    fork: Annotated[ForkExpression | None, doc("A field of a fork of this sandbox; only in postStart and preStop.")] = (
+        None
+    )
 
 
 def check_expression(expression: str, known: tuple[str, ...], keys: Path) -> None:
-    """Refuse an expression that holds more than text and what is known.
+    """Refuse an expression with unknown placeholders.
 
     Raises:
-        SpecError: with the words that there are.
+        SpecError: With the known placeholders.
     """
     rest = _ACTION.sub(lambda action: "" if action[1] in known else action[0], expression)
     if "{{" in rest or "}}" in rest:
         words = [f"{{{{.{word}}}}}" for word in known]
-        problem = f"{quote(expression)} holds more than text, {', '.join(words[:-1])} and {words[-1]}"
+        problem = f"{quote(expression)} may contain only text, {', '.join(words[:-1])} and {words[-1]}"
         raise SpecError(problem, keys)
 
 
-def asked(expression: str) -> frozenset[str]:
-    """What of a fork an expression names."""
+def placeholders(expression: str) -> frozenset[str]:
+    """Return the placeholders in an expression."""
     return frozenset(_ACTION.findall(expression))
 
 
-def fill(expression: str, told: Mapping[str, str]) -> str:
-    """The expression with what a fork tells in its places; `told` has all that it names."""
+def fill_expression(expression: str, told: Mapping[str, str]) -> str:
+    """Return the expression with its placeholders replaced. `told` has the value of each."""
     return _ACTION.sub(lambda action: told[action[1]], expression)

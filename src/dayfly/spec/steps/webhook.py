@@ -1,7 +1,7 @@
-"""What a step that calls a server is written like: one request, what its answer means, and how a long job is followed.
+"""Webhooks: one request, the meaning of its response, and how a long job is polled.
 
-Values come in whole: where a value may be variable, `{$input: name}`, `{$env: NAME}` or (in a header) `{$secret: ...}`
-stands in its place. Nothing is spliced into text, and nothing variable is ever a part of the host's name.
+A value is always inserted as a whole: `{$input: name}`, `{$env: NAME}` or (in a header) `{$secret: ...}` takes its
+place. No text is assembled from variable parts, and the host's name is always constant.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from dayfly.spec.errors import Faults, Path, SpecError, quote
 from dayfly.spec.lifecycle import WireStruct
-from dayfly.spec.meta import MOST_VALUES, doc
+from dayfly.spec.meta import MAX_VALUES, doc
 from dayfly.spec.scalars import jsonpath, kube_names
 from dayfly.spec.scalars.duration import milliseconds
 
@@ -28,9 +28,9 @@ MAX_BYTES = 64 * 1024
 MAX_URL_CHARACTERS = 2048
 DEFAULT_KEY_HEADER = "Idempotency-Key"
 BUILT_IN_OUTPUTS = ("location",)
-"""What each webhook tells besides its own outputs: where its long job is to be asked for."""
+"""Outputs of each webhook besides its own: the address of its long job."""
 DEFINITE = "definite-answer"
-"""And to nobody but Dayfly: that the server has said no for certain. What is sent after it is another request."""
+"""An output for Dayfly only: the server has certainly refused. A request after that is a new one."""
 EVERY_STEPS_VARIABLES = ("DAYFLY_RESOURCE_ID", "DAYFLY_OUTPUTS_COMPLETE")
 BUILT_IN_VARIABLES = (
     "DAYFLY_SANDBOX_NAME",
@@ -38,11 +38,11 @@ BUILT_IN_VARIABLES = (
     "DAYFLY_RESOURCE_NAME",
     *EVERY_STEPS_VARIABLES,
 )
-"""What a webhook of a sandbox or of its plugins may take from its environment."""
+"""Environment variables that a webhook of a sandbox or its plugins may use."""
 CONNECT_MS = 10_000
 ANSWER_MS = 60_000
 RUN_MS = 300_000
-"""How long a webhook without `poll` may take in all, unless `timeouts.run` says otherwise."""
+"""Time limit of a webhook without `poll`, unless `timeouts.run` is set."""
 
 _URL = re.compile(
     r"(?P<scheme>[a-z]+)://(?P<host>\[[0-9a-fA-F:]+\]|[^/?#\[\]:@]+)(?::(?P<port>[0-9]{1,5}))?(?P<path>/.*)?"
@@ -52,7 +52,7 @@ _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]
 _FIRST_NUMBER = re.compile(r"(.*\.)?(0[xX][0-9a-fA-F]*|[0-9]+)\.?")
 _QUAD = re.compile(r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}")
 HEADER = "[A-Za-z0-9!#$%&'*+.^_`|~-]+"
-"""Pattern of the name of a header, at most 128 long."""
+"""Pattern of a header's name of at most 128 characters."""
 _TOKEN = re.compile(rf"(?=.{{1,128}}\Z){HEADER}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
 _BEGUN = (202,)
@@ -66,64 +66,65 @@ def _duration(about: str) -> msgspec.Meta:
 
 
 def _statuses(about: str) -> msgspec.Meta:
-    return doc(about, maxItems=MOST_VALUES, items={"minimum": 200, "maximum": 599})
+    return doc(about, maxItems=MAX_VALUES, items={"minimum": 200, "maximum": 599})
 
 
 class Comparison(WireStruct, frozen=True, kw_only=True):
-    """Whether what a JSONPath finds in an answer is one of these values."""
+    """A comparison: the JSONPath must find one of these values in the response."""
 
     path: Annotated[str, doc("A JSONPath (RFC 9535).", 1024, pattern=r"^\$")]
-    in_: Annotated[tuple[Any, ...], doc("The values of which it finds one.", maxItems=MOST_VALUES, minItems=1)] = (
-        msgspec.field(name="in")
+    in_: Annotated[tuple[Any, ...], doc("The accepted values.", maxItems=MAX_VALUES, minItems=1)] = msgspec.field(
+        name="in"
     )
 
 
 class Expect(WireStruct, frozen=True, kw_only=True):
-    """What a status means: `status` are successes (any 2xx if it is left out), `failed` certain failures.
+    """The meaning of status codes: `status` are successes (default: any 2xx), `failed` are certain failures.
 
-    Of what is in neither, 408, 425, 429 and 5xx leave open what has become of the request; the rest has failed.
+    The codes 408, 425, 429 and 5xx leave the outcome unknown unless they are listed. All others are failures.
     """
 
-    status: Annotated[tuple[int, ...], _statuses("Statuses that are successes; any 2xx if left out.")] = ()
+    status: Annotated[tuple[int, ...], _statuses("Status codes of success; any 2xx by default.")] = ()
     failed: Annotated[
-        tuple[int, ...], _statuses("Statuses that are certain failures, of those that leave it open otherwise.")
+        tuple[int, ...],
+        _statuses("Status codes of certain failure that would leave the outcome unknown otherwise."),
     ] = ()
 
 
 class Poll(WireStruct, frozen=True, kw_only=True):
-    """A long job: an answer of one of `status` tells where to ask for it, and `until` when it is done."""
+    """A long job: a response with one of these `status` codes has its address; `until` holds when it is done."""
 
-    status: Annotated[tuple[int, ...], _statuses("Statuses by which a job was begun.")] = _BEGUN
-    location: Annotated[str, doc("A JSONPath that finds where to ask for it; empty: the header Location.", 1024)] = ""
-    until: Annotated[Comparison, doc("What holds once the job is done.")]
-    failed: Annotated[Comparison | None, doc("What holds once it has failed.")] = None
+    status: Annotated[tuple[int, ...], _statuses("Status codes that start a job.")] = _BEGUN
+    location: Annotated[str, doc("A JSONPath of the job's address; empty: the header Location.", 1024)] = ""
+    until: Annotated[Comparison, doc("Holds when the job is done.")]
+    failed: Annotated[Comparison | None, doc("Holds when the job has failed.")] = None
 
 
 class Find(WireStruct, frozen=True, kw_only=True):
-    """How to see, when no answer came, whether the request was carried out: a GET at the same server."""
+    """A GET that finds out, without a response, whether the request was executed."""
 
-    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MOST_VALUES)] = ()
-    query: Annotated[dict[str, Any], doc(f"Members of the query. {_VARIABLE}")] = {}
+    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MAX_VALUES)] = ()
+    query: Annotated[dict[str, Any], doc(f"Parameters of the query. {_VARIABLE}")] = {}
     when: Annotated[
-        Comparison | None, doc("What holds of the answer if the request was carried out; left out, a 2xx is enough.")
+        Comparison | None, doc("Holds for the response if the request was executed. By default any 2xx is enough.")
     ] = None
 
 
 class Tls(WireStruct, frozen=True, kw_only=True):
-    """Whom to believe: certificates in PEM form, instead of the system's."""
+    """Trusted certificates in PEM form, instead of the system's."""
 
-    ca: Annotated[str, doc("Certificates in PEM form that are believed instead of the system's.", 32_768)]
+    ca: Annotated[str, doc("Trusted certificates in PEM form, instead of the system's.", 32_768)]
 
 
 class WebhookTimeouts(WireStruct, frozen=True, kw_only=True):
-    """Durations: to connect (name, connection, handshake) and from the request to the end of its answer."""
+    """Durations: to connect (name, connection, handshake), and from the request to the end of its response."""
 
-    connect: Annotated[str, _duration("Longest time for name, connection and handshake, like 10s.")] = ""
-    answer: Annotated[str, _duration("Longest time from the request to the end of its answer, like 60s.")] = ""
+    connect: Annotated[str, _duration("Maximum time to resolve the name, connect and do the handshake, like 10s.")] = ""
+    answer: Annotated[str, _duration("Maximum time from the request to the end of its response, like 60s.")] = ""
 
 
 class Webhook(WireStruct, frozen=True, kw_only=True):
-    """One request to a server. `path` are further segments of the URL's, each escaped; `body` is sent as JSON."""
+    """One request to a server. `path` has further segments of the URL's path, each escaped; `body` is sent as JSON."""
 
     method: Annotated[str, doc("Method of the request.", enum=list(METHODS))]
     url: Annotated[
@@ -134,20 +135,20 @@ class Webhook(WireStruct, frozen=True, kw_only=True):
             pattern=r"^https?://[^/?#@\\\s]+(/[^?#\\\s]*)?$",
         ),
     ]
-    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MOST_VALUES)] = ()
-    query: Annotated[dict[str, Any], doc(f"Members of the query. {_VARIABLE}")] = {}
+    path: Annotated[tuple[Any, ...], doc(f"Further segments of the path. {_VARIABLE}", maxItems=MAX_VALUES)] = ()
+    query: Annotated[dict[str, Any], doc(f"Parameters of the query. {_VARIABLE}")] = {}
     headers: Annotated[
         dict[str, Any], doc(f"Headers. {_VARIABLE} Or {{$secret: {{name, key}}}}, each with a constant prefix.")
     ] = {}
-    body: Annotated[Any, doc("Sent as JSON; {$input: name} stands for an input anywhere in it.")] = None
-    expect: Annotated[Expect | None, doc("What the status of the answer means.")] = None
-    poll: Annotated[Poll | None, doc("How a long job is followed.")] = None
-    find: Annotated[Find | None, doc("How to see, when no answer came, whether the request was carried out.")] = None
+    body: Annotated[Any, doc("Sent as JSON; {$input: name} may replace any value in it.")] = None
+    expect: Annotated[Expect | None, doc("The meaning of the response's status code.")] = None
+    poll: Annotated[Poll | None, doc("How a long job is polled.")] = None
+    find: Annotated[Find | None, doc("How to find out, without a response, whether the request was executed.")] = None
     tls: Annotated[Tls | None, doc("Whom to believe.")] = None
     idempotency_key: Annotated[
         str,
         doc(
-            "Header of the key that stays the same until an answer has come.",
+            "Header with the idempotency key, which stays the same until there is a response.",
             128,
             default=DEFAULT_KEY_HEADER,
             pattern=f"^({HEADER})?$",
@@ -155,7 +156,7 @@ class Webhook(WireStruct, frozen=True, kw_only=True):
     ] = DEFAULT_KEY_HEADER
     timeouts: Annotated[
         WebhookTimeouts | None,
-        doc("Limits of each exchange; timeouts.run of the step is that of all of them."),
+        doc("Time limits of each exchange; timeouts.run of the step is the limit of all of them."),
     ] = None
 
 
@@ -167,17 +168,17 @@ def check(
     repeats: bool,
     variables: tuple[str, ...] = BUILT_IN_VARIABLES,
 ) -> None:
-    """The rules of one webhook.
+    """Check one webhook.
 
     Args:
-        webhook: As written.
+        webhook: The webhook as written.
         inputs: The names of its step's inputs.
-        keys: The way to it.
-        repeats: Whether its step may run again after a failure, so that an answer that is lost is asked for again.
-        variables: What it may take from its environment.
+        keys: The path to it.
+        repeats: Whether its step may run again after a failure, so that a request without a response is sent again.
+        variables: The environment variables that it may use.
 
     Raises:
-        SpecError: whatever is wrong.
+        SpecError: The faults.
     """
     faults = Faults()
     places = _Places(frozenset(inputs), variables, faults)
@@ -213,7 +214,7 @@ def _check_settings(webhook: Webhook, keys: Path, faults: Faults) -> None:
         if not is_header(webhook.idempotency_key):
             raise SpecError("is not the name of a header", (*keys, "idempotencyKey"))
         if webhook.idempotency_key.lower() in (*_OURS, "content-type"):
-            raise SpecError("is a header of another meaning; name another", (*keys, "idempotencyKey"))
+            raise SpecError("is a header with another purpose; choose another name", (*keys, "idempotencyKey"))
     with faults:
         if webhook.tls is not None and "-----BEGIN CERTIFICATE-----" not in webhook.tls.ca:
             raise SpecError("contains no certificate in PEM format", (*keys, "tls", "ca"))
@@ -228,21 +229,21 @@ def _check_settings(webhook: Webhook, keys: Path, faults: Faults) -> None:
 
 
 def check_url(url: str, keys: Path = ()) -> None:
-    """Refuse a URL of which two programs could think differently where it leads.
+    """Refuse a URL that programs could interpret differently.
 
     Raises:
-        SpecError: no plain https:// or http:// URL of a host, a port and a path.
+        SpecError: It is not a plain https:// or http:// URL with a host, a port and a path.
     """
     if len(url) > MAX_URL_CHARACTERS:
         raise SpecError(f"has {len(url)} characters; a URL has at most {MAX_URL_CHARACTERS}", keys)
     for sign, advice in (("?", "write query beside it"), ("#", "leave the fragment out"), ("@", "name no user")):
         if sign in url.partition("://")[2]:
-            raise SpecError(f"{quote(url)} holds {quote(sign)}: {advice}", keys)
+            raise SpecError(f"{quote(url)} contains {quote(sign)}: {advice}", keys)
     match = _URL.fullmatch(url)
     if match is None or match["scheme"] not in SCHEMES:
         raise SpecError(f"{quote(url)} is not a URL like https://api.example.com/v1/records", keys)
     if match["port"] is not None and not 0 < int(match["port"]) < 65_536:
-        raise SpecError(f"{quote(url)} names the port {match['port']}, and there is none", keys)
+        raise SpecError(f"{quote(url)} has the invalid port {match['port']}", keys)
     _check_host(match["host"], keys)
     path = match["path"] or "/"
     parts = path.split("/")
@@ -254,32 +255,32 @@ def check_url(url: str, keys: Path = ()) -> None:
 
 def _check_host(host: str, keys: Path) -> None:
     if host.startswith("["):
-        return  # the sender reads it, and refuses what is no address
+        return  # the sender parses it, and refuses an invalid address
     if _FIRST_NUMBER.fullmatch(host) and not _QUAD.fullmatch(host):
         raise SpecError(f"{quote(host)} is not a plain address: write four decimal numbers, or a name", keys)
     if not _HOST.fullmatch(host):
-        raise SpecError(f"{quote(host)} is not a host's name: write ASCII letters, digits, - and .", keys)
+        raise SpecError(f"{quote(host)} is not a host name: write ASCII letters, digits, - and .", keys)
 
 
 def is_header(name: str) -> bool:
-    """Whether it can be the name of a header."""
+    """Return whether it is a valid header name."""
     return _TOKEN.fullmatch(name) is not None
 
 
 def secret_variable(name: str, key: str) -> str:
-    """The variable in which the sender finds a key of a Secret: `dns.token` is `DNS_TOKEN`."""
+    """Return the variable in which the sender finds a key of a Secret: `DNS_TOKEN` for `dns.token`."""
     return re.sub(r"[^A-Z0-9]", "_", f"{name}_{key}".upper())
 
 
 def secrets(headers: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name and key of each Secret that headers take values from."""
+    """Return name and key of each Secret in the headers."""
     for value in headers.values():
         if isinstance(value, dict) and "$secret" in value:
             yield value["$secret"]["name"], value["$secret"]["key"]
 
 
 class _Places:
-    """Checks of the places where a value may be variable."""
+    """Checks of the places with variable values."""
 
     def __init__(self, inputs: frozenset[str], variables: tuple[str, ...], faults: Faults) -> None:
         self.inputs = inputs
@@ -291,7 +292,7 @@ class _Places:
             with self.faults:
                 self.value(value, (*keys, index), text=True)
                 if value in ("", ".", ".."):
-                    raise SpecError(f"{quote(str(value))} is no segment of a path", (*keys, index))
+                    raise SpecError(f"{quote(str(value))} is not a path segment", (*keys, index))
 
     def members(self, query: dict[str, Any], keys: Path) -> None:
         for name, value in query.items():
@@ -299,7 +300,7 @@ class _Places:
                 self.value(value, (*keys, name), text=True)
 
     def headers(self, headers: dict[str, Any], key_header: str, keys: Path) -> None:
-        seen = {key_header.lower(): "Dayfly sends it by itself; idempotencyKey names it"}
+        seen = {key_header.lower(): "Dayfly sends this header; idempotencyKey sets its name"}
         variables: dict[str, tuple[str, str]] = {}
         for name, value in headers.items():
             here = (*keys, name)
@@ -310,18 +311,18 @@ class _Places:
                     raise SpecError("is set by the sender itself; leave it out", here)
                 if problem := seen.get(name.lower()):
                     raise SpecError(problem, here)
-                seen[name.lower()] = "appears twice, in other letters"
+                seen[name.lower()] = "appears twice, with different case"
                 if isinstance(value, dict) and "$secret" in value:
                     _check_secret(value, here)
                     named = value["$secret"]["name"], value["$secret"]["key"]
                     if (first := variables.setdefault(variable := secret_variable(*named), named)) != named:
                         other = f"the key {first[1]} of {first[0]}"
-                        problem = f"lies in the variable {variable}, as {other} does; rename one"
+                        problem = f"uses the variable {variable}, as {other} does; rename one"
                         raise SpecError(problem, (*here, "$secret"))
                     continue
                 self.value(value, here, text=True, more=("prefix",))
                 if isinstance(value, str) and not (value.isascii() and value.isprintable()):
-                    raise SpecError("a header holds ASCII characters on one line", here)
+                    raise SpecError("a header has only ASCII characters on one line", here)
 
     def body(self, value: Any, keys: Path) -> None:
         if isinstance(value, dict) and not any(key.startswith("$") for key in value):
@@ -335,7 +336,7 @@ class _Places:
                 self.value(value, keys, text=False, more=("json",))
 
     def value(self, value: Any, keys: Path, *, text: bool, more: tuple[str, ...] = ()) -> None:
-        """A constant, or what stands for an input or a variable."""
+        """Check a constant, or a reference to an input or a variable."""
         if not isinstance(value, dict):
             if text and not isinstance(value, str):
                 raise SpecError("must be a string (in quotes), {$input: name} or {$env: NAME}", keys)
@@ -351,7 +352,7 @@ class _Places:
             known = ", ".join(map(quote, sorted(self.inputs))) or "none"
             raise SpecError(f"this step has no input {quote(str(name))}; it has {known}", (*keys, "$input"))
         if "$env" in value and name not in self.variables:
-            raise SpecError(f"{quote(str(name))} is none of {', '.join(self.variables)}", (*keys, "$env"))
+            raise SpecError(f"{quote(str(name))} is not one of {', '.join(self.variables)}", (*keys, "$env"))
 
 
 def _check_secret(value: dict[str, Any], keys: Path) -> None:
@@ -362,7 +363,7 @@ def _check_secret(value: dict[str, Any], keys: Path) -> None:
         raise SpecError("names no Secret", (*keys, "$secret", "name"))
     kube_names.check_object("a Secret", named["name"], (*keys, "$secret", "name"))
     if not isinstance(named["key"], str) or not kube_names.is_key(named["key"]):
-        raise SpecError("names no key of a Secret", (*keys, "$secret", "key"))
+        raise SpecError("has an invalid key of a Secret", (*keys, "$secret", "key"))
     prefix = value.get("prefix", "")
     if not (isinstance(prefix, str) and prefix.isascii() and prefix.isprintable()):
         raise SpecError("a prefix must be a constant of ASCII characters", (*keys, "prefix"))
@@ -375,7 +376,7 @@ def _check_expect(expect: Expect, poll: Poll | None, keys: Path, faults: Faults)
         for index, status in enumerate(getattr(expect, field)):
             with faults:
                 if not 200 <= status <= 599:
-                    raise SpecError(f"{status} is no status of an answer: 200 to 599", (*keys, field, index))
+                    raise SpecError(f"{status} is not a status code of a response: 200 to 599", (*keys, field, index))
                 if field == "failed" and status in successes:
                     any_ = status not in (*expect.status, *begun)
                     advice = "write in status which are" if any_ else "leave one of the two out"
@@ -386,7 +387,7 @@ def _check_poll(poll: Poll, keys: Path, faults: Faults) -> None:
     for index, status in enumerate(poll.status):
         with faults:
             if not 200 <= status <= 299:
-                raise SpecError(f"{status} does not say that a job was begun: 200 to 299", (*keys, "status", index))
+                raise SpecError(f"{status} does not state that a job was started: 200 to 299", (*keys, "status", index))
     with faults:
         if poll.location:
             jsonpath.check(poll.location, (*keys, "location"))
@@ -396,13 +397,13 @@ def _check_poll(poll: Poll, keys: Path, faults: Faults) -> None:
 
 
 def check_comparison(comparison: Comparison, keys: Path, faults: Faults, *, regex: bool = True) -> None:
-    """The rules of one comparison; what is wrong goes to `faults`. `regex`: as for `jsonpath.check`."""
+    """Check one comparison and add its faults to `faults`. `regex` is as for `jsonpath.check`."""
     with faults:
         jsonpath.check(comparison.path, (*keys, "path"), regex=regex)
     with faults:
         if not comparison.in_:
-            raise SpecError("names no value; write what the path is compared with", (*keys, "in"))
+            raise SpecError("has no value; write the values to compare with", (*keys, "in"))
     for index, value in enumerate(comparison.in_):
         with faults:
             if isinstance(value, dict | list):
-                raise SpecError(f"{json.dumps(value)} is no plain value", (*keys, "in", index))
+                raise SpecError(f"{json.dumps(value)} is not a plain value", (*keys, "in", index))

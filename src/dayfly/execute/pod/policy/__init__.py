@@ -1,15 +1,15 @@
-"""Which pods may Dayfly create? The merged pod held to an allow-list of fields, at Pod Security `restricted`.
+"""The policy for pods that Dayfly creates: an allow-list of fields, at Pod Security level `restricted`.
 
-The overlay is a tenant's or a plugin author's; what comes of it runs with the operator's word. So nothing is searched
-for: every field of the pod has a row in `shape` or is refused, and `rules` say what one field's shape cannot. What
-passes is a subset of what Kubernetes' own Pod Security admission passes (the tests ask it). `stored` looks at the pod
-again after the cluster's webhooks had their turn, before it is let go.
+A tenant or plugin author writes the pod template, but the operator creates the pod with its own rights. So every field
+must have a row in `shape`, and `rules` checks what concerns several fields. Every accepted pod is also accepted by Pod
+Security admission; the tests compare them. `stored_pod` checks the pod again after the admission webhooks of the
+cluster, before its gate is removed.
 
-Pure and total: any JSON value may be given, nothing is raised. Called by the operator with what `render` made.
+Pure and total: the functions accept any JSON value and raise nothing.
 """
 
-from dayfly.execute.pod.policy.reading import Reference, references
-from dayfly.execute.pod.policy.rules import Level, PodTerms, Violation, check, described
-from dayfly.execute.pod.policy.stored import restored
+from dayfly.execute.pod.policy.object_references import Reference, references
+from dayfly.execute.pod.policy.rules import Level, PodTerms, Violation, check, describe
+from dayfly.execute.pod.policy.stored_pod import find_changes
 
-__all__ = ["Level", "PodTerms", "Reference", "Violation", "check", "described", "references", "restored"]
+__all__ = ["Level", "PodTerms", "Reference", "Violation", "check", "describe", "find_changes", "references"]

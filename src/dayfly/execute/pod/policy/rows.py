@@ -1,4 +1,4 @@
-"""How an allowed pod's shape is written down: small checks that give (path, sentence) for what does not fit."""
+"""Building blocks for the shape of an allowed object: checks that yield a path and a message for each problem."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,20 +8,20 @@ Problem = tuple[str, str]
 Row = Callable[[Any, str], Iterator[Problem]]
 
 REASONS = {
-    "nodeName": "would pass by the scheduler and its gate; use nodeSelector",
-    "ephemeralContainers": "are added to running pods only",
-    "lifecycle": "would run something beside the script; put it into the script",
-    "hostPath": "reaches into the node; use a claim, a ConfigMap, a Secret or an emptyDir",
-    "hostPort": "opens a port of the node; leave it out",
-    "seLinuxOptions": "is the administrator's to set",
-    "windowsOptions": "is for Windows, where steps do not run",
-    "os": "is Linux; leave it out",
+    "nodeName": "would bypass the scheduler and the scheduling gate; use nodeSelector",
+    "ephemeralContainers": "can be added only to running pods",
+    "lifecycle": "would run commands outside of the script; move them into the script",
+    "hostPath": "would access the node's files; use a claim, a ConfigMap, a Secret or an emptyDir",
+    "hostPort": "would open a port of the node; remove it",
+    "seLinuxOptions": "can be set only by the administrator",
+    "windowsOptions": "has no effect, because steps run on Linux; remove it",
+    "os": "is always Linux; remove it",
 }
-"""Why a field is refused, where more can be said than that it is not on the list."""
+"""Specific reasons for refused fields."""
 
 
 def record(rows: dict[str, Row], needs: tuple[str, ...] = ()) -> Row:
-    """A mapping that has no fields but these; null is absent."""
+    """Return a check for a mapping with only these fields; null counts as absent."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(value, dict):
@@ -33,16 +33,16 @@ def record(rows: dict[str, Row], needs: tuple[str, ...] = ()) -> Row:
                 if inner is not None:
                     yield from rows[key](inner, here)
             else:
-                yield here, REASONS.get(key, "is not among the fields that pods of ours may have; leave it out")
+                yield here, REASONS.get(key, "is not an allowed field; remove it")
         for key in needs:
             if value.get(key) is None:
-                yield (f"{path}.{key}" if path else key), "must be there: Dayfly sets it, and it may not be taken away"
+                yield (f"{path}.{key}" if path else key), "is set by Dayfly and must not be removed"
 
     return check
 
 
 def each(row: Row, most: int) -> Row:
-    """A list with at most so many items of one shape."""
+    """Return a check for a list with at most `most` items that pass `row`."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(value, list):
@@ -57,7 +57,7 @@ def each(row: Row, most: int) -> Row:
 
 
 def exactly(wanted: Any) -> Row:
-    """One value only; true is not 1."""
+    """Return a check for one value; true is not 1."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if value != wanted or type(value) is not type(wanted):
@@ -67,7 +67,7 @@ def exactly(wanted: Any) -> Row:
 
 
 def choice(*wanted: str) -> Row:
-    """One of these words."""
+    """Return a check for one of these strings."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not (isinstance(value, str) and value in wanted):
@@ -77,7 +77,7 @@ def choice(*wanted: str) -> Row:
 
 
 def flag() -> Row:
-    """True or false."""
+    """Return a check for a boolean."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(value, bool):
@@ -87,7 +87,7 @@ def flag() -> Row:
 
 
 def number(least: int, most: int) -> Row:
-    """A whole number within bounds."""
+    """Return a check for an integer within bounds."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -97,7 +97,7 @@ def number(least: int, most: int) -> Row:
 
 
 def text(longest: int) -> Row:
-    """A string of bounded length."""
+    """Return a check for a string with at most `longest` characters."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(value, str) or len(value) > longest:
@@ -107,7 +107,7 @@ def text(longest: int) -> Row:
 
 
 def strings(longest: int, most: int) -> Row:
-    """A map of strings."""
+    """Return a check for a mapping of strings."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(value, dict) or len(value) > most:
@@ -125,18 +125,18 @@ _QUANTITY = re.compile(r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[KMGTPE]i|[numkMG
 
 
 def quantity() -> Row:
-    """An amount of a resource that is not negative: 500m, 2Gi, 1."""
+    """Return a check for a non-negative quantity: 500m, 2Gi, 1."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         is_amount = isinstance(value, (str, int, float)) and not isinstance(value, bool)
         if not is_amount or not _QUANTITY.fullmatch(str(value)):
-            yield path, "must be a quantity that is not negative, such as 500m or 2Gi"
+            yield path, "must be a non-negative quantity, such as 500m or 2Gi"
 
     return check
 
 
-LEAST_MEMORY = 6 << 20
-"""Bytes of memory below which runtimes cannot start a container; the pod would wait forever."""
+MIN_MEMORY_BYTES = 6 << 20
+"""With less memory, runtimes cannot start a container, and the pod would wait forever."""
 _SUFFIXES = {"": 1, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "Ki": 1 << 10}
 _SUFFIXES |= {
     f"{letter}{i}": (1024 if i else 1000) ** power for power, letter in enumerate("MGTPE", 2) for i in ("", "i")
@@ -147,24 +147,24 @@ _PARTS = re.compile(r"(?P<number>[+0-9.]+(?:[eE][+-]?[0-9]+)?)(?P<suffix>[A-Za-z
 def amount(quantity: str) -> float:
     """Return the value of a quantity that `quantity()` accepts; infinity if it is too large for a number."""
     parts = _PARTS.fullmatch(quantity)
-    assert parts is not None, "it was accepted"
+    assert parts is not None, "quantity() has accepted it"
     return float(parts["number"]) * _SUFFIXES[parts["suffix"]]
 
 
 def limits(most: int) -> Row:
-    """A map of quantities, with a memory limit that a container can start with."""
+    """Return a check for a mapping of quantities, in which a memory limit has the minimum that a container needs."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         problems = list(quantities(most)(value, path))
         yield from problems
-        if not problems and "memory" in value and amount(str(value["memory"])) < LEAST_MEMORY:
+        if not problems and "memory" in value and amount(str(value["memory"])) < MIN_MEMORY_BYTES:
             yield f"{path}[memory]", "must be at least 6Mi: with less, no container starts"
 
     return check
 
 
 def quantities(most: int) -> Row:
-    """A map of quantities."""
+    """Return a check for a mapping of quantities."""
 
     def check(value: Any, path: str) -> Iterator[Problem]:
         if not isinstance(value, dict) or len(value) > most:
@@ -177,7 +177,7 @@ def quantities(most: int) -> Row:
 
 
 def free(what: str, *, depth: int, most: int = 256) -> Row:
-    """Anything the server itself will judge, of bounded size: it gives no rights."""
+    """Return a check for any value of bounded size. For fields that grant no rights and that the API server checks."""
 
     def count(value: Any, left: int) -> int:
         if isinstance(value, (dict, list)):

@@ -1,4 +1,4 @@
-"""The shape of an allowed pod, field by field, in the order of the API's own documentation."""
+"""The shape of an allowed pod, in the order of the Kubernetes API reference."""
 
 from dayfly.execute.pod import names
 from dayfly.execute.pod.policy.rows import (
@@ -17,7 +17,7 @@ from dayfly.execute.pod.policy.rows import (
     text,
 )
 
-MOST_CONTAINERS = 8
+MAX_CONTAINERS = 8
 
 _QUANTITIES = quantities(64)
 _KEY_REF = record({"name": text(253), "key": text(253), "optional": flag()}, needs=("name", "key"))
@@ -184,9 +184,9 @@ SPEC: Row = record(
             ),
             16,
         ),
-        "containers": each(record(_CONTAINER, needs=("name",)), MOST_CONTAINERS),
+        "containers": each(record(_CONTAINER, needs=("name",)), MAX_CONTAINERS),
         "initContainers": each(
-            record({**_CONTAINER, "restartPolicy": exactly("Always")}, needs=("name",)), MOST_CONTAINERS - 1
+            record({**_CONTAINER, "restartPolicy": exactly("Always")}, needs=("name",)), MAX_CONTAINERS - 1
         ),
         "volumes": each(_VOLUME, 32),
         "imagePullSecrets": each(record({"name": text(253)}), 8),

@@ -1,0 +1,79 @@
+"""Errors for unknown names: suggestions, and hints to ended sandboxes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli import sample_specs
+from cli.command import Cli, refused, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_sandboxes_resources_plugins_and_versions(served: Cli, journal: Path):
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox().replace("cluster: local", "cluster: local\n  labels: {team: pay}"))
+    assert served("apply", "-f", ".").code == 0
+    for verb in ("why", "logs", "env", "retry", "sandbox get", "sandbox delete", "get sandbox"):
+        refused(served(*verb.split(), "dmeo"), 3, 'no sandbox "dmeo"; did you mean "demo"? see: dayfly sandbox list')
+    refused(served("get", "resource", "bd"), 3, 'no resource "bd"; did you mean "db"?')
+    refused(served("plugin", "get", "ntes"), 3, '"ntes"', 'did you mean "notes"? see: dayfly plugin list')
+    refused(served("plugin", "get", "notes@2.0.0"), 3, "2.0.0", "published: 1.0.0")
+    refused(served("plugin", "delete", "ntes"), 3, 'did you mean "notes"?')
+    served.write("t/s.yaml", sample_specs.sandbox("other", plugin="ntes"))
+    refused(served("apply", "-f", "t"), 2, "s.yaml:5:16", "spec.resources[0].plugin", 'did you mean "notes"?')
+    served.write("t/s.yaml", sample_specs.sandbox("other", plugin="notes@1.0.1"))
+    refused(served("apply", "-f", "t"), 2, 'did you mean "notes@1.0.0"?')
+    assert served("get", "-l", "team=pay").out.splitlines()[1].startswith("demo ")
+    assert served("get", "resources", "-l", "team").out.splitlines()[1].startswith("db ")
+    for selector in ("!team", "team=nope", "team==", "team!=pay"):
+        assert served("get", "-l", selector).err == "No sandbox has matching labels.\n"
+    assert served("get", "resources", "-l", "!team").err == "No sandbox with matching labels has a resource.\n"
+    assert served("get", "routegroups", "-l", "team").err == "No route group has matching labels.\n"
+    assert served("sandbox", "list", "-l", "team!=pay").err == "No sandbox has matching labels.\n"
+    refused(served("get", "-l", "=x"), 2, "is not a label selector")
+    refused(served("get", "sandbox", "demo", "-l", "team"), 2, "either a name or --label")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("aply", "apply"), ("snadbox list", "sandbox"), ("sandbox lsit", "list"), ("plugins", "plugin")],
+)
+def test_commands(cli: Cli, words: str, meant: str):
+    refused(cli(*words.split()), 2, "id you mean", meant, "--help")
+
+
+def test_a_command_like_none(cli: Cli):
+    refused(
+        cli("delete", "box"), 2, 'no such command "delete"; did you mean: dayfly sandbox delete; see: dayfly --help'
+    )
+    assert "apply -f" not in cli("sandbox", "create").err, "that is another's word"
+    refused(
+        cli("sandbox", "rm", "box"), 2, 'no such command "rm"; did you mean: dayfly sandbox delete; see: dayfly sandbox'
+    )
+    refused(cli("key", "remove", "x"), 2, "did you mean: dayfly key delete;")
+    refused(cli("plugin", "zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly plugin --help')
+    refused(cli("zzzzzz"), 2, 'no such command "zzzzzz"; see: dayfly --help')
+
+
+def test_sandbox_with_expired_ttl_is_reported_as_ended(served: Cli, journal: Path):
+    served.write("p.yaml", sample_specs.plugin(journal))
+    served.write("s.yaml", sample_specs.sandbox(more="  ttl: {duration: 1d}\n"))
+    assert served("apply", "-f", ".").code == 0
+    shown = served("sandbox", "get", "demo").out
+    assert "Expires: " in shown
+    assert "Deleted at" not in shown
+    assert served("sandbox", "delete", "demo").code == 0
+    until(lambda: served.sandboxes() == [])
+    shown = served("get", "sandbox", "demo").out
+    assert "Phase:         Ended\n" in shown
+    assert "Ended:         Deleted: deleted (by " in shown
+    said = served("why", "demo").out
+    assert re.match(r"sandbox demo: Cleaned: it has ended: deleted by .*; every delete step has succeeded", said)
+    assert json.loads(served("why", "demo", "-o", "json").out)["reason"] == "Cleaned"
+    refused(served("sandbox", "get", "demo"), 3, 'no sandbox "demo": it has ended; see: dayfly get sandbox demo')

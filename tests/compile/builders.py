@@ -1,0 +1,135 @@
+"""Sandboxes and plugins from YAML text, for the tests of this package."""
+
+import dayfly.compile
+from dayfly.compile import Compiled
+from dayfly.spec import documents
+from dayfly.spec.errors import SpecError
+from dayfly.spec.parsing import text
+from dayfly.spec.plugin import Plugin
+from dayfly.spec.sandbox import Sandbox
+from spec.marked_text import marked
+
+
+def read(yaml: str, file: str = ""):
+    """Return the typed document of a text, and its parsed document."""
+    document = text.parse_one(yaml, file=file)
+    return documents.load(document), document
+
+
+def plugin(yaml: str) -> Plugin:
+    wish, _ = read(yaml)
+    assert isinstance(wish, Plugin)
+    return wish
+
+
+def sandbox(yaml: str) -> Sandbox:
+    wish, _ = read(yaml)
+    assert isinstance(wish, Sandbox)
+    return wish
+
+
+def run(yaml: str, *plugins: str) -> Compiled:
+    """Compile a sandbox file with plugin files, all with their places."""
+    wish, source = read(yaml, "box.yaml")
+    found, sources = {}, {}
+    for body in plugins:
+        known, document = read(body, "plugin.yaml")
+        found[known.name, known.version] = known
+        sources[known.name, known.version] = document
+    return dayfly.compile.compile(wish, found, uid="u1", routing_key="k3v9", source=source, plugin_sources=sources)
+
+
+PG = """\
+name: pg@1.2.0
+spec:
+  runner:
+    image: postgres:16
+    namespace: signadot
+    podTemplateOverlay: |
+      spec:
+        serviceAccountName: pg
+  create:
+  - name: provision
+    inputs:
+    - {name: size, valueFromSandbox: true}
+    - {name: db-owner, valueFromSandbox: true, as: {path: /tmp/owner}}
+    outputs:
+    - {name: host, valueFromPath: /tmp/host}
+    - {name: password, valueFromPath: /tmp/password, sensitive: true}
+    script: |
+      #!/bin/sh
+      true
+    retry: {idempotent: true, backoff: 30s}
+    timeouts: {schedule: 5m, run: 2h}
+  - name: seed
+    inputs:
+    - name: host
+      valueFromStep: {name: provision, output: host}
+      as: {env: PGHOST, path: /tmp/in/host}
+    - name: password
+      valueFromStep: {name: provision, output: password}
+    script: |
+      #!/bin/sh
+      true
+  delete:
+  - name: drop
+    inputs:
+    - name: host
+      valueFromStep: {name: provision, output: host}
+    script: |
+      #!/bin/sh
+      true
+"""
+
+# Two steps, which a test completes.
+QUEUE = """\
+name: queue
+spec:
+  create:
+  - name: make
+    inputs:
+    - {name: seed, valueFromSandbox: true}
+    outputs:
+    - {name: url, valueFromPath: /tmp/url}
+    script: "#!/bin/sh"
+  delete:
+  - name: unmake
+    inputs:
+    - {name: url, valueFromStep: {name: make, output: url}}
+    outputs:
+    - {name: log, valueFromPath: /tmp/log}
+    script: "#!/bin/sh"
+"""
+
+
+def box(spec: str) -> str:
+    """Return a sandbox file whose spec starts in line 4 with the given lines, indented by two."""
+    lines = "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
+    return f"name: box\nspec:\n  cluster: c\n{lines}"
+
+
+def refusal(yaml: str, *plugins: str) -> str:
+    """Return the message for a sandbox that does not compile. Its place must be that of the sign §."""
+    texts = {"box.yaml": yaml, "plugin.yaml": "".join(plugins)}
+    try:
+        run(yaml.replace("§", ""), *(body.replace("§", "") for body in plugins))
+    except SpecError as fault:
+        return _signed(fault, texts)
+    raise AssertionError("was compiled")
+
+
+def plugin_refusal(yaml: str) -> str:
+    """Return the message for a plugin that may not be published, likewise."""
+    wish, source = read(yaml.replace("§", ""), "plugin.yaml")
+    assert isinstance(wish, Plugin)
+    try:
+        dayfly.compile.check_plugin(wish, source=source)
+    except SpecError as fault:
+        return _signed(fault, {"plugin.yaml": yaml})
+    raise AssertionError("was accepted")
+
+
+def _signed(fault: SpecError, texts: dict[str, str]) -> str:
+    [(file, line, column)] = [(name, *marked(body)[1:]) for name, body in texts.items() if "§" in body]
+    assert str(fault).startswith(f"{file}:{line}:{column}: {fault.path}: "), (str(fault), file, line, column)
+    return str(fault).removeprefix(f"{file}:{line}:{column}: ")
